@@ -115,8 +115,8 @@ async def test_the_kind_of_a_topics_queues_is_chosen_once_and_batch_queues_are_n
     refused = await site.make_topic("T", attributes="+queue.type=BatchCQ")
     assert (refused.code, refused.remark) == (
         ResponseCode.SYSTEM_ERROR,
-        "queue.type=BatchCQ is not made by this broker: it stores batches message by message, and "
-        "clients read them the same. Create the topic without queue.type",
+        "queue.type=BatchCQ is not supported: this broker stores batches message by message, and "
+        "clients read them in the same way. Create the topic without queue.type",
     )
     wrong = await site.make_topic("T", attributes="+queue.type=Queue")
     assert wrong.remark == "value is not in set: [SimpleCQ, BatchCQ]"

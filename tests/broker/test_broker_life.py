@@ -240,9 +240,9 @@ def test_a_real_broker_conf_is_read(caplog: pytest.LogCaptureFixture) -> None:
     broker, store = read_broker_conf(parse_properties(text))
     assert (broker.broker_name, broker.broker_cluster_name) == ("broker-a", "DefaultCluster")
     assert (store.file_reserved_time, store.flush_disk_type) == (48, "ASYNC_FLUSH")
-    assert "setting without effect here: sendMessageThreadPoolNums" in caplog.text
+    assert "setting has no effect in PocketMQ: sendMessageThreadPoolNums" in caplog.text
     assert (
-        "unknown setting, ignored: autoCreateTopicEnabel (did you mean 'autoCreateTopicEnable'?)"
+        "ignored an unknown setting: autoCreateTopicEnabel (did you mean 'autoCreateTopicEnable'?)"
         in caplog.text
     )
 

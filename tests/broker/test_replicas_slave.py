@@ -416,7 +416,7 @@ async def test_another_end_than_the_masters_is_refused_with_both_ends(tmp_path: 
         common = await diverged(brokers)
         before = log_bytes(tmp_path / "m")
         old = await brokers.slave("m")
-        await until(lambda: f"only up to {common} are they the same" in state_of(old).trouble)
+        await until(lambda: f"they differ from {common} on" in state_of(old).trouble)
         own, theirs = end_of(old), state_of(old).master_end
         assert f"ends at {own}, the master's at {theirs}" in state_of(old).trouble
         await brokers.stop("m")
@@ -432,7 +432,7 @@ async def test_it_is_cut_back_where_that_is_wanted_and_kept_in_a_file(
         lost = b"".join(log_bytes(tmp_path / "m").values())[common:]
         old = await brokers.slave("m", slave_divergence="refuse" if by_hand else "cut")
         if by_hand:
-            await until(lambda: "only up to" in state_of(old).trouble)
+            await until(lambda: "they differ from" in state_of(old).trouble)
             await old.parts.services.replication.resync()
         new = brokers.running["s"]
         await caught_up(old, new)

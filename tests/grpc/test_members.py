@@ -55,7 +55,7 @@ async def test_a_member_over_grpc_is_seen_everywhere(
                 )
             [found] = track["tracks"]
             assert (found["verdict"], "sdk@7" in found["text"]) == ("IN_FLIGHT", True)
-            assert "it comes again at" in found["text"]
+            assert "delivered again at" in found["text"]
             assert got.body == b"hello"
 
             shown = await place.user.read("/groups/g")

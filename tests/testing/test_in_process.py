@@ -393,7 +393,7 @@ async def test_a_waiting_consumer_is_told_of_its_topic(
 def test_a_wait_that_times_out_says_what_happened(server: InProcess) -> None:
     server.create_topic("orders", queues=1)
     server.send("orders", "x")
-    with pytest.raises(TimeoutError, match="nobody of the group is online"):
+    with pytest.raises(TimeoutError, match="no member of the group is online"):
         server.wait_until_consumed("readers", "orders", within_s=0)
     with pytest.raises(TimeoutError, match="topic 'nowhere' does not exist"):
         server.wait_for_messages("nowhere", 1, within_s=0)

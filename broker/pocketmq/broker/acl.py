@@ -136,7 +136,7 @@ def _own_topics(position: str, message_at: MessageAt) -> list[str]:
         # As the headers read it: a spelling that only they understand would be a way around.
         data = message_at(int(position))
     except ValueError:
-        raise AccessDenied(f"{position!r} is no position") from None
+        raise AccessDenied(f"{position!r} is not a position in the log") from None
     if data is None:
         return []
     record = read_record(data, check_crc=False)
@@ -165,7 +165,7 @@ def _named(values: Any, path: str, access: Right) -> list[str]:
         name = values.get(path)
         names = [] if name is None else [name]
     if not names and not access.optional:
-        raise AccessDenied(f"the request does not name its {path}")
+        raise AccessDenied(f"the request lacks {path}")
     return names
 
 
@@ -179,7 +179,7 @@ def _in_body(values: Any, path: str) -> list[str]:
     names: list[Any] = [each.get(last) if isinstance(each, Mapping) else None for each in found]
     # A handler might make a name of it.
     if not all(isinstance(name, str) for name in names):
-        raise AccessDenied(f"{path} of the request is no name")
+        raise AccessDenied(f"{path} of the request is not a name")
     return names
 
 
@@ -310,16 +310,20 @@ class Accounts:
             return
         try:
             if not isinstance(data, dict):
-                raise IllegalArgument("it holds no `accounts:`")
+                raise IllegalArgument("it has no `accounts:`")
             for address in data.get("globalWhiteRemoteAddresses") or ():
                 self.white_addresses.append(AddressPattern(str(address or "")))
             for each in data.get("accounts") or ():
                 account = Account.parse(each)
                 if account.access_key in self.by_key:
-                    log.warning("access key repeated key=%s file=%s", account.access_key, path)
+                    log.warning(
+                        "access key appears twice, the first account counts key=%s file=%s",
+                        account.access_key,
+                        path,
+                    )
                 self.by_key.setdefault(account.access_key, account)
         except (IllegalArgument, AttributeError, TypeError) as error:
-            raise IllegalArgument(f"the ACL file {path}: {error}") from error
+            raise IllegalArgument(f"cannot read the ACL file {path}: {error}") from error
 
 
 def _needs(wanted: Wanted) -> Iterator[Need]:
@@ -367,8 +371,8 @@ class PlainAccessValidator:
                 data = yaml.safe_load(path.read_text("utf-8"))
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
                 raise IllegalArgument(
-                    f"aclEnable=true needs a readable {path}: {error}. Write it as RocketMQ's plain_acl.yml, "
-                    "or name another with aclFile"
+                    f"aclEnable=true needs a readable {path}: {error}. Write it in the form of RocketMQ's "
+                    "plain_acl.yml, or name another file with aclFile"
                 ) from error
             accounts.add(data, path)
         return accounts
@@ -382,9 +386,11 @@ class PlainAccessValidator:
         try:
             self._accounts = self._load()
         except IllegalArgument as error:
-            log.error("ACL files changed but not taken up, the old accounts stay reason=%s", error)
+            log.error(
+                "cannot read changed ACL files, the old accounts stay in force reason=%s", error
+            )
         else:
-            log.info("ACL files taken up accounts=%d", len(self._accounts.by_key))
+            log.info("changed ACL files are in force accounts=%d", len(self._accounts.by_key))
 
     def to_json(self) -> dict[str, Any]:
         """Return the AclConfig of RocketMQ 4.9, without secrets."""
@@ -442,7 +448,7 @@ class PlainAccessValidator:
         try:
             account.check(request, access, message_at)
         except ProtocolError as error:
-            raise AccessDenied(f"what the request is about cannot be read: {error}") from error
+            raise AccessDenied(f"cannot tell what the request is about: {error}") from error
 
     def check_bearer(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted

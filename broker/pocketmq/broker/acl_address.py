@@ -89,10 +89,10 @@ def _components(text: str) -> list[list[_Range]]:
         parts = [*left, *["0"] * (count - len(left) - len(right)), *right]
     try:
         if len(parts) != count:
-            raise ValueError(f"{len(parts)} numbers instead of {count}")
+            raise ValueError(f"it has {len(parts)} numbers instead of {count}")
         return [list(_ranges(part.strip(), base, top)) for part in parts]
     except ValueError as error:
-        raise IllegalArgument(f"the address {text!r} of an ACL file is none: {error}") from error
+        raise IllegalArgument(f"{text!r} in an ACL file is not an address: {error}") from error
 
 
 def _ranges(part: str, base: int, top: int) -> Iterator[_Range]:
@@ -106,5 +106,5 @@ def _ranges(part: str, base: int, top: int) -> Iterator[_Range]:
     first, _, last = part.partition("-")
     low, high = int(first, base), int(last or first, base)
     if not 0 <= low <= high <= top:
-        raise ValueError(f"{part} is not within 0 and {top}")
+        raise ValueError(f"{part} is not between 0 and {top}")
     yield low, high

@@ -24,7 +24,7 @@ def bind(config: BrokerConfig, stack: ExitStack) -> list[socket.socket]:
         try:
             sockets.append(_bound(config.listen_address, port))
         except OSError as error:
-            log.info("fast port not listened on port=%d reason=%s", port, error)
+            log.info("not listening on the fast port port=%d reason=%s", port, error)
         else:
             stack.callback(sockets[1].close)
     return sockets
@@ -40,7 +40,7 @@ def bind_ha(config: BrokerConfig, listen_port: int, stack: ExitStack) -> socket.
             raise
         # Slaves are told the port by the name server.
         sock = _bound(config.listen_address, 0)
-        log.info("port for slaves: listenPort + 1 is not free, another is taken reason=%s", error)
+        log.info("listenPort + 1, the port for slaves, is in use; taking another reason=%s", error)
     stack.callback(sock.close)
     config.ha_listen_port = sock.getsockname()[1]
     return sock

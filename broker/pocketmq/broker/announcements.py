@@ -42,7 +42,7 @@ class Announcements:
             try:
                 self._local.announce(namespace, key, value)
             except OSError as error:
-                log.warning("not announced key=%s reason=%s", key, error)
+                log.warning("cannot announce a change key=%s reason=%s", key, error)
         if value is None:
             code, ext = RequestCode.DELETE_KV_CONFIG, DeleteKVConfigHeader(namespace, key).ext()
         else:
@@ -51,7 +51,12 @@ class Announcements:
             try:
                 await self._client.invoke(address, RemotingCommand(code, ext), _TIMEOUT_MS)
             except PocketMQError as error:
-                log.warning("not announced namesrv=%s key=%s reason=%s", address, key, error)
+                log.warning(
+                    "cannot announce a change to a name server namesrv=%s key=%s reason=%s",
+                    address,
+                    key,
+                    error,
+                )
 
     async def announced(self, namespace: str) -> Mapping[str, str] | None:
         """Return keys and values of a namespace; None if no name server answers."""
@@ -70,5 +75,7 @@ class Announcements:
                     found = table if isinstance(table, Mapping) else {}
                     return {str(key): str(value) for key, value in found.items()}
             except (PocketMQError, fastjson.FastjsonError) as error:
-                log.warning("nothing announced namesrv=%s reason=%s", address, error)
+                log.warning(
+                    "cannot announce changes to a name server namesrv=%s reason=%s", address, error
+                )
         return None

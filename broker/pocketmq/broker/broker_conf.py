@@ -38,6 +38,6 @@ def _warn_of_unknown(properties: Mapping[str, str]) -> None:
         if name in known:
             continue
         if name.startswith(_IGNORED_PREFIXES) or name.endswith(_IGNORED_SUFFIXES):
-            log.info("setting without effect here: %s", name)
+            log.info("setting has no effect in PocketMQ: %s", name)
         else:
-            log.warning("unknown setting, ignored: %s%s", name, nearest(name, known))
+            log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))

@@ -70,7 +70,7 @@ def readiness(broker: "Broker") -> Health:
     found.check(
         "permitted",
         ok=bool(broker.config.broker_permission & _READ_OR_WRITE),
-        reason="brokerPermission lets nobody read or write; set it to 6",
+        reason="brokerPermission lets nobody read or write: set it to 6",
     )
     found.check(
         "serving",
@@ -83,7 +83,7 @@ def readiness(broker: "Broker") -> Health:
     found.check(
         "registered",
         ok=registration.is_registered,
-        reason="no name server has taken the broker yet: clients cannot find it. "
-        f"Check namesrvAddr ({broker.config.namesrv_addr or 'not set'})",
+        reason="the broker is registered with no name server, so clients cannot find it. Check namesrvAddr "
+        f"({broker.config.namesrv_addr or 'not set'})",
     )
     return found

@@ -146,6 +146,4 @@ class Woken(Generic[Held]):
         try:
             held.again()
         except Exception:
-            log.exception(
-                "a held %s failed when it was woken peer=%s", self.kind, held.connection.address
-            )
+            log.exception("cannot answer a held %s peer=%s", self.kind, held.connection.address)

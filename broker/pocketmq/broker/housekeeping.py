@@ -85,4 +85,4 @@ class Housekeeping:
                 try:
                     manager.persist()
                 except OSError as error:
-                    log.error("a table could not be saved when the broker stopped reason=%s", error)
+                    log.error("cannot save a table while the broker stops reason=%s", error)

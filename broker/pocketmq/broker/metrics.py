@@ -160,7 +160,7 @@ def _family(
 _OVERFLOW = Metric(
     OVERFLOW_METRIC,
     "gauge",
-    "Label sets that did not fit into their families",
+    "Label sets beyond the limit of their metric",
     (),
     # Counted by snapshot itself.
     lambda broker: (),

@@ -168,7 +168,7 @@ class ServerCalls:
         """Describe the group: why nothing may move."""
         view = await group_view(self.admin, group)
         if not view.members:
-            return "; nobody of the group is online"
+            return "; no member of the group is online"
         holders = [each for each in view.members if any(q.topic in topics for q in each.queues)]
         asks = sorted(view.stored.keys() - {retry_topic(group)})
         members = f"{len(view.members)} members are online and subscribe {', '.join(asks)}"

@@ -65,13 +65,13 @@ class OffsetActs:
             # Some members commit over another connection (vipChannelEnabled).
             if (is_member or as_member) and self._offsets.is_reset(*queue, offset):
                 log.info(
-                    "an offset does not count, the queue was reset %s offset=%d", queue, offset
+                    "ignored an offset, because the queue was reset %s offset=%d", queue, offset
                 )
                 return False
             self._offsets.resets.pop(queue, None)
         if not is_member:
             old = max(self._offsets.query(*queue), 0)
-            text = f"by {peer.address}, which is no member"
+            text = f"by {peer.address}, which is not a member"
             self._deliveries.event(EventKind.RESET, queue, old, offset, text)
         by_hand = not is_member and not as_member
         commit = self._offsets.set_by_hand if by_hand else self._offsets.commit

@@ -212,7 +212,7 @@ class PopActs:
             return ResponseCode.POLLING_TIMEOUT
         queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
         if not polling.has_room(queue):
-            log.warning("too many pops wait, one is sent away %s", queue)
+            log.warning("too many pops are waiting, refused one %s", queue)
             return ResponseCode.POLLING_FULL
         left_ms = ask.born_time + ask.poll_time - self._clock.now_ms()
         if left_ms < _HOLD_MIN_MS:
@@ -229,7 +229,7 @@ def _filter(ask: PopMessageHeader) -> EntryFilter | None:
         return _made_filter(ask)
     except (IllegalArgument, SelectorError) as error:
         log.warning(
-            "the subscription of a pop cannot be read group=%s expression=%r reason=%s",
+            "cannot parse the subscription of a pop group=%s expression=%r reason=%s",
             ask.consumer_group,
             (ask.exp or "")[:300],
             error,

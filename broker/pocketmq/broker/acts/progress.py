@@ -103,7 +103,7 @@ class ProgressActs:
             if config is None:
                 log.warning("topic does not exist topic=%s group=%s", topic, group)
             elif online is not None and online.subscriptions and topic not in online.subscriptions:
-                log.warning("group does not subscribe the topic topic=%s group=%s", topic, group)
+                log.warning("group does not subscribe to the topic topic=%s group=%s", topic, group)
             else:
                 yield config
 

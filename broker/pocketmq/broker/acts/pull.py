@@ -168,7 +168,9 @@ class PullActs:
         """
         ask, matches, deadline_ms = waits
         if not self._long_polling.has_room(ask.topic, ask.queue_id):
-            remark = f"too many pulls wait for messages of queue {ask.queue_id} (pullPollingSize)"
+            remark = (
+                f"too many pulls are waiting for messages of queue {ask.queue_id} (pullPollingSize)"
+            )
             log.warning("pull refused peer=%s reason=%r", peer.address, remark)
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         passes = properties_filter(matches)
@@ -337,4 +339,4 @@ class PullActs:
                 born_host=self._store_host,
             )
         except StoreError as error:
-            log.warning("no OFFSET_MOVED_EVENT stored reason=%s", error)
+            log.warning("cannot store OFFSET_MOVED_EVENT reason=%s", error)

@@ -111,7 +111,11 @@ class ReceiptActs:
             queue, receipt = each.queue, each.receipt
             known = self._topics.get(queue.topic)
             if known is None or not 0 <= queue.queue_id < known.read_queues:
-                log.error("a batch of acks is of no queue topic=%s %s", queue.topic[:300], receipt)
+                log.error(
+                    "ignored acks of a queue that does not exist topic=%s %s",
+                    queue.topic[:300],
+                    receipt,
+                )
                 continue
             low, high = self._bounds(queue)
             offsets = [receipt.start_offset + place for place in each.places]
@@ -165,7 +169,7 @@ class ReceiptActs:
         if not self._is_out(old, offset, receipt):
             raise Refused(
                 ResponseCode.NO_MESSAGE,
-                "the message is not invisible any more: it was acknowledged, or its time is over, "
+                "the message is no longer invisible: it was acknowledged, or its time is over, "
                 f"key:{queue.topic}@{queue.queue_id}, offset:{offset}",
             )
         self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
@@ -190,13 +194,15 @@ class ReceiptActs:
                 new, invisible_ms, [offset], revive_queue, again=True, suspend=suspend
             )
         except StoreError as error:
-            log.error("an invisible time is not changed %s reason=%s", old, error)
+            log.error("cannot change an invisible time %s reason=%s", old, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if new != old:
             try:
                 self._pop.log.ack(old, [offset], revive_queue)
             except StoreError as error:
-                log.error("a changed check point is not written off %s reason=%s", old, error)
+                log.error(
+                    "cannot write off a check point that was changed %s reason=%s", old, error
+                )
                 self._pop.log.ack_unwritten(old, [offset])
 
     # ------------------------------------------------------------ what they share
@@ -233,7 +239,7 @@ class ReceiptActs:
         try:
             return self._pop.log.ack(name, offsets, revive_queue)
         except StoreError as error:
-            log.error("an acknowledgement is not stored %s reason=%s", name, error)
+            log.error("cannot store an acknowledgement %s reason=%s", name, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
     def _is_out(self, name: Name, offset: int, receipt: Receipt) -> bool:

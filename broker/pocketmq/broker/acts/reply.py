@@ -99,7 +99,7 @@ class ReplyActs:
             if answer.code == ResponseCode.SUCCESS:
                 return None
             why = answer.remark
-        log.warning("a reply was not pushed client=%s reason=%s", client_id, why)
+        log.warning("cannot push a reply client=%s reason=%s", client_id, why)
         return f"push reply message to {client_id}fail."
 
     def _stored(self, replied: Replied, ask: SendAsk, body: bytes, peer: Peer) -> Replied:
@@ -119,7 +119,7 @@ class ReplyActs:
                 reconsume_times=ask.reconsume_times or 0,
             ).appended
         except StoreError as error:
-            log.warning("a reply was not stored topic=%s reason=%s", ask.topic, error)
+            log.warning("cannot store a reply topic=%s reason=%s", ask.topic, error)
             return replied
         msg_id = offset_msg_id(self._store_host, put.position)
         return replied._replace(msg_id=msg_id, queue_offset=put.queue_offset)

@@ -109,7 +109,7 @@ class SendBackActs:
         try:
             self._put.put_again(record, name, queue_id, properties, again=True)
         except StoreError as error:
-            log.error("a message could not be sent back group=%s reason=%s", sent.group, error)
+            log.error("cannot send a message back group=%s reason=%s", sent.group, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._note(sent, record, name, level, peer)
         self._stats.count_sent_back(sent.group, first_topic.decode("utf-8", "replace"))
@@ -123,8 +123,10 @@ class SendBackActs:
         """Wait until the copy is safe (invariant 4). Raises: Refused."""
         code = await self._promise.kept(self._store.commit_log_max_position)
         if code is not ResponseCode.SUCCESS:
-            log.error("a message that was sent back is not safe yet code=%d", code)
-            raise Refused(code, "the message that came back is stored, and not safe yet")
+            log.error("a message that was sent back is not yet flushed or replicated code=%d", code)
+            raise Refused(
+                code, "the message was sent back and stored, but is not yet flushed or replicated"
+            )
 
     def _retry_topic(self, sent: SentBack, group: GroupConfig) -> str:
         """Return the name of the group's retry topic, creating the topic if absent. Raises: Refused."""
@@ -133,8 +135,8 @@ class SendBackActs:
             # It could be stored, in a layout that members of 4.9 cannot read.
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the retry topic of the group has {len(name)} bytes, at most {TOPIC_LENGTH_MAX} are "
-                "possible",
+                f"the retry topic's name has {len(name)} bytes, but at most {TOPIC_LENGTH_MAX} are "
+                "possible: use a shorter group name",
             )
         unit = _UNIT_SUB if sent.unit_mode else 0
         topic = self._topics.create_internal(name, group.retry_queues, sys_flag=unit)
@@ -151,7 +153,7 @@ class SendBackActs:
         if level > 0:
             why = f"to {name} by delay level {level}, time {times + 1}"
         elif sent.delay_level < 0:
-            why = f"to {name}: the consumer gave it up (delay level -1)"
+            why = f"to {name}: the consumer gave up (delay level -1)"
         else:
             why = f"to {name}: it failed {times + 1} times, which is the limit"
         key = (sent.group, record.topic, record.queue_id)

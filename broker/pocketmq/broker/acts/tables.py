@@ -79,7 +79,7 @@ class TopicActs:
             if not 0 <= count <= QUEUE_COUNT_MAX:
                 return f"a topic has 0 to {QUEUE_COUNT_MAX} queues, not {count}"
         if not 0 <= topic.perm <= _PERM_MAX:
-            return f"the permission of a topic is 0 to {_PERM_MAX}, not {topic.perm}"
+            return f"a topic's permission is 0 to {_PERM_MAX}, not {topic.perm}"
         return None
 
     def _attributes(self, topic: str, changes: str | None) -> dict[str, str]:
@@ -101,8 +101,8 @@ class TopicActs:
                     raise _fault(f"value is not in set: [{SIMPLE_QUEUE}, {BATCH_QUEUE}]")
                 if value == BATCH_QUEUE:
                     raise _fault(
-                        f"{name}={value} is not made by this broker: it stores batches message by "
-                        f"message, and clients read them the same. Create the topic without {name}"
+                        f"{name}={value} is not supported: this broker stores batches message by message, "
+                        f"and clients read them in the same way. Create the topic without {name}"
                     )
             if change[0] == "+" and name and equals:
                 attributes[name] = value

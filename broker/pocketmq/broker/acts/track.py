@@ -33,8 +33,8 @@ class TrackActs:
         if place is None:
             raise Refused(
                 ResponseCode.QUERY_NOT_FOUND,
-                "no such message is stored here; one that has expired is found by topic, queueId and "
-                "queueOffset only",
+                "no such message is stored here; an expired one can be found only by topic, queueId and "
+                "queueOffset",
             )
         self._deliveries.settle()
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class TrackActs:
             record = read_record(data)
             return Place(record.topic, record.queue_id, record.queue_offset, record)
         if ask.topic is None or ask.queue_id is None or ask.queue_offset is None:
-            raise HeaderError("name a message by msgId, or by topic, queueId and queueOffset")
+            raise HeaderError("name the message by msgId, or by topic, queueId and queueOffset")
         entries = self._store.entries(ask.topic, ask.queue_id, ask.queue_offset, 1)
         found = self._store.record_at(entries[0][0]) if entries else None
         if found is None and ask.queue_offset >= self._store.max_offset(ask.topic, ask.queue_id):

@@ -64,7 +64,7 @@ class TransactionActs:
                 self._half.decide(current)
                 self._half.count_end(found, committed=decision is Decision.COMMIT)
         except StoreError as error:
-            log.error("a transaction could not be ended reason=%s", error)
+            log.error("cannot end a transaction reason=%s", error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return self._store.commit_log_max_position
 
@@ -93,7 +93,7 @@ class TransactionActs:
         topic = get_property(half.properties, b"REAL_TOPIC")
         queue_id = get_property(half.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
-            raise MessageCodecError("the half message does not say where it is meant to go")
+            raise MessageCodecError("the half message does not name its topic")
         with self._store.of_any_size():
             self._put.put(
                 topic.decode("utf-8", "replace"),

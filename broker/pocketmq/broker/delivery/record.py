@@ -304,7 +304,7 @@ class DeliveryRecord:
             self._append(data)
         except OSError as error:
             self._numbers.clear()
-            log.warning("deliveries could not be recorded reason=%s", error)
+            log.warning("cannot record deliveries reason=%s", error)
 
     def _append(self, data: bytes) -> None:
         current = os.path.join(self._folder, "current")

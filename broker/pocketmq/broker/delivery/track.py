@@ -151,15 +151,14 @@ class MessageTracks:
             last = history.deliveries[-1]
             by = _words(last.by)
             return Verdict.FILTERED, (
-                f"the broker passed it over at {_time(last.last_ms)} in a pull of {last.client_id}: the "
-                f"pull was filtered by {by}, which does not let it through"
+                f"passed over at {_time(last.last_ms)} in a pull of {last.client_id}: the broker filtered "
+                f"the pull by {by}, which the message does not match"
             )
         if offset > place.offset:
             return self._passed_over(place, group, history, since_ms)
         if place.offset < self._store.min_offset(place.topic, place.queue_id):
             return Verdict.EXPIRED, (
-                "its time in the log is over, and the group had not come to it: the group's offset is "
-                f"{offset}"
+                f"expired before the group had reached it: the group's offset is {offset}"
             )
         return self._waiting(place, group, online, offset)
 
@@ -173,10 +172,10 @@ class MessageTracks:
             if dead:
                 reason = next(
                     (each.text for each in back if each.kind is EventKind.DEAD),
-                    f"consumed {dead[-1].reconsume_times} times in vain",
+                    f"consumed {dead[-1].reconsume_times} times without success",
                 )
                 return Verdict.DEAD_LETTERED, (
-                    f"it lies in {dlq_topic(group)} as message {_id(dead[-1])}: {reason}"
+                    f"in {dlq_topic(group)} as message {_id(dead[-1])}: {reason}"
                 )
             for retry in (
                 retry_topic(group),
@@ -194,7 +193,7 @@ class MessageTracks:
     def _retried(self, group: str, copies: list[Record]) -> tuple[Verdict, str]:
         last = copies[-1]
         offset = self._offsets.query(group, last.topic, last.queue_id)
-        what = f"retried {last.reconsume_times} times, the last time as message {_id(last)}"
+        what = f"retried {last.reconsume_times} times, most recently as message {_id(last)}"
         out = self._popped(group, last.topic, last.queue_id, last.queue_offset)
         if out is not None:
             return Verdict.RETRYING, f"{what}; {out}"
@@ -210,7 +209,7 @@ class MessageTracks:
         until_ms = self._popped_until_ms(group, topic, queue_id, offset)
         if not until_ms:
             return None
-        return f"popped and not acknowledged yet; it comes again at {_time(until_ms)} unless it is"
+        return f"popped and not acknowledged yet; delivered again at {_time(until_ms)} unless it is"
 
     def _copies(self, topic: str, key: bytes, origin: Record) -> list[Record]:
         """Return the copies of a message in a topic of the group, oldest first."""
@@ -238,16 +237,20 @@ class MessageTracks:
                 )
             if event.kind is EventKind.START:
                 return Verdict.SKIPPED_AT_START, (
-                    f"the group came to the queue for the first time at {_time(event.ms)} and began at "
-                    f"offset {event.end}: that is its consumeFromWhere"
+                    f"the group first read the queue at {_time(event.ms)} and began at offset {event.end}, "
+                    "because of its consumeFromWhere"
                 )
         record = place.record
         if record is None or not since_ms or record.store_ms < since_ms:
             reach = f"only back to {_time(since_ms)}" if since_ms else "nothing"
-            return Verdict.UNKNOWN, f"the group is beyond it; the record reaches {reach}"
+            return (
+                Verdict.UNKNOWN,
+                "the group's offset is beyond it; the record of deliveries reaches ",
+            )
+            f"{reach}"
         return Verdict.UNKNOWN, (
-            "the group is beyond it, but was never given it: its offset was set by other means, or it "
-            "was given it in the last second before a crash of the broker"
+            "the group's offset is beyond it, but no delivery is recorded: the offset was set by other "
+            "means, or the message was delivered in the last second before a crash of the broker"
         )
 
     def _waiting(
@@ -256,18 +259,18 @@ class MessageTracks:
         """Judge a message that the group has not reached yet."""
         at = f"the group's offset is {offset}" if offset >= 0 else "the group has no offset yet"
         if online is None:
-            return Verdict.NOT_ONLINE, f"nobody of the group is online; {at}"
+            return Verdict.NOT_ONLINE, f"no member of the group is online; {at}"
         for finding in self._guard.findings(group):
             if finding.topic != place.topic:
                 continue
             for loss in finding.losses:
                 if loss.holder is None and place.queue_id in loss.queue_ids:
                     return Verdict.NOBODY_READS, (
-                        f"queue {place.queue_id} belongs to a member that does not subscribe the topic; "
+                        f"queue {place.queue_id} belongs to a member that does not subscribe to the topic; "
                         f"see: pocketmq group doctor {group}"
                     )
         if not any(place.topic in each.subscriptions for each in online.channels.values()):
-            return Verdict.NOBODY_READS, f"no member of the group subscribes the topic; {at}"
+            return Verdict.NOBODY_READS, f"no member of the group subscribes to the topic; {at}"
         return Verdict.NOT_REACHED, f"{at}: {place.offset - max(offset, 0)} messages come before it"
 
 
@@ -279,19 +282,19 @@ def _delivered(
     if not kept:
         last = passed[-1]
         return Verdict.DROPPED_BY_CLIENT, (
-            f"given to {last.client_id} at {_time(last.last_ms)}, which threw it away: the broker "
-            f"filtered by {_words(last.by)}, that client itself asks for {_words(last.own)}"
+            f"given to {last.client_id} at {_time(last.last_ms)}, which discarded it: the broker filtered "
+            f"by {_words(last.by)}, but that client subscribes to {_words(last.own)}"
         )
     last = kept[-1]
     times = "" if len(kept) == 1 else f", {len(kept)} times in all"
     given = f"given to {last.client_id} at {_time(last.last_ms)}{times}"
     if offset > place.offset:
-        return Verdict.CONSUMED, f"{given}; the group has committed beyond it"
+        return Verdict.CONSUMED, f"{given}; the group has committed a later offset"
     here = online is not None and online.find(last.client_id) is not None
     return Verdict.IN_FLIGHT, (
         f"{given}, not committed yet"
         if here
-        else f"{given}, which is gone without a commit: another member gets it again"
+        else f"{given}, which has left without committing: another member gets it again"
     )
 
 

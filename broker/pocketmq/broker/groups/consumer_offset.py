@@ -60,7 +60,11 @@ class ConsumerOffsetManager(ConfigManager):
                     int(queue_id): int(offset) for queue_id, offset in queues.items()
                 }
             except (AttributeError, TypeError, ValueError) as error:
-                log.error("consumerOffset.json: entry left out key=%s reason=%r", key, error)
+                log.error(
+                    "consumerOffset.json: skipped an entry that cannot be read key=%s reason=%r",
+                    key,
+                    error,
+                )
         log.info("consumer offsets loaded count=%d", len(self.offsets))
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:

@@ -78,13 +78,17 @@ class IsolatedGroups(ConfigManager):
         now = self._clock.now_ms()
         for name, fields in (table or {}).items():
             if not self._is_isolated(str(name)):
-                log.info("group is not isolated any more, its sub-groups end group=%s", name)
+                log.info("a group is no longer isolated, its sub-groups end group=%s", name)
                 self.persist_soon()
                 continue
             try:
                 self.groups[str(name)] = IsolatedGroup.from_json(str(name), fields, now)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                log.error("isolatedGroup.json: group left out group=%s reason=%r", name, error)
+                log.error(
+                    "isolatedGroup.json: skipped a group that cannot be read group=%s reason=%r",
+                    name,
+                    error,
+                )
 
     def take(self, data: Any, online: Mapping[str, ConsumerGroup]) -> None:
         """Replace the table by the master's while this broker follows; its own clients are placed in it."""
@@ -140,8 +144,8 @@ class IsolatedGroups(ConfigManager):
         if isolated.find(subscriptions) is not None:
             return None
         return (
-            f"group {group} is isolated and has {SUB_GROUPS_MAX} different subscriptions already, "
-            "which is the limit: let members subscribe the same, or use another group"
+            f"group {group} is isolated and already has {SUB_GROUPS_MAX} different subscriptions, which is "
+            "the limit: let members subscribe to the same, or use another group"
         )
 
     def peers(self, group: ConsumerGroup, connection: Peer) -> list[str] | None:
@@ -238,7 +242,7 @@ class IsolatedGroups(ConfigManager):
     def _end(self, group: str) -> None:
         isolated = self.groups.pop(group, None)
         if isolated is not None:
-            log.info("group is not isolated any more, its sub-groups end group=%s", group)
+            log.info("a group is no longer isolated, its sub-groups end group=%s", group)
             self.persist_soon()
             self._tell(isolated)
 

@@ -84,7 +84,7 @@ class IsolatedGroup(SubGroupOrder):
                 each.left_ms = 0
             elif life is not before_it:
                 each.left_ms = now_ms
-                log.info("sub-group has no member any more group=%s %s", self.name, each)
+                log.info("the last member of a sub-group has left group=%s %s", self.name, each)
         return made
 
     def _make(
@@ -106,7 +106,7 @@ class IsolatedGroup(SubGroupOrder):
         for departed in self.sub_groups:
             if departed.departed:
                 owe(self, self.begun, departed, made, first_match, rewind=False)
-        log.info("sub-group begins group=%s %s", self.name, made)
+        log.info("a sub-group begins group=%s %s", self.name, made)
         return made
 
     # ------------------------------------------------------------ offsets
@@ -235,8 +235,8 @@ class IsolatedGroup(SubGroupOrder):
         for heir in self.live():
             moved |= owe(self, self.begun, leaving, heir, first_match, rewind=True)
         log.info(
-            "sub-group has left for good; what it had not consumed goes to whoever asks for it "
-            "group=%s %s queues_sent_back=%d",
+            "a sub-group has ended; what it had not consumed goes to members that ask for it group=%s %s "
+            "queues_sent_back=%d",
             self.name,
             leaving,
             len(moved),
@@ -248,7 +248,7 @@ class IsolatedGroup(SubGroupOrder):
         gone = forgettable(self, now_ms, remember_ms)
         for each in self.sub_groups:
             if each.id in gone:
-                log.info("sub-group forgotten group=%s %s", self.name, each)
+                log.info("a sub-group was forgotten group=%s %s", self.name, each)
         if gone:
             write_off(self, gone)
         return bool(gone)

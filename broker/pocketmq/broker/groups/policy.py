@@ -188,8 +188,8 @@ class Isolate(Compatible):
             # This member cannot be identified, because it does not use the connection of its
             # heartbeats.
             log.warning(
-                "a commit of an isolated group came over a connection that is no member's, it does "
-                "not count; a client with vipChannelEnabled must turn that off group=%s peer=%s",
+                "ignored a commit to an isolated group, because its connection is no member's; if "
+                "vipChannelEnabled is on in that client, turn it off group=%s peer=%s",
                 group,
                 peer.address,
             )
@@ -204,8 +204,8 @@ class Isolate(Compatible):
 
     def pop_refusal(self, group: str, peer: Peer) -> str | None:
         return (
-            f"group {group} is isolated: its messages are shared by subscription, which a pop cannot "
-            "do. Let its members pull, or give them a group each"
+            f"group {group} is isolated: its messages are shared by subscription, which is not possible "
+            "with pop. Let its members pull, or give each a group of its own"
         )
 
 

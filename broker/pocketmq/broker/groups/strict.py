@@ -38,9 +38,9 @@ class StrictGroups:
                 continue
             if not same(member.subscriptions, subscriptions):
                 remark = (
-                    f"group {name} is strict: client {client_id} subscribes {_text(subscriptions)}, but "
-                    f"member {member.client_id} subscribes {_text(member.subscriptions)}. Let both "
-                    "subscribe the same, use another group, or wait until the other has left"
+                    f"group {name} is strict: client {client_id} subscribes to {_text(subscriptions)}, but "
+                    f"member {member.client_id} to {_text(member.subscriptions)}. Let both subscribe to "
+                    "the same, use another group, or wait until the other has left"
                 )
                 self.refused.setdefault(name, {})[connection] = remark
                 return remark

@@ -39,7 +39,7 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
             self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)
         ):
             if not group_is_legal(group):
-                log.warning("group not created: its name is illegal group=%r", group[:300])
+                log.warning("cannot create a group, its name is illegal group=%r", group[:300])
                 return None
             found = GroupConfig(group)
             log.info("auto create a subscription group, %s", group)

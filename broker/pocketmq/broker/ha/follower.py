@@ -119,7 +119,7 @@ class Follower:
                 self.state.connected = False
             self.master.look_again()
             if trouble != self.state.trouble:
-                log.warning("not following, tried again every %d ms: %s", RETRY_MS, trouble)
+                log.warning("not following the master, next try in %d ms: %s", RETRY_MS, trouble)
             self.state.trouble = trouble
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_MS / 1000):
@@ -130,7 +130,7 @@ class Follower:
         """Follow over one connection until it ends. Raises: OSError, EOFError, PocketMQError."""
         address = self.master.ha_address
         if not address:
-            raise CannotFollow("no master of this name is known to the name server")
+            raise CannotFollow("the name server knows no master of this name")
         self.state.master = address
         ends = await self._check_master()
         following = await self._agree(address, ends)
@@ -145,14 +145,14 @@ class Follower:
         for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
             if settings.get(name) == "true":
                 raise CannotFollow(
-                    f"the master has {name}=true and speaks another language on its port for slaves"
+                    f"the master has {name}=true and speaks another protocol on its port for slaves"
                 )
         size = int(settings.get("mappedFileSizeCommitLog", 0))
         own = self._store.log_file_size
         if size and size != own:
             if not self._store.log_is_empty:
                 raise CannotFollow(
-                    f"the master's log has files of {size} bytes and this one's have {own}: empty this "
+                    f"the master's log has files of {size} bytes, but this one's have {own}: empty this "
                     f"store and set mappedFileSizeCommitLog={size}"
                 )
             self._store.use_log_file_size(size)
@@ -170,7 +170,7 @@ class Follower:
             return following
         if own < ends.low:
             raise CannotFollow(
-                f"this log ends at {own}, the master's begins at {ends.low}: empty this store, so that "
+                f"this log ends at {own}, but the master's begins at {ends.low}: empty this store, so that "
                 "it copies everything"
             )
 
@@ -183,20 +183,20 @@ class Follower:
         if common is None:
             raise CannotFollow(
                 f"this log ({store.commit_log_min_position} to {own}) and the master's ({ends.low} to "
-                f"{ends.high}) have nothing in common: empty this store if the master's is the right one"
+                f"{ends.high}) have nothing in common: if the master's is the right one, empty this store"
             )
         if self._config.slave_divergence != CUT and not self.may_cut_once:
             raise CannotFollow(
-                f"this log ends at {own}, the master's at {ends.high}, and only up to {common} are they "
-                f"the same: {own - common} bytes are here and not there. Keep the right one; to give "
-                "these up (they are kept in a file) run `pocketmq ha resync`"
+                f"this log ends at {own}, the master's at {ends.high}, and they differ from {common} on: "
+                f"{own - common} bytes are here only. Keep the right log; to give these bytes up (they are "
+                "saved to a file) run `pocketmq ha resync`"
             )
         self.may_cut_once = False
         kept = store.cut_back(common)
         self.state.cuts += kept
         self._after_cut()
         log.error(
-            "this log was another than the master's from %d on, and was cut back bytes=%d kept_in=%s",
+            "this log differed from the master's from %d on, and was cut back bytes=%d kept_in=%s",
             common,
             own - common,
             ",".join(kept),
@@ -224,14 +224,14 @@ class Follower:
             taking.report()
             state.heard_ms = clock.monotonic_ms()
             state.connected, state.trouble = True, ""
-            log.info("following master=%s from=%d", address, begin)
+            log.info("following the master master=%s from=%d", address, begin)
             while not taking.ended.done():
                 # A sign of life, the other way as well: the master counts on it.
                 await asyncio.wait(
                     (taking.ended,), timeout=config.ha_send_heartbeat_interval / 1000
                 )
                 if clock.monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
-                    raise TimeoutError("the master says nothing any more")
+                    raise TimeoutError("the master no longer answers")
                 taking.report()
             await taking.ended
         finally:
@@ -269,7 +269,7 @@ class _Taking(asyncio.Protocol):
             for offset, piece in self._slices.feed(data):
                 if offset != following.received:
                     raise HaWireError(
-                        f"the master sends {offset} where {following.received} comes next"
+                        f"the master sends {offset}, but {following.received} comes next"
                     )
                 following.receive(piece)
                 state.received.add(len(piece), state.heard_ms)
@@ -306,7 +306,7 @@ class _Taking(asyncio.Protocol):
             self._transport.resume_reading() if may_read else self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(error or EOFError("the master has closed the connection"))
+        self._end(error or EOFError("the master closed the connection"))
 
     def _end(self, error: Exception) -> None:
         if not self.ended.done():
@@ -323,10 +323,10 @@ async def fetched(address: str, position: int, size: int) -> bytes:
         while len(found) < size:
             data = await reader.read(_READ_SIZE)
             if not data:
-                raise EOFError("the master has closed the connection")
+                raise EOFError("the master closed the connection")
             for offset, piece in slices.feed(data):
                 if offset != position + len(found):
-                    raise HaWireError(f"asked for {position + len(found)}, was sent {offset}")
+                    raise HaWireError(f"asked for {position + len(found)}, but was sent {offset}")
                 found += piece
     return bytes(found[:size])
 

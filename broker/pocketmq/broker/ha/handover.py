@@ -60,7 +60,7 @@ class Handover:
             if self._replication.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
             if self._passage is not None:
-                raise Refused(ResponseCode.SYSTEM_ERROR, "somebody moves this broker already")
+                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already being moved")
             server = self._server
             self._by = by
             loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class Handover:
                 if connection is not by:
                     connection.close()
             await self._node.role.stop()
-            log.warning("this broker is being moved; its clients come by way of a passage")
+            log.warning("this broker is being moved; its clients are led through the other broker")
 
     async def hold(self) -> None:
         """Hold the clients. Raises: Refused when a request does not end."""
@@ -88,7 +88,7 @@ class Handover:
             except TimeoutError:
                 passage.go_on()
                 raise Refused(
-                    ResponseCode.SYSTEM_BUSY, f"a request has no answer after {_QUIET_S:g} s"
+                    ResponseCode.SYSTEM_BUSY, f"a request has had no answer for {_QUIET_S:g} s"
                 ) from None
             await self._replication.stand_still()
 
@@ -115,11 +115,11 @@ class Handover:
         async with self._changing:
             passage = self._begun()
             if self._is_handed_over:
-                raise Refused(ResponseCode.SYSTEM_ERROR, "the other broker leads already")
+                raise Refused(ResponseCode.SYSTEM_ERROR, "the other broker already leads")
             await self._replication.go_on_leading()
             passage.serve_here()
             self.close()
-            log.warning("this broker is not moved; it leads as before")
+            log.warning("this broker is not being moved; it still leads")
 
     def close(self) -> None:
         """Close the passage and every connection through it."""
@@ -136,7 +136,9 @@ class Handover:
 
     def _begun(self) -> Passage:
         if self._passage is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "nobody has begun to move this broker")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "this broker is not being moved: begin the move first"
+            )
         return self._passage
 
     async def _tick(self, passage: Passage) -> None:
@@ -149,7 +151,7 @@ class Handover:
     def _closed(self, connection: Peer) -> None:
         if connection is self._by and not self._is_handed_over:
             self._by = None
-            log.warning("who moves this broker has gone")
+            log.warning("the program that moves this broker has gone")
             self._server.spawn(self._undone())
 
     async def _undone(self) -> None:

@@ -135,7 +135,7 @@ class SlaveConnection(asyncio.Protocol):
             transport.abort()
             return
         if len(listener.connections) >= CONNECTIONS_MAX:
-            log.error("too many slaves, one is turned away count=%d", CONNECTIONS_MAX)
+            log.error("too many slaves, refused one count=%d", CONNECTIONS_MAX)
             transport.abort()
             return
         self._transport = transport
@@ -162,7 +162,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.slave is not None:
-            log.info("a slave is gone address=%s acked=%d", self.slave.address, self.slave.acked)
+            log.info("a slave has left address=%s acked=%d", self.slave.address, self.slave.acked)
             self._slaves.disconnect(self.slave)
             self._listener.connections.discard(self)
             self.slave = None
@@ -177,7 +177,9 @@ class SlaveConnection(asyncio.Protocol):
         if slave is None:
             return False
         if self._slaves.is_silent(slave, now_ms):
-            log.error("a slave says nothing any more and is closed address=%s", slave.address)
+            log.error(
+                "a slave no longer answers, its connection is closed address=%s", slave.address
+            )
             self.abort()
             return False
         more = self._send(slave, now_ms) if slave.served else False

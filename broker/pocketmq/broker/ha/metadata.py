@@ -100,7 +100,7 @@ class Master:
     async def ask(self, code: RequestCode | PocketRequestCode) -> RemotingCommand:
         """Send a request to the master. Raises: MasterRefused, PocketMQError, OSError."""
         if not self.address:
-            raise MasterRefused("no master of this name is known to the name server")
+            raise MasterRefused("the name server knows no master of this name")
         answer = await self._client.invoke(self.address, RemotingCommand(code, {}), _TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise MasterRefused(
@@ -228,7 +228,7 @@ class Metadata:
             rows[name] = topics.topics[name]
         topics.take_all(rows, data.get("dataVersion"))
         for name in gone:
-            log.warning("a topic is gone at the master and here topic=%s", name)
+            log.warning("deleted a topic that the master has deleted topic=%s", name)
             self._store.delete_topic(name)
         self._events.topics_changed(list(rows.values()))
 
@@ -274,7 +274,7 @@ class Metadata:
             try:
                 self._copied.ours.take(ours)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise MasterRefused(f"the master's own tables cannot be read: {error!r}") from error
+                raise MasterRefused(f"cannot read the master's own tables: {error!r}") from error
         if len(check.body) >= 56:
             await self._copied.timer.follow(TimerCheck.unpack(bytes(check.body)))
 
@@ -303,7 +303,7 @@ def take_offsets(
 def _is_known(data: Any, version: Mapping[str, int]) -> bool:
     """Return True if the master's table has the version that we have."""
     if not isinstance(data, Mapping):
-        raise MasterRefused("a table of the master is no JSON object")
+        raise MasterRefused("a table of the master is not a JSON object")
     theirs = data.get("dataVersion")
     return isinstance(theirs, Mapping) and all(
         theirs.get(name) == value for name, value in version.items()
@@ -313,8 +313,8 @@ def _is_known(data: Any, version: Mapping[str, int]) -> bool:
 def _rows(data: Mapping[str, Any], name: str, parse: Any) -> dict[str, Any]:
     table = data.get(name)
     if not isinstance(table, Mapping):
-        raise MasterRefused(f"a table of the master has no {name}")
+        raise MasterRefused(f"a table of the master lacks {name}")
     try:
         return {str(key): parse(row) for key, row in table.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MasterRefused(f"{name} of the master holds what is none: {error!r}") from error
+        raise MasterRefused(f"{name} of the master cannot be read: {error!r}") from error

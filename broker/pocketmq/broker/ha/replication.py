@@ -166,11 +166,11 @@ class Replication:
         if self.replicas.wanted and slaves.in_sync_count + 1 < config.in_sync_replicas:
             what = "stored and answered with SLAVE_NOT_AVAILABLE"
             if self.replicas.too_few:
-                what = "refused, since minInSyncReplicas are not in sync"
+                what = "refused, because minInSyncReplicas are not in sync"
             elif config.enable_auto_in_sync_replicas:
-                what = "answered with success all the same (enableAutoInSyncReplicas)"
+                what = "answered with success anyway (enableAutoInSyncReplicas)"
             return (
-                f"SYNC_MASTER has {slaves.in_sync_count} slaves in sync and needs "
+                f"SYNC_MASTER has {slaves.in_sync_count} slaves in sync but needs "
                 f"{config.in_sync_replicas - 1}: sends are {what}"
             )
         return ""
@@ -220,7 +220,7 @@ class Replication:
         """Become the master (1, 2, 3). force: skip the check of the old one. Raises: Refused."""
         async with self._changing:
             if not self.follows:
-                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is the master already")
+                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already the master")
             if not force:
                 await self._check_old_master()
             await self.end_following()
@@ -233,7 +233,7 @@ class Replication:
                     self._follow()
                     raise Refused(
                         ResponseCode.SYSTEM_ERROR,
-                        f"{error}. To lead with what comes before it, force the promotion",
+                        f"{error}. To lead with what comes before that, force the promotion",
                     ) from error
             store.lead()
             # What the master had and this broker never got is not skipped in what comes in its place.
@@ -244,13 +244,13 @@ class Replication:
             self._node.config.broker_role = role
             self._node.role.lead()
             await self._become(MASTER_ID)
-            log.warning("this broker is the master now role=%s end=%d", role, self._end)
+            log.warning("this broker is now the master role=%s end=%d", role, self._end)
 
     async def demote(self, broker_id: int) -> None:
         """Become a slave with this id, and follow whoever is the master. Raises: Refused."""
         async with self._changing:
             if self.follows:
-                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave already")
+                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already a slave")
             if broker_id == MASTER_ID:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "a slave's number is 1 or higher")
             await self._node.role.follow()
@@ -259,7 +259,7 @@ class Replication:
             self._store.follow()
             await self._become(broker_id)
             self._follow()
-            log.warning("this broker is a slave now id=%d end=%d", broker_id, self._end)
+            log.warning("this broker is now a slave id=%d end=%d", broker_id, self._end)
 
     async def stand_still(self) -> None:
         """Stop appending as a master, and send its slaves the rest (handover.py)."""
@@ -324,7 +324,7 @@ class Replication:
             why = f"and answers as {role}"
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the master at {state.master} is there {why}: stop or demote it first",
+            f"the master at {state.master} is online {why}: stop or demote it first",
         )
 
     async def _become(self, broker_id: int) -> None:

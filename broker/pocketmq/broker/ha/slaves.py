@@ -110,7 +110,7 @@ class Slaves:
         low, high = self._store.commit_log_min_position, self._store.commit_log_max_position
         if not self._leads():
             slave.next = max(offset, 0)
-            self._refuse(slave, "this broker is a slave itself and hands out nothing")
+            self._refuse(slave, "this broker is itself a slave and has no slaves")
             return
         if offset == 0:
             slave.next = slave.acked = low
@@ -127,7 +127,7 @@ class Slaves:
         elif offset < low:
             self._refuse(
                 slave,
-                f"it asks for {offset}, and the log begins at {low}: empty its store, so that it copies "
+                f"it asks for {offset}, but the log begins at {low}: empty its store, so that it copies "
                 "everything",
             )
         else:
@@ -142,8 +142,8 @@ class Slaves:
     def _refuse_beyond(self, slave: Slave, offset: int) -> None:
         high = self._store.commit_log_max_position
         why = (
-            f"it reports {offset} where this log ended at {high}: it has what this master never sent. "
-            "Find out which of the two is right before one is emptied"
+            f"its log ends at {offset}, but this one ended at {high}: it has data that this master never "
+            "sent. Find out which of the two is right before you empty one"
         )
         if len(self._refused) >= _REFUSED_MAX:
             self._refused.pop(next(iter(self._refused)))
@@ -154,14 +154,14 @@ class Slaves:
     def _refuse(self, slave: Slave, why: str) -> None:
         slave.refused = why
         slave.acked = -1
-        log.error("a slave is refused address=%s why=%s", slave.address, why)
+        log.error("refused a slave address=%s why=%s", slave.address, why)
 
     # ------------------------------------------------------------ sending
 
     def gone(self, slave: Slave) -> None:
         """Refuse a slave whose next position is no longer in the log."""
         low = self._store.commit_log_min_position
-        self._refuse(slave, f"it was too slow: it needs {slave.next}, and the log begins at {low}")
+        self._refuse(slave, f"it was too slow: it needs {slave.next}, but the log begins at {low}")
 
     def due_for_life(self, slave: Slave, now_ms: int) -> bool:
         """Return True if the slave is to be sent a heartbeat."""

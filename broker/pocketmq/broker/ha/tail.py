@@ -68,7 +68,7 @@ def _own(own: OwnLog, begin: int, end: int) -> bytes:
     parts = []
     while begin < end:
         piece = own.raw(begin, end - begin)
-        assert piece, "the log was cut while it was looked at"
+        assert piece, "the log was cut while it was being read"
         parts.append(piece)
         begin += len(piece)
     return b"".join(parts)

@@ -88,8 +88,8 @@ class Slices:
             offset, size = _HEAD.unpack_from(view, at)
             if not 0 <= size <= SLICE_SIZE_MAX or offset < 0:
                 raise HaWireError(
-                    f"a slice of {size} bytes at {offset}: the other side is no RocketMQ master, or is "
-                    "one in controller mode, which speaks another language on this port"
+                    f"a slice of {size} bytes at {offset}: the other side is not a RocketMQ master, or it "
+                    "is in controller mode, which speaks another protocol on this port"
                 )
             if len(view) - at < HEAD_SIZE + size:
                 needed = HEAD_SIZE + size
