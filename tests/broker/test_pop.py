@@ -386,7 +386,7 @@ async def test_a_message_track_tells_what_became_of_a_popped_message(tmp_path: P
         step(broker)
         assert (await verdict(1))[0] == "RETRYING"
         [again] = [m for m in await popper.pop() if m.body == b"1"]
-        assert "comes again" in (await verdict(1))[1]
+        assert "delivered again" in (await verdict(1))[1]
         await popper.ack(again)
         assert (await verdict(1))[0] == "CONSUMED"
 

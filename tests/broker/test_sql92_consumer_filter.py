@@ -180,7 +180,7 @@ def test_a_broken_entry_of_the_file_is_left_out_and_the_rest_is_read(
     groups = {"g": good, **{f"g{number}": entry for number, entry in enumerate(broken)}}
     manager.from_json({"filterDataByTopic": {"T": {"groupFilterData": groups}, "U": None}})
     assert [data.group for data in manager.of_topic("T")] == ["g"]
-    assert caplog.text.count("leave out a broken entry") == len(broken)
+    assert caplog.text.count("skipped an entry that cannot be read") == len(broken)
     rubbish: Any
     for rubbish in (None, [], "x", {"filterDataByTopic": 5}):
         manager.from_json(rubbish)

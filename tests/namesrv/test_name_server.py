@@ -291,7 +291,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
     before = server.routes.cluster_info(), server.routes.route("T")
     answer = await client.invoke(server.address, request_, 30_000)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "serves in the name server's own process" in (answer.remark or "")
+    assert "runs in the name server's own process" in (answer.remark or "")
     assert "refused" in caplog.text
     client.close_address(server.address)
     await until_async(lambda: not server._server.connections)

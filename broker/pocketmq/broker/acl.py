@@ -316,11 +316,7 @@ class Accounts:
             for each in data.get("accounts") or ():
                 account = Account.parse(each)
                 if account.access_key in self.by_key:
-                    log.warning(
-                        "access key appears twice, the first account counts key=%s file=%s",
-                        account.access_key,
-                        path,
-                    )
+                    log.warning("access key repeated key=%s file=%s", account.access_key, path)
                 self.by_key.setdefault(account.access_key, account)
         except (IllegalArgument, AttributeError, TypeError) as error:
             raise IllegalArgument(f"cannot read the ACL file {path}: {error}") from error
@@ -386,9 +382,7 @@ class PlainAccessValidator:
         try:
             self._accounts = self._load()
         except IllegalArgument as error:
-            log.error(
-                "cannot read changed ACL files, the old accounts stay in force reason=%s", error
-            )
+            log.error("cannot read ACL files, old accounts stay in force reason=%s", error)
         else:
             log.info("changed ACL files are in force accounts=%d", len(self._accounts.by_key))
 

@@ -112,7 +112,7 @@ GROUP_METRICS = (
     Metric(
         "pocketmq_group_symptoms",
         "gauge",
-        "What is wrong with a group, in the words of pocketmq group doctor",
+        "What is wrong with a group, as pocketmq group doctor words it",
         ("consumer_group", "topic", "symptom", "severity"),
         symptoms,
     ),

@@ -46,14 +46,14 @@ REPLICA_METRICS: tuple[Metric, ...] = (
     Metric(
         "pocketmq_broker_role",
         "gauge",
-        "1; what the broker is to others of its name",
+        "1; the label says which role the broker has",
         ("role", "id"),
         lambda broker: [((broker.config.broker_role, str(broker.config.broker_id)), 1)],
     ),
     Metric(
         "pocketmq_replicas_wanted",
         "gauge",
-        "Slaves that a success waits for; 0: for none",
+        "Slaves that a successful send waits for; 0: none",
         (),
         lambda broker: [
             (
@@ -74,7 +74,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
     Metric(
         "pocketmq_replicas_refused",
         "gauge",
-        "Slaves that are sent nothing, because their log is another one",
+        "Slaves that are sent nothing, because their log differs",
         (),
         lambda broker: [((), len(broker.parts.messages.promise.replicas.slaves.refused))],
     ),
@@ -88,7 +88,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
     Metric(
         "pocketmq_replica_lag_seconds",
         "gauge",
-        "How long ago a slave had everything that there was",
+        "Time since a slave last had everything",
         ("replica",),
         _lag_seconds,
     ),
@@ -102,7 +102,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
     Metric(
         "pocketmq_replica_metadata_age_seconds",
         "gauge",
-        "Slave: how old its copy of the master's tables is",
+        "Slave: age of its copy of the master's tables",
         (),
         _metadata_age,
     ),

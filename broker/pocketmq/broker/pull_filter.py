@@ -126,7 +126,7 @@ class PullFilters:
         except SelectorError as error:
             # RocketMQ lets everything pass to an expression that does not compile.
             log.warning(
-                "an expression does not compile, all messages pass group=%s reason=%s",
+                "cannot compile an expression, all messages pass group=%s reason=%s",
                 pull.consumer_group,
                 error,
             )

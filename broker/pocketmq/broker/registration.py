@@ -209,7 +209,7 @@ class Registration:
             try:
                 await self._client.invoke(address, command, timeout_ms=3_000)
             except RemotingError as error:
-                log.warning("not unregistered namesrv=%s reason=%s", address, error)
+                log.warning("cannot unregister namesrv=%s reason=%s", address, error)
 
     # ------------------------------------------------------------ in process
 
@@ -277,7 +277,7 @@ class Registration:
             )
             if answer.code != ResponseCode.SUCCESS:
                 log.warning(
-                    "registration refused namesrv=%s code=%d remark=%r; the next try follows",
+                    "a name server refused the registration, next try follows namesrv=%s code=%d remark=%r",
                     address,
                     answer.code,
                     answer.remark,
@@ -288,7 +288,7 @@ class Registration:
             self._take_answer(answer, check_order=check_order)
         except (OSError, PocketMQError) as error:
             self._taken.discard(address)
-            log.warning("not registered namesrv=%s reason=%s; the next try follows", address, error)
+            log.warning("cannot register, next try follows namesrv=%s reason=%s", address, error)
 
     def _take_answer(self, answer: RemotingCommand, *, check_order: bool) -> None:
         header = RegisterBrokerResponseHeader.parse(answer.ext)

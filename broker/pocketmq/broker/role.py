@@ -40,7 +40,10 @@ MASTER_ONLY: Mapping[int, tuple[ResponseCode, str]] = {
     _C.SEND_REPLY_MESSAGE: _SEND,
     _C.SEND_REPLY_MESSAGE_V2: _SEND,
     _C.CONSUMER_SEND_MSG_BACK: (_R.NO_PERMISSION, "the broker is a slave: send back to its master"),
-    _C.END_TRANSACTION: (_R.SLAVE_NOT_AVAILABLE, "the broker is a slave: end it at its master"),
+    _C.END_TRANSACTION: (
+        _R.SLAVE_NOT_AVAILABLE,
+        "the broker is a slave: end the transaction at its master",
+    ),
     _C.RECALL_MESSAGE: (
         _R.SLAVE_NOT_AVAILABLE,
         "recall failed, broker service not available",

@@ -87,7 +87,9 @@ class StoredTable(ConfigManager, Generic[V]):
             try:
                 row = self.row_class.from_json(fields)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                log.error("%s: row left out row=%s reason=%r", self.name, name, error)
+                log.error(
+                    "%s: skipped a row that cannot be read row=%s reason=%r", self.name, name, error
+                )
                 continue
             self.rows[getattr(row, self.key)] = row
         if isinstance(data, dict):

@@ -245,7 +245,7 @@ class TransactionCheck:
             if not result.count:
                 if result.next_offset <= offset:
                     return offset
-                log.warning("half messages are gone from=%d to=%d", offset, result.next_offset)
+                log.warning("half messages are missing from=%d to=%d", offset, result.next_offset)
                 offset = result.next_offset
                 continue
             record = next(read_records(result.buffers[0], check_crc=False))
@@ -253,7 +253,7 @@ class TransactionCheck:
                 is_old_enough = self._look_at(record)
             except MessageIllegal as error:
                 # Full of properties: without room for the count of checks it would hold up all behind it.
-                log.error("a half message cannot be stored again error=%s", error)
+                log.error("cannot store a half message again error=%s", error)
                 self._give_up(record)
                 is_old_enough = True
             if not is_old_enough:
@@ -323,7 +323,7 @@ class TransactionCheck:
     def _give_up(self, record: Record) -> None:
         """Apply invariant 4."""
         log.error(
-            "a half message has been checked too many times or is too old; it is moved to "
+            "a half message has been checked too many times or is too old, moved to "
             "TRANS_CHECK_MAX_TIME_TOPIC offset=%d position=%d",
             record.queue_offset,
             record.position,

@@ -43,7 +43,7 @@ class KVConfig:
         table = data.get("configTable") if isinstance(data, Mapping) else None
         if not isinstance(table, Mapping):
             raise HeaderError(
-                "kvConfig.json has no configTable: repair the file, or remove it to begin with none"
+                "kvConfig.json has no configTable: repair the file, or remove it to start with no values"
             )
         self._table = {
             str(namespace): {str(key): str(value) for key, value in pairs.items()}

@@ -130,7 +130,9 @@ class NameServerProcessors:
         header = RegisterBrokerHeader.parse(request.ext)
         body = bytes(request.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFF_FFFF != header.body_crc32:
-            log.warning("registration refused: crc32 does not match peer=%s", connection.peer)
+            log.warning(
+                "refused a registration, because its crc32 does not match peer=%s", connection.peer
+            )
             return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", ext={})
         table = decode_registration(
             body, compressed=bool(header.compressed), bare=request.version < Version.V3_0_11
@@ -264,7 +266,7 @@ class NameServerProcessors:
         header = WipeWritePermHeader.parse(request.ext)
         count = self._routes.set_writable(header.broker_name, writable)
         log.info(
-            "write permission broker=%r writable=%s topics=%d by=%s",
+            "write permission changed broker=%r writable=%s topics=%d by=%s",
             header.broker_name,
             writable,
             count,
@@ -280,7 +282,7 @@ class NameServerProcessors:
     def delete_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = DeleteTopicInNamesrvHeader.parse(request.ext)
         self._routes.delete_topic(header.topic, header.cluster_name)
-        log.info("topic deleted from the routes topic=%r by=%s", header.topic, connection.peer)
+        log.info("topic deleted from routes topic=%r by=%s", header.topic, connection.peer)
         return request.answer(ResponseCode.SUCCESS)
 
     def get_all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -339,7 +341,7 @@ class NameServerProcessors:
             self._config.update(name, value)
             log.info("setting changed name=%s value=%r by=%s", name, value, connection.peer)
         for name in sorted(wanted.keys() - keys.keys()):
-            log.info("setting ignored: unknown here name=%r by=%s", name, connection.peer)
+            log.info("ignored an unknown setting name=%r by=%s", name, connection.peer)
         return request.answer(ResponseCode.SUCCESS)
 
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

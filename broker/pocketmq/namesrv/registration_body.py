@@ -48,7 +48,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
     if not bare:
         data = data.get("topicConfigSerializeWrapper") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping):
-        raise HeaderError("the body of a broker's registration has no topicConfigSerializeWrapper")
+        raise HeaderError("the body of a broker's registration lacks topicConfigSerializeWrapper")
     table = data.get("topicConfigTable")
     return TopicTable(
         DataVersion.from_json(data.get("dataVersion") or {}),
@@ -83,7 +83,7 @@ def _one_queue_data(topic: str, config: Mapping[Any, Any]) -> TopicConfig:
     try:
         return TopicConfig.from_json({**config, "topicName": topic})
     except (AttributeError, TypeError, ValueError) as error:
-        raise HeaderError(f"the topic {topic!r} of a registration is broken: {error}") from None
+        raise HeaderError(f"cannot read the topic {topic!r} of a registration: {error}") from None
 
 
 def _decode_compressed(body: bytes) -> TopicTable:
@@ -91,11 +91,10 @@ def _decode_compressed(body: bytes) -> TopicTable:
         packed = zlib.decompressobj()
         data = packed.decompress(body, _UNPACKED_SIZE_MAX)
     except zlib.error as error:
-        raise HeaderError(f"the compressed registration of a broker is broken: {error}") from error
+        raise HeaderError(f"cannot read a broker's compressed registration: {error}") from error
     if packed.unconsumed_tail or not packed.eof:
         raise HeaderError(
-            "the compressed registration of a broker is cut, or larger than "
-            f"{_UNPACKED_SIZE_MAX} bytes"
+            f"a broker's compressed registration is cut off, or larger than {_UNPACKED_SIZE_MAX} bytes"
         )
     reader = _Reader(data)
     version = DataVersion.from_json(fastjson.loads_request(reader.text().encode()))
@@ -107,7 +106,7 @@ def _decode_compressed(body: bytes) -> TopicTable:
             topics[words[0]] = TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]))
         except (IndexError, ValueError):
             raise HeaderError(
-                f"a topic of a compressed registration is broken: {line[:100]!r}"
+                f"cannot read a topic of a compressed registration: {line[:100]!r}"
             ) from None
     return TopicTable(version, topics)
 
@@ -121,7 +120,7 @@ class _Reader:
 
     def number(self) -> int:
         if self._at + 4 > len(self._data):
-            raise HeaderError("the compressed registration of a broker ends too early")
+            raise HeaderError("a broker's compressed registration ends too early")
         value = int.from_bytes(self._data[self._at : self._at + 4], "big", signed=True)
         self._at += 4
         return value
@@ -130,7 +129,7 @@ class _Reader:
         size = self.number()
         raw = self._data[self._at : self._at + size] if size >= 0 else b""
         if size < 0 or len(raw) < size:
-            raise HeaderError("the compressed registration of a broker ends too early")
+            raise HeaderError("a broker's compressed registration ends too early")
         self._at += size
         try:
             return raw.decode("utf-8")

@@ -81,8 +81,8 @@ class RegistrationRefused(PocketMQError):
 
     def __init__(self, broker_name: str, address: str) -> None:
         super().__init__(
-            f"refused: the broker {broker_name!r} at {address} serves in the name server's own process, "
-            "nobody else speaks for it; give the other broker a brokerName and a listenPort of its own"
+            f"refused: broker {broker_name!r} at {address} runs in the name server's own process, and no "
+            "other may take its place; give the other broker its own brokerName and listenPort"
         )
 
 
@@ -228,7 +228,7 @@ class RouteInfo:
         """Remove the brokers that registered over `connection`; return their addresses (invariant 3)."""
         gone = [address for address, live in self._live.items() if live.connection is connection]
         for address in gone:
-            self._remove_address(address, "connection closed")
+            self._remove_address(address, "its connection was closed")
         return gone
 
     def expire(self) -> list[Hashable]:
@@ -237,7 +237,7 @@ class RouteInfo:
         gone = [a for a, live in self._live.items() if now - live.last_ms > live.timeout_ms]
         connections = [self._live[address].connection for address in gone]
         for address in gone:
-            self._remove_address(address, "no registration in time")
+            self._remove_address(address, "it did not register in time")
         return [connection for connection in connections if connection is not None]
 
     def _remove_address(self, address: str, why: str) -> None:

@@ -77,7 +77,7 @@ class Neighbours:
             counts = int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
             return [Elsewhere(name, host.strip("[]"), int(port), *counts)]
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("a route's queue data is broken reason=%r", error)
+            log.warning("cannot read the queue data of a route reason=%r", error)
             return []
 
     async def _known_fronts(self) -> Mapping[str, str]:

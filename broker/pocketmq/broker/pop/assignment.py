@@ -85,7 +85,7 @@ def queues_of_route(topic: str, route: Any) -> list[MessageQueue]:
                 name = str(queue["brokerName"])
                 found += [MessageQueue(topic, name, n) for n in range(int(queue["readQueueNums"]))]
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("a route's queue data is broken topic=%s reason=%r", topic, error)
+            log.warning("cannot read the queue data of a route topic=%s reason=%r", topic, error)
     return sorted(found, key=lambda queue: (queue.broker_name.encode("utf-16-be"), queue.queue_id))
 
 
@@ -135,7 +135,9 @@ class TopicRoutes:
                 if found:
                     self._kept[topic] = now, found
                 return found
-        log.warning("no name server answers, an old route or our own is used topic=%s", topic)
+        log.warning(
+            "no name server answers, using an old route or the broker's own topic=%s", topic
+        )
         return None if kept is None else kept[1]
 
     async def _ask(self, address: str, topic: str) -> Mapping[str, Any] | None:
@@ -150,10 +152,13 @@ class TopicRoutes:
                 route = fastjson.loads(answer.body)
                 return route if isinstance(route, Mapping) else {}
             log.warning(
-                "no route namesrv=%s code=%d remark=%r", address, answer.code, answer.remark
+                "cannot get a route namesrv=%s code=%d remark=%r",
+                address,
+                answer.code,
+                answer.remark,
             )
         except (PocketMQError, fastjson.FastjsonError) as error:
-            log.warning("no route namesrv=%s topic=%s reason=%s", address, topic, error)
+            log.warning("cannot get a route namesrv=%s topic=%s reason=%s", address, topic, error)
         return None
 
     def _own(self, topic: str) -> list[MessageQueue]:

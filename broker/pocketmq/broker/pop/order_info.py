@@ -145,7 +145,11 @@ class ConsumerOrderInfo(ConfigManager):
                 for queue_id, info in queues.items():
                     self._table[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                log.error("consumerOrderInfo.json: left out key=%s reason=%r", key, error)
+                log.error(
+                    "consumerOrderInfo.json: skipped an entry that cannot be read key=%s reason=%r",
+                    key,
+                    error,
+                )
 
     def take(self, data: Any) -> None:
         """Replace the table by the master's, while this broker follows."""
@@ -214,9 +218,7 @@ class ConsumerOrderInfo(ConfigManager):
         if info is None:
             return offset + 1
         if info.pop_ms != pop_ms:
-            log.warning(
-                "an ack of an earlier orderly pop does not count %s offset=%d", queue, offset
-            )
+            log.warning("ignored an ack of an earlier orderly pop %s offset=%d", queue, offset)
             return None
         info.acked |= 1 << info.offsets.index(offset)
         self.persist_soon()
@@ -239,7 +241,9 @@ class ConsumerOrderInfo(ConfigManager):
         """Change the time at which a message becomes visible again."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms:
-            log.warning("no orderly pop to be changed %s offset=%d", queue, offset)
+            log.warning(
+                "ignored a change of an orderly pop that does not exist %s offset=%d", queue, offset
+            )
             return
         info.next_visible_ms[offset] = visible_ms
         self.persist_soon()

@@ -43,7 +43,7 @@ class MessageRequestMode:
         """Parse an entry. Raises: KeyError, TypeError, ValueError if it is malformed."""
         mode = str(data.get("mode") or PULL)
         if mode not in (PULL, POP):
-            raise ValueError(f"the mode of a group is PULL or POP, not {mode!r}")
+            raise ValueError(f"a group's mode is PULL or POP, not {mode!r}")
         return cls(
             topic=str(data["topic"]),
             group=str(data["consumerGroup"]),
@@ -75,7 +75,11 @@ class MessageRequestModeManager(ConfigManager):
                 for group, fields in groups.items():
                     self._modes.setdefault(topic, {})[group] = MessageRequestMode.from_json(fields)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                log.error("messageRequestMode.json: left out topic=%s reason=%r", topic, error)
+                log.error(
+                    "messageRequestMode.json: skipped an entry that cannot be read topic=%s reason=%r",
+                    topic,
+                    error,
+                )
 
     def set(self, mode: MessageRequestMode) -> None:
         """Set the mode of a group for a topic. Raises: OSError."""

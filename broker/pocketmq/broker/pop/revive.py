@@ -73,8 +73,8 @@ class PopRevive:
         if size_max < size <= TOPIC_SIZE_MAX:
             advice += ", or start the broker with autoMessageVersionOnTopicLen=true"
         return (
-            f"messages of this topic that the group does not acknowledge could not come again: their "
-            f"retry topic would have {size} bytes, of {size_max}; {advice}"
+            "cannot pop: messages that the group does not acknowledge could not be delivered again, since "
+            f"their retry topic's name would have {size} bytes, of {size_max} possible; {advice}"
         )
 
     def step(self) -> bool:
@@ -97,7 +97,9 @@ class PopRevive:
             # Made again if need be: when a group is deleted its check points go, too.
             group = self._groups.find(name.group)
             if self._topics.get(topic) is None or group is None:
-                log.warning("popped messages are forgotten, topic or group is gone %s", name)
+                log.warning(
+                    "dropped popped messages, because the topic or group no longer exists %s", name
+                )
                 done = point.unacked
             else:
                 for offset in point.unacked:
@@ -125,7 +127,7 @@ class PopRevive:
         point.tries += 1
         self._log.state.postpone(point, self._clock.monotonic_ms() + pause_ms)
         log.error(
-            "popped messages are not revived, the next try follows offsets=%s of=%s in_ms=%d reason=%s",
+            "cannot revive popped messages, next try follows offsets=%s of=%s in_ms=%d reason=%s",
             point.unacked,
             point.name,
             pause_ms,
@@ -136,7 +138,7 @@ class PopRevive:
         name = point.name
         record = self._record(name.topic, name.queue_id, offset)
         if record is None:
-            log.warning("a popped message is not in the store any more offset=%d %s", offset, name)
+            log.warning("a popped message is no longer in the store offset=%d %s", offset, name)
             return
         properties = remove_property(without_timer(record.properties), b"DELAY")
         if get_property(properties, b"ORIGIN_GROUP") is None:
@@ -165,7 +167,8 @@ class PopRevive:
         self._topics.create_internal(dead, 1)
         self._put_copy(record, dead, properties)
         log.warning(
-            "a message was popped in vain too often, it is a dead letter group=%s topic=%s times=%d",
+            "a message was popped too often without an acknowledgement and is now a dead letter group=%s "
+            "topic=%s times=%d",
             group,
             topic,
             record.reconsume_times,
@@ -188,5 +191,5 @@ class PopRevive:
         try:
             return None if stored is None else read_record(stored)
         except MessageCodecError as error:
-            log.error("a popped message is damaged topic=%s reason=%s", topic, error)
+            log.error("cannot read a popped message topic=%s reason=%s", topic, error)
             return None

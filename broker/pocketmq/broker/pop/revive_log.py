@@ -174,7 +174,7 @@ class ReviveLog:
             try:
                 self.ack(point.name, left, point.revive_queue)
             except StoreError as error:
-                log.error("a check point is not written off %s reason=%s", point.name, error)
+                log.error("cannot write off a check point %s reason=%s", point.name, error)
                 self.ack_unwritten(point.name, left)
         self.state.forget(group, topic)
 
@@ -281,7 +281,8 @@ class ReviveLog:
                 self._acked(Ack.from_body(bytes(record.body), self._broker_name))
         except (KeyError, TypeError, ValueError) as error:
             log.error(
-                "a record of the revive log is left out topic=%s queue=%d offset=%d reason=%r",
+                "skipped a record of the revive log that cannot be read topic=%s queue=%d offset=%d "
+                "reason=%r",
                 self.topic,
                 queue_id,
                 record.queue_offset,

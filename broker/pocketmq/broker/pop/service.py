@@ -92,7 +92,7 @@ class PopService:
         try:
             self.log.settle()
         except StoreError as error:
-            log.warning("pop: old check points are not written anew yet reason=%s", error)
+            log.warning("pop: cannot rewrite old check points yet reason=%s", error)
 
     def release(self) -> None:
         """Answer every held request: the broker stops."""

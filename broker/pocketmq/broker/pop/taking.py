@@ -164,7 +164,7 @@ class PopTaking:
         result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
         if result.status in _WRONG_PLACE:
             log.warning(
-                "pop: the offset is not in the queue %s %d->%d", queue, offset, result.next_offset
+                "pop: the offset is outside the queue %s %d->%d", queue, offset, result.next_offset
             )
             offset = result.next_offset
             self._pop.log.reset(queue, offset)
@@ -175,7 +175,7 @@ class PopTaking:
                 self._hand_out(queue, offset, result, ask, found)
             except StoreError as error:
                 log.error(
-                    "nothing is popped, the pop cannot be written down %s reason=%s", queue, error
+                    "cannot store a pop's check point, nothing is popped %s reason=%s", queue, error
                 )
                 found.failure = error
                 found.rest += max(0, result.max_offset - offset)

@@ -38,11 +38,11 @@ class BloomFilter:
         """
         if not 1 <= error_rate < 100:
             raise IllegalArgument(
-                f"maxErrorRateOfBloomFilter is {error_rate}; it must be 1 to 99 (percent)"
+                f"maxErrorRateOfBloomFilter={error_rate} is not allowed: it must be 1 to 99 (percent)"
             )
         if consumers < 1:
             raise IllegalArgument(
-                f"expectConsumerNumUseFilter is {consumers}; it must be at least 1"
+                f"expectConsumerNumUseFilter={consumers} is not allowed: it must be at least 1"
             )
         rate = error_rate / 100.0
         self.k = math.ceil(_log(0.5, rate))

@@ -95,7 +95,7 @@ class ConsumerFilterData:
             compiled = compile_expression(expression)
         except SelectorError as error:
             log.error(
-                "a stored filter does not parse and lets everything through; group=%s topic=%s: %s",
+                "cannot parse a stored filter, it lets everything through group=%s topic=%s reason=%s",
                 *(data["consumerGroup"], data["topic"], error),
             )
         return cls(
@@ -189,7 +189,9 @@ class ConsumerFilterManager(ConfigManager):
             for group, data in list(groups.items()):
                 if data.is_dead and data.dead_ms <= oldest_ms:
                     log.info(
-                        "remove the filter of a group long gone; group=%s topic=%s", group, topic
+                        "removed the filter of a group that has long been gone group=%s topic=%s",
+                        group,
+                        topic,
                     )
                     del groups[group]
             if not groups:
@@ -217,13 +219,15 @@ class ConsumerFilterManager(ConfigManager):
                     found = ConsumerFilterData.from_json(_mapping(entry))
                 except (KeyError, TypeError, ValueError) as error:
                     log.error(
-                        "leave out a broken entry of consumerFilter.json; topic=%s group=%s: %r",
+                        "consumerFilter.json: skipped an entry that cannot be read topic=%s group=%s "
+                        "reason=%r",
                         *(topic, group, error),
                     )
                     continue
                 if not self.bloom.is_valid(found.bloom):
                     log.info(
-                        "leave out consumerFilter.json, its Bloom filter has another size; wanted m=%d k=%d",
+                        "consumerFilter.json: ignored, because its Bloom filter has another size wanted "
+                        "m=%d k=%d",
                         *(self.bloom.m, self.bloom.k),
                     )
                     return
@@ -238,7 +242,8 @@ class ConsumerFilterManager(ConfigManager):
         if old is not None and version <= old.client_version:
             if subscription.sub_string != old.expression:
                 log.info(
-                    "ignore a filter, its version is not greater; group=%s topic=%s version=%d held=%d",
+                    "ignored a filter, because its version is not newer group=%s topic=%s version=%d "
+                    "held=%d",
                     *(group, topic, version, old.client_version),
                 )
             if version == old.client_version and old.is_dead:
@@ -253,7 +258,7 @@ class ConsumerFilterManager(ConfigManager):
         try:
             compiled = compile_expression(subscription.sub_string)
         except SelectorError as error:
-            log.error("parse error: group=%s topic=%s: %s", group, topic, error)
+            log.error("cannot parse a filter group=%s topic=%s reason=%s", group, topic, error)
             if old is not None:
                 del self._by_topic[topic][group]
                 self.persist_soon()
@@ -271,7 +276,7 @@ class ConsumerFilterManager(ConfigManager):
         )
         self.persist_soon()
         log.info(
-            "a filter was registered; group=%s topic=%s expression=%r version=%d",
+            "a filter was registered group=%s topic=%s expression=%r version=%d",
             *(group, topic, subscription.sub_string, version),
         )
 
@@ -283,12 +288,12 @@ class ConsumerFilterManager(ConfigManager):
         )
 
     def _revive(self, data: ConsumerFilterData) -> None:
-        log.info("a filter is alive again; group=%s topic=%s", data.group, data.topic)
+        log.info("a filter is in use again group=%s topic=%s", data.group, data.topic)
         data.dead_ms = 0
         self.persist_soon()
 
     def _bury(self, data: ConsumerFilterData, now_ms: int) -> None:
-        log.info("a filter is dead; group=%s topic=%s", data.group, data.topic)
+        log.info("a filter is no longer in use group=%s topic=%s", data.group, data.topic)
         data.dead_ms = now_ms
         self.persist_soon()
 

@@ -122,7 +122,7 @@ def as_boolean(node: Node) -> Node:
     if node.is_boolean:
         return node
     if node.name is None:
-        raise IllegalExpression(f"{node.text} is no condition; compare it with something")
+        raise IllegalExpression(f"{node.text} is not a condition: compare it with something")
     name = node.name
     return _condition(
         lambda properties: None if properties.get(name) is None else False, node.text, node
@@ -167,7 +167,7 @@ def equal(left: Node, right: Node) -> Node:
     """`=`. Unlike SQL: two missing properties are equal, and a value differs from a missing right side."""
     for side in (left, right):
         if side.is_constant and side.constant is None:
-            raise IllegalExpression("NULL cannot be compared with =; write IS NULL")
+            raise IllegalExpression("NULL cannot be compared with =: write IS NULL")
     if (left.is_constant and right.is_constant) and left.is_boolean and not right.is_boolean:
         raise IllegalExpression(f"{left.text} cannot be compared with {right.text}")
     return _equal(left, right)
@@ -189,7 +189,7 @@ def ordered(symbol: str, left: Node, right: Node) -> Node:
     for side in (left, right):
         if side.is_boolean or (side.is_constant and side.kind not in NUMBERS):
             raise IllegalExpression(
-                f"{side.text} cannot be compared with {symbol}; only numbers can"
+                f"{side.text} cannot be compared with {symbol}: only numbers can"
             )
     text = f"{left.text} {symbol} {right.text}"
     if left.name is not None and right.kind in (Kind.INT, Kind.LONG):
@@ -221,7 +221,7 @@ def between(value: Node, low: Node, high: Node) -> Node:
         numbers = low.kind in NUMBERS and high.kind in NUMBERS
         if numbers and _comparison(high.kind, low.kind)(high.constant, low.constant) < 0:
             raise IllegalExpression(
-                f"the left bound {low.text} of BETWEEN must not be greater than the right, {high.text}"
+                f"the left bound {low.text} of BETWEEN must not be greater than the right bound {high.text}"
             )
     return conjunction(ordered(">=", value, low), ordered("<=", value, high))
 
@@ -234,7 +234,7 @@ def not_between(value: Node, low: Node, high: Node) -> Node:
 def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
     """IN and NOT IN, of a property and texts only; a missing property is unknown."""
     if node.name is None:
-        raise IllegalExpression(f"{node.text} stands before IN, where only a property may")
+        raise IllegalExpression(f"{node.text} stands before IN, where only a property may stand")
     name, members = node.name, frozenset(elements)
 
     def evaluate(properties: Properties) -> bool | None:
@@ -293,7 +293,7 @@ def _condition(evaluate: Evaluate, text: str, *parts: Node) -> Node:
 def _deeper(*parts: Node) -> int:
     depth = 1 + max([part.depth for part in parts])
     if depth > DEPTH_MAX:
-        raise IllegalExpression(f"more than {DEPTH_MAX} operators are nested in each other")
+        raise IllegalExpression(f"more than {DEPTH_MAX} operators are nested")
     return depth
 
 

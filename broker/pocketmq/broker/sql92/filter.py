@@ -82,9 +82,7 @@ compile_expression = CompileCache().compiled
 
 def _compile(text: str) -> Filter:
     if len(text) > EXPRESSION_SIZE_MAX:
-        reason = (
-            f"the expression has {len(text)} characters, at most {EXPRESSION_SIZE_MAX} are allowed"
-        )
+        reason = f"the expression has {len(text)} characters, but at most {EXPRESSION_SIZE_MAX} are allowed"
         raise SelectorError(text[:80], 0, reason)
     node, names = selector_parser.parse(text)
     return Filter(text, names, node.evaluate, node.cost)

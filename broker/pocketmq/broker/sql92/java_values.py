@@ -50,7 +50,7 @@ def double(text: str) -> float:
     1500.0
     """
     if len(text) > _SIZE_MAX:
-        raise ValueError("a text of more than 1,000 characters is no number")
+        raise ValueError("a text of more than 1,000 characters is not a number")
     text = text.strip(_TRIMMED)
     if _DECIMAL.fullmatch(text):
         return float(text.rstrip("fFdD"))
@@ -86,7 +86,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 def _whole(text: str, largest: int) -> int:
     if len(text) > _SIZE_MAX:
-        raise ValueError("a text of more than 1,000 characters is no number")
+        raise ValueError("a text of more than 1,000 characters is not a number")
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Character.digit is asked one UTF-16 unit at a time, so digits beyond the first plane are none.
     values = [unicodedata.decimal(digit, None) if digit <= "\uffff" else None for digit in digits]

@@ -319,5 +319,5 @@ def _not_a_token(character: str) -> str:
     if character == "'":
         return "the text is not closed; ' is missing"
     if character == '"':
-        return 'a text stands in single quotes, not in "'
+        return 'a text is written in single quotes, not in "'
     return f"{character!a} has no meaning here; names hold letters, digits, _ and $"

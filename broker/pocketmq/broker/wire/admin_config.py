@@ -88,7 +88,7 @@ class AdminConfigProcessor:
             log.warning("setting changed name=%s value=%r by=%s", name, value, connection.peer)
         changed = {name for _, name, _ in known}
         for name in sorted(wanted.keys() - changed):
-            log.warning("setting ignored: unknown here name=%r by=%s", name, connection.peer)
+            log.warning("ignored an unknown setting name=%r by=%s", name, connection.peer)
         if changed:
             self._version.next(self._now_ms())
             self._events.settings_changed(changed)
@@ -114,6 +114,6 @@ class AdminConfigProcessor:
     def refuse_acl(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return request.answer(
             _ACL_REFUSALS[RequestCode(request.code)],
-            "access control is configured in files on this broker, not over the wire: edit its "
+            "access control is configured in this broker's files, not over the wire: edit its "
             "conf/plain_acl.yml",
         )

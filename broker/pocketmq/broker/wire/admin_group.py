@@ -47,14 +47,14 @@ class AdminGroupProcessor:
         data = fastjson.loads_request(request.body)
         rows = data.get("groupConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
-            raise HeaderError("the body has no groupConfigList")
+            raise HeaderError("the body lacks groupConfigList")
         return self._update(request, rows, connection)
 
     def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
         try:
             wanted = [GroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise HeaderError(f"a subscription group in the body is broken: {error!r}") from error
+            raise HeaderError(f"cannot read a subscription group in the body: {error!r}") from error
         try:
             saved = self._acts.update(wanted, connection)
         except Refused as refused:

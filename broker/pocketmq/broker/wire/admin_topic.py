@@ -85,11 +85,11 @@ class AdminTopicProcessor:
         data = fastjson.loads_request(request.body)
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
-            raise HeaderError("the body has no topicConfigList")
+            raise HeaderError("the body lacks topicConfigList")
         try:
             wanted = [TopicConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise HeaderError(f"a topic of topicConfigList is broken: {error!r}") from error
+            raise HeaderError(f"cannot read a topic of topicConfigList: {error!r}") from error
         changes: list[TopicChange] = []
         for topic in wanted:
             text = ",".join(

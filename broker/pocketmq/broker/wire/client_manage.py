@@ -48,7 +48,8 @@ class ClientManageProcessor:
             yield
         if filters_size > _FILTERS_SIZE_MAX:
             raise HeaderError(
-                f"a heartbeat with {filters_size} characters of SQL92; at most {_FILTERS_SIZE_MAX} are read"
+                f"the heartbeat has {filters_size} characters of SQL92, but at most {_FILTERS_SIZE_MAX} "
+                "are read"
             )
         beat = Heartbeat(
             _text(data, "clientID"),
@@ -105,7 +106,7 @@ def _membership(data: Mapping[str, Any]) -> Membership:
     asked = _objects(data, "subscriptionDataSet")
     if len(asked) > _SUBSCRIPTIONS_MAX:
         raise HeaderError(
-            f"a group with {len(asked)} subscriptions; at most {_SUBSCRIPTIONS_MAX} are read"
+            f"a group has {len(asked)} subscriptions, but at most {_SUBSCRIPTIONS_MAX} are read"
         )
     return Membership(
         _text(data, "groupName"),
@@ -135,5 +136,5 @@ def _objects(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 def _text(data: Mapping[str, Any], name: str) -> str:
     found = data.get(name)
     if not isinstance(found, str) or not found:
-        raise HeaderError(f"{name} of a heartbeat is missing or no text")
+        raise HeaderError(f"{name} of a heartbeat is missing or not a text")
     return found

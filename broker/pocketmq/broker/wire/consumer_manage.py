@@ -108,4 +108,4 @@ def _queue(data: Any) -> MessageQueue:
     try:
         return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(data["queueId"]))
     except (KeyError, TypeError, ValueError):
-        raise HeaderError("an entry of mqSet is no message queue") from None
+        raise HeaderError("an entry of mqSet is not a message queue") from None

@@ -145,7 +145,7 @@ class _FlushWait:
         self._answer(failed=future.cancelled() or future.exception() is not None)
 
     def _expired(self) -> None:
-        log.error("a flush to disk takes too long; sends are answered with FLUSH_DISK_TIMEOUT")
+        log.error("a flush to disk takes too long, sends are answered with FLUSH_DISK_TIMEOUT")
         self._answer(failed=True)
         # More may be parked for the same flush before it ends.
         self._start_timer()

@@ -103,7 +103,7 @@ class PopMessageProcessor:
         try:
             born_ms = int(ext.get("bornTime", "0"))
         except ValueError as error:
-            raise HeaderError(f"bornTime is no number: {ext['bornTime'][:50]!r}") from error
+            raise HeaderError(f"bornTime is not a number: {ext['bornTime'][:50]!r}") from error
         if not 0 < born_ms <= now:
             request.ext = ext = {**ext, "bornTime": str(now)}
         return ext

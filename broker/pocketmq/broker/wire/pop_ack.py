@@ -100,7 +100,7 @@ def _batch(data: Any, broker_name: str) -> Acknowledged:
         queue = QueueOf(group, topic, receipt.queue_id)
         return Acknowledged(queue, receipt, _places(data.get("b")))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise HeaderError(f"a batch of acks is broken: {error!r}") from error
+        raise HeaderError(f"cannot read a batch of acks: {error!r}") from error
 
 
 def _places(bits: Any) -> list[int]:
@@ -112,7 +112,9 @@ def _places(bits: Any) -> list[int]:
     try:
         raw = base64.b64decode(bits or "", validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise ValueError(f"the bits {str(bits)[:50]!r} are no Base64") from error
+        raise ValueError(f"the bits {str(bits)[:50]!r} are not Base64") from error
     if len(raw) > _BITS_SIZE_MAX:
-        raise ValueError(f"a batch of acks has {len(raw)} bytes of bits, at most {_BITS_SIZE_MAX}")
+        raise ValueError(
+            f"a batch of acks has {len(raw)} bytes of bits, but at most {_BITS_SIZE_MAX} are read"
+        )
     return [8 * at + bit for at, byte in enumerate(raw) for bit in range(8) if byte >> bit & 1]

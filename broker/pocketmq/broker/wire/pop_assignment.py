@@ -82,13 +82,17 @@ class PopAssignmentProcessor:
         queues = await self._routes.queues(topic)
         if not queues:
             if not topic.startswith(RETRY_PREFIX):
-                log.warning("no assignment, the topic is nowhere group=%s topic=%s", group, topic)
+                log.warning(
+                    "no assignment, because no broker has the topic group=%s topic=%s", group, topic
+                )
             return None
         if body.get("messageModel") == BROADCASTING:
             return queues
         online = self._consumers.get(group)
         if online is None:
-            log.warning("no assignment, the group has no members group=%s topic=%s", group, topic)
+            log.warning(
+                "no assignment, because the group has no members group=%s topic=%s", group, topic
+            )
             return None
         ids = self._policies.of(group).peers(online, connection)
         members = sorted(set(ids), key=utf16_order)
@@ -99,8 +103,8 @@ class PopAssignmentProcessor:
             return pull_share(queues, members, member, strategy)
         except UnknownStrategy:
             log.warning(
-                "no assignment, the strategy is unknown; the client shares by itself group=%s "
-                "strategy=%r peer=%s",
+                "no assignment, because the strategy is unknown; the client allocates queues itself "
+                "group=%s strategy=%r peer=%s",
                 group,
                 strategy[:100],
                 connection.peer,
@@ -124,7 +128,7 @@ class PopAssignmentProcessor:
         try:
             mode = MessageRequestMode.from_json(body)
         except (KeyError, TypeError, ValueError) as error:
-            raise HeaderError(f"no message request mode: {error}") from error
+            raise HeaderError(f"cannot read the message request mode: {error}") from error
         self._modes.set(mode)
         return request.answer(ResponseCode.SUCCESS)
 

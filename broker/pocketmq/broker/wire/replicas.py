@@ -42,7 +42,7 @@ class ReplicasProcessor:
         header = ChangeRoleHeader.parse(request.ext)
         role = header.role or ASYNC_MASTER
         if role not in (ASYNC_MASTER, SYNC_MASTER):
-            raise HeaderError(f"a master is ASYNC_MASTER or SYNC_MASTER, not {role!r}")
+            raise HeaderError(f"a master's role is ASYNC_MASTER or SYNC_MASTER, not {role!r}")
         replication = self._replication
         handover = replication.handover
         assert handover is not None
@@ -57,7 +57,7 @@ class ReplicasProcessor:
             "resync": replication.resync,
         }
         if header.act not in acts:
-            raise HeaderError(f"there is no act {header.act!r}: {', '.join(acts)}")
+            raise HeaderError(f"there is no act {header.act!r}, use {', '.join(acts)}")
         try:
             await acts[header.act]()
         except Refused as refused:

@@ -420,7 +420,7 @@ class SendMessageProcessor:
                 log.exception("request failed code=%s peer=%s", request.code, connection.peer)
                 reply = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(bug).__name__}: {bug}")
         else:
-            refused = Refused(ResponseCode.SYSTEM_ERROR, f"the topic could not be saved: {error}")
+            refused = Refused(ResponseCode.SYSTEM_ERROR, f"cannot save the topic: {error}")
             reply = self._refuse(request, connection, refused)
         if reply is not None and not request.is_oneway:
             connection.send(reply)

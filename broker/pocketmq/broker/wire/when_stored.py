@@ -26,7 +26,7 @@ async def answered(
     try:
         await asyncio.shield(saved)
     except SURVIVED as error:
-        return request.answer(ResponseCode.SYSTEM_ERROR, f"the change could not be saved: {error}")
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"cannot save the change: {error}")
     return answer
 
 
@@ -45,7 +45,7 @@ async def _kept(
     code = await promise.kept(end)
     if code is ResponseCode.SUCCESS:
         return answer
-    return request.answer(code, "it is stored, and not safe yet")
+    return request.answer(code, "the message is stored, but not yet flushed or replicated")
 
 
 async def when_tried(answer: RemotingCommand, saves: Iterable[Saved]) -> RemotingCommand:
