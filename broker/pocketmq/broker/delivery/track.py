@@ -243,11 +243,9 @@ class MessageTracks:
         record = place.record
         if record is None or not since_ms or record.store_ms < since_ms:
             reach = f"only back to {_time(since_ms)}" if since_ms else "nothing"
-            return (
-                Verdict.UNKNOWN,
-                "the group's offset is beyond it; the record of deliveries reaches ",
+            return Verdict.UNKNOWN, (
+                f"the group's offset is beyond it; the record of deliveries reaches {reach}"
             )
-            f"{reach}"
         return Verdict.UNKNOWN, (
             "the group's offset is beyond it, but no delivery is recorded: the offset was set by other "
             "means, or the message was delivered in the last second before a crash of the broker"
