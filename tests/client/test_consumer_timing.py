@@ -99,7 +99,7 @@ def make_request(queue_id: int, group: str = "g") -> PullRequest:
 def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_pull(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """S1, S2, S3: take, pull, go on; delayed requests come after their delay."""
+    """S1, S2, S3: take, pull, go on (at once where a pull says so); delays are kept."""
     caplog.set_level(logging.INFO)
     served: list[tuple[int, int]] = []
 
@@ -107,10 +107,12 @@ def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_p
         clock = LoopClock()
         runner = Runner("test")
 
-        async def pull(request: PullRequest) -> None:
+        async def pull(request: PullRequest) -> bool:
             served.append((request.queue.queue_id, clock.monotonic_ms()))
             if request.queue.queue_id == 1:
                 raise RuntimeError("a bug in a pull")
+            request.next_offset += 1
+            return request.queue.queue_id == 2 and request.next_offset < 3
 
         service = PullMessageService(runner, lambda group: pull if group == "g" else None)
         await runner.start()
@@ -123,7 +125,7 @@ def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_p
         await runner.stop()
 
     run_virtual(main)
-    assert served == [(0, 0), (1, 0), (2, 0), (9, 500)]
+    assert served == [(0, 0), (1, 0), (2, 0), (2, 0), (2, 0), (9, 500)]
     assert "PullMessageService service started" in caplog.text
     assert "PullMessageService service end" in caplog.text
     assert "Pull Message Service Run Method exception" in caplog.text

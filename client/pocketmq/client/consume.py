@@ -178,10 +178,6 @@ class ListenerPool:
             and call.context.ack_index >= len(call.messages) - 1
         )
 
-    def _before(self, call: Call) -> list[object] | None:
-        around = self._around
-        return [each.before(call) for each in around] if around else None
-
     def _after(self, call: Call, tokens: list[object], outcome: Outcome) -> None:
         try:
             for each, token in zip(reversed(self._around), reversed(tokens), strict=True):
@@ -271,8 +267,8 @@ class CoroutinePool(ListenerPool):
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        calls, listener, succeeded = self._calls, self._listener, self.succeeded
-        read_clock, stamp = time.monotonic, _Stamp(self._clock)
+        calls, listener, around = self._calls, self._listener, self._around
+        succeeded, read_clock, stamp = self.succeeded, time.monotonic, _Stamp(self._clock)
         # The clock is read once a call: one begins when the one before has ended, or after a rest.
         now = turn_ends = 0.0
         while True:
@@ -290,7 +286,8 @@ class CoroutinePool(ListenerPool):
             try:
                 for message in call.messages:
                     message.note_start(started)
-                tokens = self._before(call)
+                if around:
+                    tokens = [each.before(call) for each in around]
                 returned = await listener(call.messages, call.context)  # type: ignore[misc]
                 result = _SUCCESS if returned is None else _judge(returned)
                 now = read_clock()
@@ -377,7 +374,8 @@ class ThreadPool(ListenerPool):
         try:
             for message in call.messages:
                 message.note_start(started)
-            tokens = self._before(call)
+            if self._around:
+                tokens = [each.before(call) for each in self._around]
             returned = self._listener(call.messages, call.context)
             result = _SUCCESS if returned is None else _judge(returned)
             call.cost_s = time.monotonic() - began

@@ -208,8 +208,9 @@ class ConsumerMember(Generic[Options]):
 
     # ------------------------------------------------------------ what only push consumers do
 
-    async def pull(self, request: PullRequest) -> None:
+    async def pull(self, request: PullRequest) -> bool:
         """Do nothing: other kinds fetch by themselves, so they never get a pull request."""
+        return False
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None

@@ -103,6 +103,7 @@ def decode_messages(
     at = 0
     end = len(body)
     make = MessageExt.__new__
+    last_topic, topic = b"", ""
     while at < end:
         if end - at < _FIXED_SIZE:
             raise MessageCodecError(f"a pull answer ends within the record at byte {at}")
@@ -135,7 +136,9 @@ def decode_messages(
         if sys_flag & 1:
             content = _unpacked(content, sys_flag)
         message = make(MessageExt)
-        message.topic = _topic(body[topic_at : topic_at + topic_size])
+        if (raw_topic := body[topic_at : topic_at + topic_size]) != last_topic:
+            last_topic, topic = raw_topic, _topic(raw_topic)
+        message.topic = topic
         message.body = content
         message.queue_offset = queue_offset + offset_delta
         if at_once:

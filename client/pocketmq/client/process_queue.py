@@ -81,20 +81,22 @@ class ProcessQueue:
         cached, order = self._messages, self._order
         size = 0
         count = 0
+        last = self._offset_max
         for message in messages:
             offset = message.queue_offset
-            if offset in cached:
+            if offset > last:
+                # Behind all others: the heap stays one.
+                last = offset
+                order.append(offset)
+            elif offset in cached:
                 cached[offset] = message
                 continue
+            else:
+                heapq.heappush(order, offset)
             cached[offset] = message
             count += 1
             size += len(message.body)
-            if offset > self._offset_max:
-                # Behind all others: the heap stays one.
-                self._offset_max = offset
-                order.append(offset)
-            else:
-                heapq.heappush(order, offset)
+        self._offset_max = last
         self.message_count += count
         self.message_size += size
         if cached and not self.consuming:
@@ -108,13 +110,13 @@ class ProcessQueue:
         cached = self._messages
         if not cached:
             return -1
-        count = 0
+        before, size, take = len(cached), 0, cached.pop
         for message in messages:
-            done = cached.pop(message.queue_offset, None)
+            done = take(message.queue_offset, None)
             if done is not None:
-                count += 1
-                self.message_size -= len(done.body)
-        self.message_count -= count
+                size += len(done.body)
+        self.message_size -= size
+        self.message_count -= before - len(cached)
         if not cached:
             # The heap holds nothing but what has left.
             self._order.clear()

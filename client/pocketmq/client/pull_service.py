@@ -29,7 +29,8 @@ class PullRequest:
     previously_locked: bool = False
 
 
-Pull = Callable[[PullRequest], Coroutine[Any, Any, None]]
+Pull = Callable[[PullRequest], Coroutine[Any, Any, bool]]
+"""Pulls once. Returns: whether to pull again at once; else the request was passed on, or is over."""
 
 
 class PullMessageService:
@@ -74,6 +75,8 @@ class PullMessageService:
 
     async def _guarded(self, pull: Pull, request: PullRequest) -> None:
         try:
-            await pull(request)
+            # The same task as long as it goes on: a task for each pull would be a tenth of what a pull costs.
+            while await pull(request):
+                pass
         except Exception:
             log.exception("Pull Message Service Run Method exception queue=%s", request.queue)

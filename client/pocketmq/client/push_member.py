@@ -218,11 +218,11 @@ class PushMember(SharingMember[PushConsumerOptions]):
 
     # ------------------------------------------------------------ pull
 
-    async def pull(self, request: PullRequest) -> None:
-        """Process a pull request once; it is passed on in every case but a dropped queue."""
+    async def pull(self, request: PullRequest) -> bool:
+        """Process a pull request once (pull_service.Pull); it is over if its queue was dropped."""
         process_queue = request.process_queue
         if process_queue.dropped or self._leaving:
-            return
+            return False
         process_queue.last_pull_ms = self.clock.monotonic_ms()
         wait = why_wait(
             process_queue,
@@ -234,20 +234,21 @@ class PushMember(SharingMember[PushConsumerOptions]):
         )
         if wait is not None:
             self._hold(request, wait)
-            return
+            return False
         subscription = self.rebalance.subscriptions.get(request.queue.topic)
         if subscription is None:
             self._pull_later(request, EXCEPTION_DELAY_MS)
-            return
+            return False
         try:
             if self.options.orderly and not request.previously_locked:
                 await self._fix_offset(request)
-            await self._pull(request, subscription)
+            return await self._pull(request, subscription)
         except PocketMQError as error:
             self._failed(request, error)
         except Exception:
             log.exception("pull failed queue=%s", request.queue)
             self._pull_later(request, EXCEPTION_DELAY_MS)
+        return False
 
     def _hold(self, request: PullRequest, wait: Wait) -> None:
         if wait is not Wait.CACHED:
@@ -298,7 +299,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             request.next_offset = offset
             request.previously_locked = True
 
-    async def _pull(self, request: PullRequest, subscription: SubscriptionData) -> None:
+    async def _pull(self, request: PullRequest, subscription: SubscriptionData) -> bool:
         instance, queue = self.instance, request.queue
         broker_id = self._pull_from.get(queue, 0)
         address = instance.addresses.any_of(queue.broker_name, broker_id)
@@ -316,16 +317,16 @@ class PushMember(SharingMember[PushConsumerOptions]):
         ext = self.pull_fields(request, subscription, slave=slave)
         result, body = await instance.api.pull(address, ext, PULL_TIMEOUT_MS)
         if request.process_queue.dropped:
-            return
+            return False
         self._pull_from[queue] = result.suggest_broker_id
         if result.status is PullStatus.FOUND:
-            self._found(request, subscription, result, body, began)
-        elif result.status is PullStatus.OFFSET_ILLEGAL:
+            return self._found(request, subscription, result, body, began)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
             await self._take_anew(request, result)
-        else:
-            request.next_offset = result.next_begin_offset
-            self._correct_tags_offset(request)
-            instance.pulls.execute_immediately(request)
+            return False
+        request.next_offset = result.next_begin_offset
+        self._correct_tags_offset(request)
+        return True
 
     def pull_fields(
         self, request: PullRequest, subscription: SubscriptionData, *, slave: bool
@@ -366,7 +367,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         result: PullResult,
         body: bytes,
         began_ms: int,
-    ) -> None:
+    ) -> bool:
         queue = request.queue
         messages = decode_messages(
             body, queue.broker_name, result.offset_delta, result.bounds, self.habit
@@ -390,8 +391,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
             self.consume.put(kept, request.process_queue, queue)
         if self.options.pull_interval_ms and kept:
             self._pull_later(request, self.options.pull_interval_ms)
-        else:
-            self.instance.pulls.execute_immediately(request)
+            return False
+        return True
 
     def _restore_names(self, messages: list[MessageExt]) -> None:
         """Restore the original topic of retry messages, and strip the namespace."""
