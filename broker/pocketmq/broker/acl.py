@@ -382,7 +382,7 @@ class PlainAccessValidator:
         try:
             self._accounts = self._load()
         except IllegalArgument as error:
-            log.error("cannot read ACL files, old accounts stay in force reason=%s", error)
+            log.error("cannot read ACL files, the old accounts stay reason=%s", error)
         else:
             log.info("changed ACL files are in force accounts=%d", len(self._accounts.by_key))
 
