@@ -274,37 +274,41 @@ async def test_a_slave_signs_what_it_asks_of_a_master_with_accounts(tmp_path: Pa
 # ------------------------------------------------------------ promotion and demotion
 
 
-async def test_progress_of_delays_waits_for_the_log(
+async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promoted in between, the slave would take for delivered what it never got."""
+    """Promoted in between, the slave would take for done what it never got: pops, delays, timers."""
     monkeypatch.setattr("pocketmq.broker.ha.metadata._LOOKS_MAX", 1)
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         slave = await brokers.slave()
         async with await Peer.at(master) as peer:
-            await peer.produce("T", b"late", DELAY="1")
+            await peer.produce("T", b"first")
+            await peer.produce("T", b"second")
+            popper = Popper(peer, master.clock.now_ms, group="p")
+            taken = await popper.pop(maxMsgNums=1)
+            assert [each.body for each in taken] == [b"first"]
+            await peer.produce("U", b"delayed", DELAY="1")
+            await peer.produce("U", b"timed", TIMER_DELIVER_MS=str(master.clock.now_ms() + 1_000))
             await caught_up(slave, master)
-        metadata = slave.parts.services.replication.metadata
-        assert metadata is not None
-        offsets = master.parts.services.delay.offsets
-        await until(lambda: offsets.get(1) == 1)
-        copied = slave.parts.services.delay.offsets
-        await until(lambda: copied.get(1) == 1)
-        real = metadata._master.end
-
-        async def behind() -> int:
-            return await real() + 1
-
-        metadata._master.end = behind  # type: ignore[method-assign]
-        rounds = metadata.rounds
-        # One may be under way that has asked before.
-        await until(lambda: metadata.rounds >= rounds + 2)
-        copied[1] = 0
-        await metadata.round()
-        assert copied[1] == 0
-        metadata._master.end = real  # type: ignore[method-assign]
-        await until(lambda: copied[1] == 1)
+            # The network takes nothing more of the log.
+            (connection,) = master.parts.services.replication._listener.connections
+            connection.pause_writing()
+            taken = await popper.pop(maxMsgNums=1)
+            assert [each.body for each in taken] == [b"second"]
+        store = master.parts.messages.store
+        await until(lambda: store.max_offset("U", 0) == 2, "both are delivered at the master")
+        check = master.parts.services.timer.check
+        now_ms = master.clock.now_ms()
+        await until(lambda: check.read_ms >= now_ms, "the timers' progress says so")
+        await copied(slave)
+        assert end_of(slave) < end_of(master)
+        await slave.parts.services.replication.promote(force=True)
+        async with await Peer.at(slave) as peer:
+            popper = Popper(peer, slave.clock.now_ms, group="p")
+            assert [each.body for each in await popper.pop()] == [b"second"]
+        await until(lambda: _has(slave, b"delayed", "U"))
+        await until(lambda: _has(slave, b"timed", "U"))
 
 
 async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -> None:
@@ -340,8 +344,8 @@ async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -
     assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
 
 
-def _has(broker: Broker, body: bytes) -> bool:
-    result = broker.parts.messages.store.read("T", 0, 0, 1_000)
+def _has(broker: Broker, body: bytes, topic: str = "T") -> bool:
+    result = broker.parts.messages.store.read(topic, 0, 0, 1_000)
     return any(body in bytes(buffer) for buffer in result.buffers)
 
 

@@ -3,10 +3,15 @@
     21 topics            whole table, if its version differs; queues of deleted topics are deleted, too
     201 groups           whole table, if its version differs
     43 offsets           the larger one wins; a smaller one where the master was set back since the last round
-    45 delay offsets     as they are, once the log that the master had then is here
-    402 request modes    as they are; 5.x
+    45 delay offsets     as they are
     60 timers            the progress of the master's timers; 5.x
+    402 request modes    as they are; 5.x
     900005               what only PocketMQ has beside its log: `Ours`
+
+43, 45 and 60 say how far the master was: they are taken once the log is here that the master had then.
+Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out or
+delivered and not sent here: the check point of a pop, the copy of a delayed or half message. Progress that
+is behind repeats it. Only a group that is new here, or was set back, does not wait for long.
 
 Requests that the master does not know (4.9: 402, 60) are repeated all the same: it may be replaced.
 Not copied: compiled filters, since consumers send their expressions to slaves, too; and the delivery record,
@@ -161,6 +166,16 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a master was; end: where its log ended soon after. check: None with 4.9."""
+
+    offsets: Any
+    delay: Any
+    check: TimerCheck | None
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Copied:
     """State copied besides the tables; delay and timer keep the master's progress themselves."""
 
@@ -183,6 +198,8 @@ class Metadata:
         self._master = master
         # What the master said last, to tell an offset that was set back.
         self._said: dict[str, dict[int, int]] = {}
+        # What waits for the log.
+        self._ahead: Progress | None = None
         # When the last round ended, monotonic, and how many did.
         self.round_ms = 0
         self.rounds = 0
@@ -191,20 +208,39 @@ class Metadata:
         """Copy everything once. Raises: MasterRefused, PocketMQError, OSError."""
         self._take_topics(await self._master.json(_C.GET_ALL_TOPIC_CONFIG))
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-        self._take_offsets(await self._master.json(_C.GET_ALL_CONSUMER_OFFSET))
-        delay = await self._master.json(_C.GET_ALL_DELAY_OFFSET)
-        if await self._arrives(await self._master.end()):
-            await self._take_delay(delay)
+        await self._take_progress()
         await self._take_newer()
         self.round_ms = self._monotonic_ms()
         self.rounds += 1
 
-    async def _arrives(self, end: int) -> bool:
-        """Return True if the log is here up to `end`, or comes soon.
+    async def _take_progress(self) -> None:
+        """Copy 43, 45 and 60; what the log is too far behind for waits for the next round."""
+        ahead = self._ahead
+        # A master whose log ends before that is another one.
+        if ahead is None or await self._master.end() < ahead.end:
+            ahead = self._ahead = await self._progress()
+        is_here = await self._arrives(ahead.end)
+        self._take_offsets(ahead.offsets, is_here)
+        if is_here:
+            self._ahead = None
+            await self._take_delay(ahead.delay)
+            if ahead.check is not None:
+                await self._copied.timer.follow(ahead.check)
 
-        Progress that is ahead of it would lose what the master has delivered and not sent here, were this
-        broker promoted now; progress that is behind repeats it.
-        """
+    async def _progress(self) -> Progress:
+        """Ask for it; the end of the log comes last."""
+        master = self._master
+        offsets = await master.json(_C.GET_ALL_CONSUMER_OFFSET)
+        delay = await master.json(_C.GET_ALL_DELAY_OFFSET)
+        try:
+            data = bytes((await master.ask(_C.GET_TIMER_CHECK_POINT)).body)
+        except MasterRefused:
+            data = b""
+        check = TimerCheck.unpack(data) if len(data) >= 56 else None
+        return Progress(offsets, delay, check, await master.end())
+
+    async def _arrives(self, end: int) -> bool:
+        """Return True if the log is here up to `end`, or comes soon."""
         for _ in range(_LOOKS_MAX):
             if self._store.commit_log_max_position >= end:
                 return True
@@ -213,7 +249,7 @@ class Metadata:
 
     def forget(self) -> None:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
-        self._said = {}
+        self._said, self._ahead = {}, None
         self._tables.offsets.cut(self._store.max_offset)
 
     # ------------------------------------------------------------ tables
@@ -239,14 +275,14 @@ class Metadata:
         rows = _rows(data, "subscriptionGroupTable", GroupConfig.from_json)
         groups.take_all(rows, data.get("dataVersion"))
 
-    def _take_offsets(self, data: Any) -> None:
+    def _take_offsets(self, data: Any, is_here: bool) -> None:
         table = data.get("offsetTable") if isinstance(data, Mapping) else None
         said = {
             str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
             for key, queues in (table or {}).items()
         }
         offsets = self._tables.offsets
-        take_offsets(offsets.offsets, said, self._said)
+        take_offsets(offsets.offsets, said, self._said, forward=is_here)
         offsets.dirty = True
         self._said = said
 
@@ -260,7 +296,6 @@ class Metadata:
         """Copy what only 5.x masters have, and ours."""
         try:
             modes = await self._master.json(_C.GET_ALL_MESSAGE_REQUEST_MODE)
-            check = await self._master.ask(_C.GET_TIMER_CHECK_POINT)
         except MasterRefused:
             return
         request_modes = self._tables.request_modes
@@ -275,26 +310,33 @@ class Metadata:
                 self._copied.ours.take(ours)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise MasterRefused(f"cannot read the master's own tables: {error!r}") from error
-        if len(check.body) >= 56:
-            await self._copied.timer.follow(TimerCheck.unpack(bytes(check.body)))
 
 
 def take_offsets(
     own: dict[str, dict[int, int]],
     master: Mapping[str, Mapping[int, int]],
     before: Mapping[str, Mapping[int, int]],
+    *,
+    forward: bool = True,
 ) -> None:
     """Merge the master's offsets into `own`; before: those of the last round.
+
+    forward: False: what `own` has only goes back.
 
     >>> own = {"T@g": {0: 9, 1: 9, 2: 9}, "T@old": {0: 1}}
     >>> take_offsets(own, {"T@g": {0: 7, 1: 12, 2: 3}}, {"T@g": {0: 7, 2: 9}, "T@old": {0: 1}})
     >>> own
     {'T@g': {0: 9, 1: 12, 2: 3}}
+    >>> take_offsets(own, {"T@g": {0: 10, 3: 1}, "T@new": {0: 5}}, {}, forward=False)
+    >>> own
+    {'T@g': {0: 9, 1: 12, 2: 3, 3: 1}, 'T@new': {0: 5}}
     """
     for key, queues in master.items():
         mine, last = own.setdefault(key, {}), before.get(key, {})
         for queue_id, offset in queues.items():
-            if offset > mine.get(queue_id, -1) or offset < last.get(queue_id, offset):
+            known = mine.get(queue_id, -1)
+            is_new = forward or known < 0
+            if is_new if offset > known else offset < last.get(queue_id, offset):
                 mine[queue_id] = offset
     for key in before.keys() - master.keys():
         own.pop(key, None)
