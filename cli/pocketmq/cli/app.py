@@ -94,6 +94,8 @@ def commands(word: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(reach)
+    # What is added first stands first in the list of commands.
+    _add_servers(app)
     for name, (module, text) in GROUPS.items():
         group = typer.Typer()
         if word in (None, name):
@@ -104,7 +106,6 @@ def commands(word: str | None = None) -> typer.Typer:
             app.command(name)(getattr(import_module(f"pocketmq.cli.{name}"), name))
         else:
             app.command(name, help=text)(_not_asked)
-    _add_servers(app)
     return app
 
 
