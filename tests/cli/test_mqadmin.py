@@ -129,6 +129,17 @@ def test_topics_are_made_shown_and_deleted_with_rocketmqs_letters(
     assert "T" not in say("topicList").split()
 
 
+def test_a_group_is_set_to_pop_and_a_wrong_mode_is_refused(say: Say) -> None:
+    """RocketMQ 5.5.0's text."""
+    cluster = ("-c", "DefaultCluster")
+    say("updateTopic", *cluster, "-t", "P")
+    say("updateSubGroup", *cluster, "-g", "p")
+    said = say("setConsumeMode", *cluster, "-t", "P", "-g", "p", "-m", "pop", "-q", 2)
+    assert said.endswith("topic[P] group[p] consume mode[POP] popShareQueueNum[2]\n")
+    wrong = say("setConsumeMode", *cluster, "-t", "P", "-g", "p", "-m", "push", code=1)
+    assert "a group's mode is PULL or POP, not 'PUSH'" in wrong
+
+
 def test_messages_are_sent_found_and_printed(say: Say, site: dict[str, str]) -> None:
     say("updateTopic", "-c", "DefaultCluster", "-t", "M", "-r", 1, "-w", 1)
     say("updateSubGroup", "-c", "DefaultCluster", "-g", "g", "-r", 3)

@@ -8,7 +8,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import parse_time, say, second
-from pocketmq.remoting import headers
+from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode, version_name
 from pocketmq.remoting.errors import PocketMQError
 
@@ -214,6 +214,17 @@ async def get_consumer_status(admin: Admin, given: Given) -> None:
             if queue.topic == topic
         ]
     given.show(rows)
+
+
+async def set_consume_mode(admin: Admin, given: Given) -> None:
+    topic, group, mode, shared = given["t"], given["g"], given["m"].upper(), given.number("q", 0)
+    body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": shared}
+    for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
+        await admin.site.api.ask(
+            master.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=fastjson.dumps(body)
+        )
+        say(f"set consume mode to {master.address} success.")
+    say(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")
 
 
 async def producer(admin: Admin, given: Given) -> None:

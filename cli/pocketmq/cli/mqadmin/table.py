@@ -1,4 +1,4 @@
-"""The commands of mqadmin as data. Source: MQAdminStartup and its commands, RocketMQ 4.9.7 and 5.3.3.
+"""The commands of mqadmin as data. Source: MQAdminStartup and its commands, RocketMQ 4.9.7 and 5.5.0.
 
     module:                                     where the functions of its commands are, in this package;
       name | what it does | pocketmq command    a function is called like its command; the `pocketmq` command
@@ -123,6 +123,8 @@ groups:
   getConsumerStatus | the offsets that members have in memory | group show
     g:group=! t:topic=! i:originClientId=
     =%-50s #clientId|  %-15s #brokerName|  %-15s #queueId|  %-20s #offset
+  setConsumeMode | how 5.x clients that ask the broker for their queues get messages: PULL or POP
+    b:brokerAddr? c:clusterName? t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=
   producer | every producer at a broker | group producers
     b:broker=!
   producerConnection | who is online as a producer group | group producers
@@ -232,6 +234,24 @@ _NOT_SERVED = (
         _ACL_5,
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl",
+    ),
+    (
+        "static topics of 5.x",
+        "PocketMQ has no static topics: a topic's queues stay on their brokers",
+        "updateStaticTopic remappingStaticTopic",
+    ),
+    (
+        "lite topics of 5.x",
+        "PocketMQ has no lite topics: create ordinary ones with pocketmq topic create",
+        "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo getLiteGroupInfo "
+        "triggerLiteDispatch",
+    ),
+    (
+        "RocksDB, compaction and cold data of 5.x",
+        "PocketMQ keeps RocketMQ's default files, which pocketmq store shows",
+        "exportMetadataInRocksDB rocksDBConfigToJson checkRocksdbCqWriteProgress exportPopRecord "
+        "switchTimerEngine dumpCompactionLog getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig "
+        "removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode",
     ),
     (
         "controller mode of 5.x",
