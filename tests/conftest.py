@@ -106,6 +106,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--many-topics",
+        default=100,
+        type=int,
+        help="topics of eight queues that one broker has (default 100; whole 50,000)",
+    )
+
+    parser.addoption(
         "--tls-peers",
         default=100,
         type=int,

@@ -167,23 +167,13 @@ class Peer:
         more: dict[str, Any] | None = None,
         **properties: str,
     ) -> RemotingCommand:
-        """One message; `more`: further header fields by letter."""
-        ext: dict[str, Any] = {
-            "a": "pg",
-            "b": topic,
-            "c": "TBW102",
-            "d": 4,
-            "e": queue_id,
-            "f": sys_flag,
-            "g": 1_700_000_000_000,
-            "h": 0,
-            "i": properties_to_text(properties),
-            "j": 0,
-            "k": False,
-            "m": False,
-            **(more or {}),
-        }
+        """One message, and its answer; `more`: further header fields by letter."""
+        ext = _send_fields(topic, queue_id, sys_flag, properties) | (more or {})
         return await self.ask(code, ext, body, **(how or {}))
+
+    def send_message(self, topic: str, body: bytes = b"hello", *, queue_id: int = 0) -> int:
+        """One message; returns the opaque."""
+        return self.send(RequestCode.SEND_MESSAGE_V2, _send_fields(topic, queue_id, 0, {}), body)
 
     async def heartbeat(
         self, group: str, subscriptions: Mapping[str, str], **how: Any
@@ -295,3 +285,22 @@ def batch(*members: tuple[bytes, bytes]) -> bytes:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _send_fields(
+    topic: str, queue_id: int, sys_flag: int, properties: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "a": "pg",
+        "b": topic,
+        "c": "TBW102",
+        "d": 4,
+        "e": queue_id,
+        "f": sys_flag,
+        "g": 1_700_000_000_000,
+        "h": 0,
+        "i": properties_to_text(properties),
+        "j": 0,
+        "k": False,
+        "m": False,
+    }

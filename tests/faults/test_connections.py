@@ -2,13 +2,12 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.broker.serving import Peer
-from tests.faults.watching import Watched, watched
+from tests.faults.watching import Watched, cpu_s, watched
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
@@ -17,11 +16,6 @@ SIZE_MAX = 8 << 10
 RATE_MIN = 2_000
 _ACTIVE_SHARE = 20
 _SENDS = 10
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time of a process, all its threads, by its POSIX clock."""
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 def opened(broker: Watched, count: int) -> list[socket.socket]:

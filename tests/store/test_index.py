@@ -15,9 +15,9 @@ from tests.store.stores import HOST, LONG_MAX, open_store
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.record import encode_batch, read_record
-from pocketmq.store import MessageStore
+from pocketmq.store import MessageStore, index_service
 from pocketmq.store.index_keys import key_hashes, keys_of
-from pocketmq.store.index_service import index_hash
+from pocketmq.store.index_service import IndexService, index_hash
 
 
 def put(store: MessageStore, properties: bytes, topic: str = "Topic") -> int:
@@ -343,6 +343,48 @@ def test_a_stop_leaves_a_long_index_to_the_next_start(
         store._index.step()
     for number in range(0, 20_000, 97):
         assert find(store, f"k{number}") == [positions[number]]
+    store.close()
+
+
+async def test_clients_come_first_while_the_log_is_indexed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30,000,000 messages, sent faster than they were indexed, made the broker slow after the next start."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    index = store._index
+    for number in range(400):
+        put(store, b"KEYS\x01k%d\x02" % number)
+    index.step()
+    index.cut(0)
+    pauses: list[float] = []
+    others_ms = 0
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        clock.advance_ms(others_ms)
+
+    def step() -> int:
+        clock.advance_ms(2)
+        return IndexService.step(index)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr(index, "step", step)
+    await index.round()
+    assert pauses == [0]
+    others_ms = 1
+    await index.round()
+    assert pauses == [0, 0, 0.006]
+    position = index.position
+    # A query neither waits for all that, nor do messages that come meanwhile make it forget where it is.
+    monkeypatch.setattr(index_service, "PENDING_MAX", 10)
+    late = [put(store, b"KEYS\x01late%d\x02" % number) for number in range(20)]
+    assert find(store, "late0") == []
+    assert index.position == position
+    while index.behind:
+        index.step()
+    assert [find(store, f"late{number}") for number in range(20)] == [[each] for each in late]
+    assert all(find(store, f"k{number}") for number in range(400))
     store.close()
 
 
