@@ -10,6 +10,7 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
    for 10, 60 and 600 s, from the first second on (tools read them as numbers).
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -68,14 +69,6 @@ class GetCounter:
         self.nums = self.size = self.calls = self.latency_ms = 0
 
 
-class Sample(NamedTuple):
-    """An item at one moment."""
-
-    at_ms: int
-    value: int
-    times: int
-
-
 class Window(NamedTuple):
     """An item over a period: sum of its values, per second, per call."""
 
@@ -88,6 +81,11 @@ class Window(NamedTuple):
         return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
 
 
+# Time, value and times of each sample, one behind the other: most items are idle, and there may be a million.
+_NONE: "array[int]" = array("q")
+_FIELDS = 3
+
+
 class _Item:
     """The samples of one item (invariant 2): minute, hour, day."""
 
@@ -96,22 +94,23 @@ class _Item:
     POINTS = (7, 7, 25)
 
     def __init__(self) -> None:
-        self.windows = tuple(deque[Sample](maxlen=points) for points in self.POINTS)
+        self.windows = [_NONE] * len(self.POINTS)
 
     def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
         points = self.windows[window]
         if not points:
-            points.append(Sample(now_ms - self.PERIODS_MS[window], 0, 0))
-        points.append(Sample(now_ms, value, times))
+            points = self.windows[window] = array("q", (now_ms - self.PERIODS_MS[window], 0, 0))
+        points.extend((now_ms, value, times))
+        if len(points) > _FIELDS * self.POINTS[window]:
+            del points[:_FIELDS]
 
     def view(self, window: int) -> Window:
         points = self.windows[window]
         if not points:
             return Window(0, 0.0, 0.0)
-        first, last = points[0], points[-1]
-        total = last.value - first.value
-        times = last.times - first.times
-        ms = last.at_ms - first.at_ms
+        first_ms, first, first_times = points[:_FIELDS]
+        last_ms, last, last_times = points[-_FIELDS:]
+        total, times, ms = last - first, last_times - first_times, last_ms - first_ms
         return Window(total, total * 1000 / ms if ms else 0.0, total / times if times else 0.0)
 
 

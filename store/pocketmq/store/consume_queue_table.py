@@ -193,6 +193,11 @@ class ConsumeQueueTable:
         return found
 
     @property
+    def openings(self) -> int:
+        """Return how often a queue was opened."""
+        return len(self.queues) + self.closings
+
+    @property
     def topic_size_max(self) -> int:
         """Return the maximum size of a topic's name, bytes."""
         return TOPIC_SIZE_MAX if self._long_topics else _TOPIC_V1_MAX

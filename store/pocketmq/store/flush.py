@@ -22,7 +22,7 @@ from concurrent.futures import Executor, Future
 from pocketmq.store.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue, records_before
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.consume_queue_table import OPEN_KEPT, ConsumeQueueTable
 from pocketmq.store.errors import FlushFailed, StoreError, StoreFailed, StoreUnreadable
 from pocketmq.store.folder import open_folder, sync_opened
 from pocketmq.store.index_service import IndexService
@@ -77,6 +77,7 @@ class Flush:
         self._named = -1
         self._flushed_at_ns = time.monotonic_ns()
         self._checkpoint_at_ns = self._flushed_at_ns
+        self._openings = 0
 
     # ------------------------------------------------------------ SYNC_FLUSH
 
@@ -222,6 +223,9 @@ class Flush:
         behind = self._log.end - self.checkpoint.flushed_position
         if behind >= CHECKPOINT_STEP:
             return True
+        if self._table.openings - self._openings >= OPEN_KEPT:
+            # Queues with entries that are not on the disk cannot be closed.
+            return True
         passed_ms = (time.monotonic_ns() - self._checkpoint_at_ns) / 1e6
         return behind != 0 and passed_ms >= self._config.flush_consume_queue_thorough_interval
 
@@ -230,6 +234,7 @@ class Flush:
     async def flush_all(self) -> None:
         """Flush log, queues, index and checkpoint, in the pool."""
         self._checkpoint_at_ns = time.monotonic_ns()
+        self._openings = self._table.openings
         work = self._collect()
         await self.flush_log()
         if self.flushed_position < work.target or self._checkpoints_end is not None:

@@ -42,6 +42,7 @@ STEP = 1024
 KEYS_STEP = 4096
 # From the log a record takes some 14 us.
 LOG_STEP = 128
+_QUERY_STEPS = 4
 # While others use the loop, reading the log again takes a quarter of it.
 _OTHERS_SHARE = 3
 # Bytes of properties whose keys are counted together.
@@ -225,9 +226,12 @@ class IndexService:
 
     def drain(self) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""
+        self._do(_DRAIN_MAX)
+
+    def _do(self, keys_max: int) -> None:
         done = 0
         with self._side_tasks.attempt("index"):
-            while self.behind and done < _DRAIN_MAX:
+            while self.behind and done < keys_max:
                 done += self.step()
 
     def finish(self) -> None:
@@ -416,8 +420,7 @@ class IndexService:
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryOffsetResult:
         """Return positions whose hash is that of the key; other keys with that hash are included."""
-        if not self._behind:
-            self.drain()
+        self._do(_QUERY_STEPS * LOG_STEP if self._behind else _DRAIN_MAX)
         found: list[int] = []
         last_ms = last_position = 0
         key_hash = index_hash(f"{topic}#{key}")
