@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from tests.broker.serving import Peer
 from tests.cli.servers import Server
-from tests.faults.test_connections import cpu_s
 from tests.faults.test_memory import LARGE, MIB, park
-from tests.faults.watching import memory
+from tests.faults.watching import cpu_s, memory
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.tls import client_context
