@@ -10,10 +10,13 @@ from tests.broker.serving import Peer, number, records, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.wire.pull import binary_found
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Encoding, RemotingCommand, encode_header
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.store import ReadResult, ReadStatus
 
 CODE = RequestCode
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -227,6 +230,22 @@ async def test_what_is_there_is_found_with_where_to_go_on(
     assert [bytes(record.body) for record in records(answer)] == [b"1", b"2"]
     got = broker.parts.messages.stats.get_counter("g", "T", 0)
     assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
+
+
+@pytest.mark.parametrize("opaque", [-7, 0, 2**31 - 1])
+@pytest.mark.parametrize("high", [5, 10**18])
+def test_a_header_that_is_filled_in_is_the_encoders(opaque: int, high: int) -> None:
+    """Byte for byte, whatever the values."""
+    result = ReadResult(ReadStatus.FOUND, high - 2, 0, high, [], 0, 0)
+    request = RemotingCommand(CODE.PULL_MESSAGE, opaque=opaque, encoding=Encoding.ROCKETMQ)
+    fields = {
+        "suggestWhichBrokerId": "12",
+        "nextBeginOffset": str(high - 2),
+        "minOffset": "0",
+        "maxOffset": str(high),
+    }
+    answer = request.answer(ResponseCode.SUCCESS, "FOUND", fields)
+    assert binary_found(opaque, result, 12) == encode_header(answer)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pocketmq.broker.acts.pull import PullActs, Waits
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand, encode_head
+from pocketmq.remoting.command import Encoding, RemotingCommand, encode_head, encode_header
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.outbox import JOIN_SIZE_MAX
@@ -22,6 +22,25 @@ _JSON_FOUND = (
     f'"suggestWhichBrokerId":"%d"}},"flag":1,"language":"{OUR_LANGUAGE}","opaque":%d,'
     f'"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
 ).encode()
+
+_BINARY = int(Encoding.ROCKETMQ)
+_NAMES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
+_BINARY_NAMES_SIZE = sum(2 + len(name) + 4 for name in _NAMES)
+
+
+def _binary_template() -> bytes:
+    """Return what the encoder makes of it, with places for the opaque, the fields' size and values."""
+    sample = RemotingCommand(
+        ResponseCode.SUCCESS, dict.fromkeys(_NAMES, "0"), flag=1, remark="FOUND", encoding=_BINARY
+    )
+    header = encode_header(sample).replace(b"%", b"%%")
+    sized = header.replace(bytes((0, 0, 0, 1)) + b"0", bytes(3) + b"%c%b")
+    # Code, language and version come before the opaque; flag and remark between it and the fields' size.
+    fields_at = sized.index(b"FOUND") + 5
+    return sized[:5] + b"%b" + sized[9 : fields_at + 3] + b"%c" + sized[fields_at + 4 :]
+
+
+_BINARY_FOUND = _binary_template()
 
 
 class PullMessageProcessor:
@@ -68,21 +87,47 @@ class PullMessageProcessor:
         code, remark, result, broker_id = found
         if not result.count:
             return request.answer(code, remark, _extension(result, broker_id))
-        if request.encoding:
+        encoding = request.encoding
+        if encoding == _BINARY:
+            header = binary_found(request.opaque, result, broker_id)
+        elif encoding:
             answer = request.answer(code, remark, _extension(result, broker_id))
             return [encode_head(answer, result.size), *result.buffers]
-        header = _JSON_FOUND % (
-            result.max_offset,
-            result.min_offset,
-            result.next_offset,
-            broker_id,
-            request.opaque,
-        )
+        else:
+            header = _JSON_FOUND % (
+                result.max_offset,
+                result.min_offset,
+                result.next_offset,
+                broker_id,
+                request.opaque,
+            )
         size = len(header)
-        head, buffers = _HEAD.pack(4 + size + result.size, size), result.buffers
+        head = _HEAD.pack(4 + size + result.size, encoding << 24 | size)
+        buffers = result.buffers
         if result.size <= JOIN_SIZE_MAX:
             return b"".join((head, header, *buffers))
         return [head + header, *buffers]
+
+
+def binary_found(opaque: int, result: ReadResult, broker_id: int) -> bytes:
+    """Return the same header in encoding ROCKETMQ, which official clients of Java can be told to use."""
+    values = (broker_id, result.next_offset, result.min_offset, result.max_offset)
+    first, following, low, high = [b"%d" % value for value in values]
+    sizes = len(first), len(following), len(low), len(high)
+    number, size = opaque.to_bytes(4, "big", signed=True), _BINARY_NAMES_SIZE + sum(sizes)
+    # A number has 20 digits at most: the upper three bytes of its size are zeros.
+    return _BINARY_FOUND % (
+        number,
+        size,
+        sizes[0],
+        first,
+        sizes[1],
+        following,
+        sizes[2],
+        low,
+        sizes[3],
+        high,
+    )
 
 
 def _header(ext: dict[str, str] | None) -> PullMessageHeader:
