@@ -210,6 +210,9 @@ class _Run:
                 broker.start()
                 _create_topics(broker)
                 fill(broker, count)
+                # It is filled faster than it is indexed; what the index costs stands in the rows of sends.
+                while raw_load.unindexed(broker.address):
+                    time.sleep(1)
                 # A stop waits until all is on the disk, which is minutes for what was written in minutes.
                 os.sync()
                 broker.stop()

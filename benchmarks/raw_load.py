@@ -99,6 +99,12 @@ def has_route(namesrv: str, topic: str) -> bool:
     return call(namesrv, request)[0] == ResponseCode.SUCCESS
 
 
+def unindexed(broker: str) -> int:
+    """Bytes of its log that are not in the index yet."""
+    _, _, body = call(broker, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    return int(json.loads(body)["table"]["dispatchBehindBytes"])
+
+
 def first_send(address: str) -> bool:
     """Whether a message is acknowledged now; for the time from a process's start to that moment."""
     try:
