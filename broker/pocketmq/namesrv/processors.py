@@ -34,14 +34,13 @@ from pocketmq.remoting.headers import (
     UnregisterBrokerHeader,
     WipeWritePermHeader,
 )
+from pocketmq.remoting.names import FAQ
 from pocketmq.remoting.requests import Server, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
 from pocketmq.remoting.tables import TopicConfig
 
 log = logging.getLogger(__name__)
 
-# The tail of RocketMQ's remark, kept because tools and people search for it.
-_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _UNIT = 1
 _UNIT_SUB = 2
 
@@ -213,7 +212,7 @@ class NameServerProcessors:
                 ResponseCode.TOPIC_NOT_EXIST,
                 "No topic route info in name server for the topic: "
                 + ("null" if topic is None else topic)
-                + _FAQ,
+                + FAQ,
             )
         self._as_reached(route["brokerDatas"], connection)
         if self._config.order_message_enable:

@@ -10,6 +10,7 @@ import typer
 from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.names import FAQ
 
 if TYPE_CHECKING:
     import ssl
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 _T = TypeVar("_T")
-_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class SiteRefused(Exception):
@@ -113,7 +113,7 @@ def one_line(error: BaseException) -> str:
     >>> one_line(ValueError("no route\\nSee http://rocketmq.apache.org/docs/faq/ for further details.)"))
     'no route)'
     """
-    text = str(error).replace(_FAQ, "")
+    text = str(error).replace(FAQ, "")
     return " ".join(text.split("\n")) if "\n" in text else text
 
 
