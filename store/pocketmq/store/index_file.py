@@ -17,6 +17,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy
@@ -344,3 +345,23 @@ def _fits(data: mmap.mmap, slots: int, entries: int, count: int) -> bool:
     (newest,) = struct.unpack_from(">i", data, HEADER_SIZE + last_hash % slots * SLOT_SIZE)
     (of_first,) = struct.unpack_from(">i", data, HEADER_SIZE + first_hash % slots * SLOT_SIZE)
     return bool(newest == count - 1 and of_first >= 1)
+
+
+def file_name(now_ms: int, *, after: str = "") -> str:
+    """Return yyyyMMddHHmmssSSS of the local time, or one ms behind the name `after` if that is not earlier.
+
+    Files are read in the order of their names, even if the clock was set back.
+
+    >>> file_name(0, after="20261231235959999")
+    '20270101000000000'
+    """
+    name = datetime.fromtimestamp(now_ms // 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
+    if name > after:
+        return name
+    try:
+        last = datetime.strptime(after[:14], "%Y%m%d%H%M%S")
+    except ValueError:
+        # Not a time, but a number of 17 digits all the same.
+        return f"{int(after) + 1:017d}"
+    following = last + timedelta(milliseconds=int(after[14:]) + 1)
+    return following.strftime("%Y%m%d%H%M%S") + f"{following.microsecond // 1000:03d}"

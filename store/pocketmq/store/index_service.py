@@ -15,7 +15,6 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 import asyncio
 import logging
 import os
-from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -399,7 +398,7 @@ class IndexService:
             self._rest = self._rest.behind(done)
 
     def _add_file(self) -> None:
-        from pocketmq.store.index_file import IndexFile
+        from pocketmq.store.index_file import IndexFile, file_name
 
         last = self.files[-1] if self.files else None
         name = file_name(self._clock.now_ms(), after=last.name if last else "")
@@ -480,26 +479,6 @@ def _position_of(waiting: "Pending | BatchToIndex") -> int:
 def _key_count(record: Pending) -> int:
     """Estimate the number of a record's keys: they are separated by spaces."""
     return 1 + record[3].count(b" ")
-
-
-def file_name(now_ms: int, *, after: str = "") -> str:
-    """Return yyyyMMddHHmmssSSS of the local time, or one ms behind the name `after` if that is not earlier.
-
-    Files are read in the order of their names, even if the clock was set back.
-
-    >>> file_name(0, after="20261231235959999")
-    '20270101000000000'
-    """
-    name = datetime.fromtimestamp(now_ms // 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
-    if name > after:
-        return name
-    try:
-        last = datetime.strptime(after[:14], "%Y%m%d%H%M%S")
-    except ValueError:
-        # Not a time, but a number of 17 digits all the same.
-        return f"{int(after) + 1:017d}"
-    following = last + timedelta(milliseconds=int(after[14:]) + 1)
-    return following.strftime("%Y%m%d%H%M%S") + f"{following.microsecond // 1000:03d}"
 
 
 def index_hash(text: str) -> int:
