@@ -393,6 +393,28 @@ def test_a_reset_holds_for_every_sub_group(broker: Broker, topic: str) -> None:
     assert one.drain(topic) == two.drain(topic) == []
 
 
+def test_what_comes_in_place_of_lost_messages_is_not_passed_over(
+    broker: Broker, topic: str
+) -> None:
+    """A power cut took the end of the log; clients go on, and commit, where they were."""
+    one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
+    for tag in "ABABAB":
+        broker.send(topic, tag)
+    assert one.drain(topic) == [0, 2, 4]
+    assert two.drain(topic, 0) == [1, 3, 5]
+    broker.restart()
+    # As if only two had been on the disk, and four others were sent since.
+    broker.groups.cut(lambda *_: 2)
+    broker.offsets.cut(lambda *_: 2)
+    for each in (one, two):
+        each.reconnect()
+    one.consume(topic)
+    assert broker.offsets.query("g", topic, 0) == 2
+    assert one.drain(topic) == [2, 4]
+    assert two.drain(topic) == [3, 5]
+    assert broker.offsets.query("g", topic, 0) == 6
+
+
 def test_a_running_client_that_changes_its_mind_goes_back_to_where_its_new_peers_are(
     broker: Broker, topic: str
 ) -> None:

@@ -197,7 +197,7 @@ class Broker:
         store = self.parts.messages.store
         if store.recovery.may_have_lost and store.following is None:
             # What groups had read may be gone; what comes in its place is still to be read.
-            self.parts.tables.offsets.cut(store.max_offset)
+            self.parts.tables.cut_offsets(store.max_offset)
         stack.callback(housekeeping.save_all)
         self.parts.tables.topics.restore_internal(store)
         stack.callback(self.parts.messages.deliveries.settle)

@@ -96,6 +96,11 @@ class Tables:
             self.order_info,
         )
 
+    def cut_offsets(self, max_offset: Callable[[str, int], int]) -> None:
+        """Move groups beyond the end of a queue back to it: what is stored there next is still to be read."""
+        self.offsets.cut(max_offset)
+        self.isolated.cut(max_offset)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:

@@ -20,7 +20,7 @@ Kept in config/isolatedGroup.json. Owner: the Broker, on its event loop.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
@@ -190,6 +190,13 @@ class IsolatedGroups(ConfigManager):
         if sub_group is None:
             return None
         return isolated.start(sub_group, (topic, queue_id), self._offsets)
+
+    def cut(self, max_offset: Callable[[str, int], int]) -> None:
+        """Move sub-groups that are beyond the end of their queue to it; a master's table is taken anew."""
+        self._taken = None
+        for isolated in self.groups.values():
+            isolated.cut(max_offset)
+            self.persist_soon()
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Apply an administrator's offset (7); does nothing for a group that is not isolated."""

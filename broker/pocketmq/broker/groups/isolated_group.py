@@ -5,7 +5,7 @@ docs/decisions/0005-isolate-exactly-one.md. Who owns a message: sub_group_order.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
@@ -203,6 +203,14 @@ class IsolatedGroup(SubGroupOrder):
             elif each.subscribes(topic):
                 each.queues[key] = QueueState.at(offset)
                 each.queues[key].rewind = Rewind.FOREIGN
+
+    def cut(self, max_offset: Callable[[str, int], int]) -> None:
+        """Forget what was read beyond the ends of the queues: it is gone, and others come in its place."""
+        for each in self.sub_groups:
+            for key, state in each.queues.items():
+                state.cut(max_offset(*key))
+        for key, offset in self.begun.items():
+            self.begun[key] = min(offset, max_offset(*key))
 
     def forget_topic(self, topic: str) -> None:
         """Forget all progress in a topic's queues."""

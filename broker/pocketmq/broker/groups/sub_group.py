@@ -165,6 +165,15 @@ class QueueState:
         do, self.rewind = STEPS[self.rewind, heard]
         return do
 
+    def cut(self, end: int) -> None:
+        """Forget what is behind the end of the queue; a client that was there has to come back."""
+        if self.end > end:
+            self.hear(Heard.MEMBER_CAME)
+        self.offset, self.own_from = min(self.offset, end), min(self.own_from, end)
+        self.debts = [debt for debt in self.debts if debt.begin < end]
+        for debt in self.debts:
+            debt.end = min(debt.end, end)
+
     @property
     def end(self) -> int:
         """Return the offset behind everything that the sub-group has looked at."""

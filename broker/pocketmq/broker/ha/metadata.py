@@ -250,7 +250,7 @@ class Metadata:
     def forget(self) -> None:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
         self._said, self._ahead = {}, None
-        self._tables.offsets.cut(self._store.max_offset)
+        self._tables.cut_offsets(self._store.max_offset)
 
     # ------------------------------------------------------------ tables
 

@@ -237,7 +237,7 @@ class Replication:
                     ) from error
             store.lead()
             # What the master had and this broker never got is not skipped in what comes in its place.
-            self._tables.offsets.cut(store.max_offset)
+            self._tables.cut_offsets(store.max_offset)
             # What a slave will be sent must not be lost to a power cut here.
             await store.on_disk()
             self._load_anew()
