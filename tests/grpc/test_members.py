@@ -31,6 +31,7 @@ async def test_a_member_over_grpc_is_seen_everywhere(
         async with (
             GrpcServer(broker, GrpcConfig(port=0)) as front,
             asking(front.address, "sdk@7") as client,
+            asking(front.address, "sdk@8") as second,
         ):
             settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
             settings.subscription.group.name = "g"
@@ -38,6 +39,7 @@ async def test_a_member_over_grpc_is_seen_everywhere(
                 topic={"name": "T"}, expression={"expression": "*"}
             )
             await client.talk(settings)
+            await second.talk(settings)
             other = classes["Settings"](publishing={"topics": [{"name": "T"}]})
             await client.talk(other)
             sent = await send(client, message())
@@ -58,12 +60,19 @@ async def test_a_member_over_grpc_is_seen_everywhere(
             assert "delivered again at" in found["text"]
             assert got.body == b"hello"
 
+            # It shares the queue with whoever else pops: neither has it an owner, nor does nobody read it.
             shown = await place.user.read("/groups/g")
-            assert "sdk@7" in json.dumps(shown)
+            members = [(row["clientId"], row["pops"], row["queues"]) for row in shown["members"]]
+            assert members == [("sdk@7", True, []), ("sdk@8", True, [])]
+            of_topic = await place.user.read("/topics/T/consumers")
+            for [queue] in (shown["queues"], of_topic["groups"][0]["queues"]):
+                assert (queue["owner"], queue["shared"]) == (None, True)
             words = ["group", "show", "g", "--namesrv", place.name_server, "--json"]
             assert await asyncio.to_thread(run, words) == 0
-            [member] = json.loads(capsys.readouterr().out)["members"]
-            assert member["client"] == "sdk@7"
+            told = json.loads(capsys.readouterr().out)
+            assert [member["client"] for member in told["members"]] == ["sdk@7", "sdk@8"]
+            assert [queue["owner"] for queue in told["queues"]] == ["shared"]
+            assert told["symptoms"] == []
 
 
 async def test_the_port_costs_nothing_before_its_first_client(tmp_path: Path) -> None:

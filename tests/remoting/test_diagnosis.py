@@ -81,7 +81,7 @@ def test_members_are_counted_and_looked_at() -> None:
     assert not is_sick(diagnose(GroupFacts("g", three, topics=topic), LIMITS))
     greedy = [MemberFacts("c1", {"T": 2}), MemberFacts("c2", {})]
     assert kinds(GroupFacts("g", greedy, topics=topic)) == [("ONE_MEMBER_HAS_ALL", "warning")]
-    assert kinds(GroupFacts("g", greedy, is_shared=False, topics=topic)) == []
+    assert kinds(GroupFacts("g", greedy, divides=False, topics=topic)) == []
     silent = [MemberFacts("c1", {"T": 2}), MemberFacts("c2")]
     assert kinds(GroupFacts("g", silent, topics=topic)) == []
     assert kinds(GroupFacts("g", ONE, unread=3)) == [("QUEUES_UNREAD", "warning")]

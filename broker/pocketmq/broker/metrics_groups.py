@@ -58,6 +58,7 @@ def _facts(
     topics = [name for name in sorted(lags) if not is_group_topic(name)]
     here = [broker.config.broker_name]
     members = online.client_ids() if online is not None else []
+    is_shared = online is not None and online.is_shared
     reports = broker.parts.reports.by_group.get(group, {})
     dead = dlq_topic(group)
     found, sent_back = [], 0.0
@@ -69,13 +70,13 @@ def _facts(
     return GroupFacts(
         group,
         [reports[each].facts if each in reports else MemberFacts(each) for each in members],
-        online is None or online.message_model != "BROADCASTING",
+        not is_shared and (online is None or online.message_model != "BROADCASTING"),
         found,
         broker.parts.members.guard.findings(group),
         sent_back * 60,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
-        _unread(lags, reports.values()) if reports.keys() == set(members) else 0,
+        _unread(lags, reports.values()) if not is_shared and reports.keys() == set(members) else 0,
     )
 
 

@@ -135,5 +135,5 @@ def queue_row(row: "QueueProgress") -> dict[str, Any]:
         "offset": row.consumer_offset,
         "lag": row.lag,
         "last": show_moment(row.last_ms),
-        "owner": row.owner,
+        "owner": "shared" if row.shared else row.owner,
     }

@@ -72,7 +72,7 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
     return GroupFacts(
         group,
         None if is_unknown else [_member_facts(each, now_ms) for each in view.members],
-        model != "BROADCASTING" and view.sub_groups < 2,
+        model != "BROADCASTING" and view.sub_groups < 2 and not view.is_shared,
         [each.result() for each in asked],
         [finding for _, finding in view.findings],
         sum(known) * 60 if known else None,
@@ -141,4 +141,4 @@ def _unread(view: GroupView) -> int:
     """Return the number of non-empty queues without an owner, if every member reported its queues."""
     if not view.members or any(each.info is None for each in view.members):
         return 0
-    return sum(row.owner is None and row.lag > 0 for row in view.progress)
+    return sum(row.owner is None and not row.shared and row.lag > 0 for row in view.progress)

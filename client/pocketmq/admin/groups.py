@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pocketmq.admin.site import Site
@@ -187,21 +188,14 @@ class Groups:
                     int(row["consumerOffset"]),
                     int(row["lastTimestamp"]),
                 )
-        owner = await self.owners(group) if owners else {}
-        return [
-            QueueProgress(
-                queue, row.broker_offset, row.consumer_offset, row.last_ms, owner.get(queue)
-            )
-            for queue, row in sorted(rows.items())
-        ]
-
-    async def owners(self, group: str) -> dict[MessageQueue, str]:
-        """Return the owner of each queue, as the members report; several are joined by commas."""
+        found = [rows[queue] for queue in sorted(rows)]
+        if not owners:
+            return found
         try:
-            members = (await self.connection(group)).members
+            connection = await self.connection(group)
         except (ConsumerNotOnline, RemotingError):
-            return {}
-        return owners_of(await self.running_infos(group, members))
+            return found
+        return with_owners(found, connection, await self.running_infos(group, connection.members))
 
     async def running_infos(self, group: str, members: Iterable[Member]) -> dict[str, RunningInfo]:
         """Query the members' state, by client id; those that do not answer soon are left out."""
@@ -322,13 +316,20 @@ class Groups:
         return steps
 
 
-def owners_of(infos: Mapping[str, RunningInfo]) -> dict[MessageQueue, str]:
-    """Return the owner of each queue; several, if members broadcast or are isolated, joined by commas."""
+def with_owners(
+    rows: Iterable[QueueProgress], connection: GroupConnection, infos: Mapping[str, RunningInfo]
+) -> list[QueueProgress]:
+    """Add each queue's owner as members report; several (broadcasting, isolated) are joined by commas."""
     found: dict[MessageQueue, list[str]] = {}
     for client_id, info in infos.items():
         for queue in info.queues:
             found.setdefault(queue, []).append(client_id)
-    return {queue: ", ".join(clients) for queue, clients in found.items()}
+    return [
+        replace(row, owner=", ".join(found[row.queue]))
+        if row.queue in found
+        else replace(row, shared=connection.is_shared)
+        for row in rows
+    ]
 
 
 def _connection(data: Mapping[str, Any]) -> GroupConnection:

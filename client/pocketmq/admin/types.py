@@ -36,7 +36,8 @@ class QueueStatus:
 class QueueProgress:
     """A group's progress in a queue; last_ms: store time of the last consumed message, 0 if gone.
 
-    owner: client id of the member that owns the queue now; None if unknown.
+    owner: client id of the member that owns the queue now; None if unknown. shared: no member owns it, since
+    the group has members that pop.
     """
 
     queue: MessageQueue
@@ -44,6 +45,7 @@ class QueueProgress:
     consumer_offset: int
     last_ms: int
     owner: str | None = None
+    shared: bool = False
 
     @property
     def lag(self) -> int:
@@ -52,12 +54,16 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A connected client; address is `ip:port` as the broker sees it, version an MQVersion ordinal."""
+    """A connected client; address is `ip:port` as the broker sees it, version an MQVersion ordinal.
+
+    protocol: remoting or grpc; other brokers than PocketMQ's do not tell it.
+    """
 
     client_id: str
     address: str
     language: str
     version: int
+    protocol: str = "remoting"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -66,6 +72,7 @@ class Member:
             str(data.get("clientAddr") or ""),
             str(data.get("language") or "OTHER"),
             int(data.get("version") or 0),
+            str(data.get("protocol") or "remoting"),
         )
 
 
@@ -78,6 +85,14 @@ class GroupConnection:
     message_model: str
     consume_from_where: str
     subscriptions: Mapping[str, SubscriptionData]
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if there are members that pop: they share each queue with the others."""
+        return any(map(self.pops, self.members))
+
+    def pops(self, member: Member) -> bool:
+        return self.consume_type == "CONSUME_POP" or member.protocol == "grpc"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.groups import owners_of
+from pocketmq.admin.groups import with_owners
 from pocketmq.admin.types import GroupConnection, Member, QueueProgress, RunningInfo
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting.agreement import Finding, Subscriptions, differences, differing, losses
@@ -34,13 +34,16 @@ class GroupRow:
 
 @dataclass(slots=True)
 class MemberView:
-    """own: its own subscriptions, None if they could not be obtained; last_update_ms: its last heartbeat."""
+    """own: its own subscriptions, None if they could not be obtained; last_update_ms: its last heartbeat;
+    pops: it shares each queue with the others.
+    """
 
     member: Member
     own: Subscriptions | None
     differs: list[str]
     info: RunningInfo | None
     last_update_ms: int | None
+    pops: bool
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -80,6 +83,11 @@ class GroupView:
     @property
     def known(self) -> int:
         return sum(each.own is not None for each in self.members)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if members pop, so that queues need no owner."""
+        return any(each.pops for each in self.members)
 
     @property
     def lag(self) -> int:
@@ -185,13 +193,9 @@ async def group_view(admin: Admin, group: str) -> GroupView:
     told = {broker: groups[0] for broker, groups in sorted(doctor.items()) if groups}
     members = () if connection is None else connection.members
     infos = await admin.groups.running_infos(group, members)
-    owners = owners_of(infos)
-    progress = [
-        QueueProgress(
-            row.queue, row.broker_offset, row.consumer_offset, row.last_ms, owners.get(row.queue)
-        )
-        for row in await admin.groups.progress(group, partial=True)
-    ]
+    progress = await admin.groups.progress(group, partial=True)
+    if connection is not None:
+        progress = with_owners(progress, connection, infos)
     own, seen_ms = _own(told, infos)
     stored: Subscriptions = {} if connection is None else connection.subscriptions
     views = []
@@ -204,6 +208,7 @@ async def group_view(admin: Admin, group: str) -> GroupView:
                 [] if asked is None else differing(asked, stored),
                 infos.get(member.client_id),
                 seen_ms.get(member.client_id),
+                connection is not None and connection.pops(member),
             )
         )
     view = GroupView(group, connection, failure, views, progress, told, [])

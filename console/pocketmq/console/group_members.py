@@ -19,6 +19,7 @@ def member_rows(view: GroupView) -> list[dict[str, Any]]:
             "subscriptions": None if each.own is None else subscription_rows(each.own.values()),
             "differs": each.differs,
             "queues": [queue_row(queue) for queue in each.queues],
+            "pops": each.pops,
         }
         for each in view.members
     ]

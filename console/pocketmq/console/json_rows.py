@@ -31,6 +31,7 @@ def progress_row(row: QueueProgress) -> dict[str, Any]:
         "lag": row.lag,
         "lastTimestamp": row.last_ms or None,
         "owner": row.owner,
+        "shared": row.shared,
     }
 
 

@@ -104,13 +104,14 @@ class MemberFacts:
 
 @dataclass(slots=True)
 class GroupFacts:
-    """members: None if nobody could tell. is_shared: the members share the queues (clustering, and not
-    isolated). unread: non-empty queues without an owner, if every member has answered.
+    """members: None if nobody could tell. divides: the members divide the queues among them
+    (clustering, neither isolated nor popping). unread: non-empty queues without an owner, if every member
+    has answered.
     """
 
     group: str
     members: Sequence[MemberFacts] | None = None
-    is_shared: bool = True
+    divides: bool = True
     topics: Sequence[TopicFacts] = ()
     findings: Sequence[Finding] = ()
     retries_per_minute: float | None = None
@@ -270,7 +271,7 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
         )
     if facts.members:
         yield from _lag(group, topic, limits)
-        if facts.is_shared:
+        if facts.divides:
             yield from _shares(facts, facts.members, topic)
 
 

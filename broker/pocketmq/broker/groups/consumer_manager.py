@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _LINES_MAX = 20
 
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+CONSUME_POP = "CONSUME_POP"
 BROADCASTING = "BROADCASTING"
 
 
@@ -45,6 +46,13 @@ class ConsumerGroup:
     last_update_ms: int = 0
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     channels: dict[Peer, ClientChannel] = field(default_factory=dict)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if there are members that pop: they share each queue with the others."""
+        return self.consume_type == CONSUME_POP or any(
+            each.protocol == "grpc" for each in self.channels
+        )
 
     def client_ids(self) -> list[str]:
         """Return one id per connection, so an id can briefly occur twice, as in RocketMQ."""

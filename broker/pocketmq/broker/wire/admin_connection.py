@@ -122,7 +122,10 @@ class AdminConnectionProcessor:
 
 
 def _connection(channel: ClientChannel) -> dict[str, Any]:
+    """Return a Connection as RocketMQ's, with the protocol where it is not Remoting (ours)."""
+    protocol = channel.connection.protocol
     return {
+        **({} if protocol == "remoting" else {"protocol": protocol}),
         "clientAddr": channel.connection.address,
         "clientId": channel.client_id,
         "language": channel.language,

@@ -175,7 +175,7 @@ function member(page, group, each, stored) {
     shown.map((topic) => [line(topic, stored.get(topic)), !isolated(group) && each.differs.includes(topic) && tag(t("differs.own"), "warn")]),
     each.queues.length
       ? [...queues].filter(([name]) => !name.startsWith("%RETRY%")).map(([name, list]) => h("div", {}, data(name), ": ", data(list.sort((a, b) => a - b).join(", "))))
-      : h("span", { class: "soft" }, t("queues.none")),
+      : h("span", { class: "soft" }, t(each.pops ? "shared" : "queues.none")),
     h("div", { class: "actions" }, h("button", { type: "button", on: { click: inspect } }, t("running"))),
   ];
 }
