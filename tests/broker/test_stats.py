@@ -115,8 +115,8 @@ def test_many_queues_are_sampled_over_several_ticks(
     for number in range(200):
         stats.put_counter(f"T{number}", 0).nums = 30
     run(stats, clock, 10)
-    assert not stats._items
-    sampled = [0]
+    sampled = [len(stats._items)]
+    assert sampled[0] <= 100
     while sampled[-1] < 4 * 200 + 1:
         stats.put_counter(f"U{len(sampled)}", 0).nums = 1
         run(stats, clock, 1)

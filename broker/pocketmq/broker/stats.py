@@ -32,6 +32,18 @@ SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
+# Items that are sums over counters; each other is one counter's.
+_SUMS = frozenset(
+    (
+        TOPIC_PUT_NUMS,
+        TOPIC_PUT_SIZE,
+        BROKER_PUT_NUMS,
+        GROUP_GET_NUMS,
+        GROUP_GET_SIZE,
+        BROKER_GET_NUMS,
+    )
+)
+
 _SECOND = 1_000
 # A record's size has 31 bits.
 _POWERS = 32
@@ -82,7 +94,7 @@ class Window(NamedTuple):
 
 
 # Time, value and times of each sample, one behind the other: most items are idle, and there may be a million.
-_NONE: "array[int]" = array("q")
+_NO_WINDOWS: "tuple[array[int], ...]" = (array("q"),) * 3
 _FIELDS = 3
 
 
@@ -94,12 +106,14 @@ class _Item:
     POINTS = (7, 7, 25)
 
     def __init__(self) -> None:
-        self.windows = [_NONE] * len(self.POINTS)
+        # A tuple is small, and a window begins seldom.
+        self.windows: tuple[array[int], ...] = _NO_WINDOWS
 
     def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
         points = self.windows[window]
         if not points:
-            points = self.windows[window] = array("q", (now_ms - self.PERIODS_MS[window], 0, 0))
+            points = array("q", (now_ms - self.PERIODS_MS[window], 0, 0))
+            self.windows = (*self.windows[:window], points, *self.windows[window + 1 :])
         points.extend((now_ms, value, times))
         if len(points) > _FIELDS * self.POINTS[window]:
             del points[:_FIELDS]
@@ -221,23 +235,35 @@ class BrokerStats:
     def _sample(self, windows: list[int]) -> Iterator[None]:
         """Yields after each piece."""
         sums: dict[tuple[str, str], tuple[int, int]] = {}
-        for number, (name, key, value, times) in enumerate(self._parts(), 1):
-            old = sums.get((name, key))
-            sums[name, key] = (value, times) if old is None else (old[0] + value, old[1] + times)
-            if not number % PIECE:
-                yield
-        now, left = self._clock.now_ms(), PIECE
-        for (name, key), (value, times) in sums.items():
-            item = self._items.get((name, key))
-            if item is None:
-                item = self._items[name, key] = _Item()
-                left -= _NEW_ITEM
-            for window in windows:
-                item.sample(window, now, value, times)
-            left -= 1
+        left = PIECE
+        for name, key, value, times in self._parts():
+            if name in _SUMS:
+                old = sums.get((name, key))
+                sums[name, key] = (
+                    (value, times) if old is None else (old[0] + value, old[1] + times)
+                )
+                left -= 1
+            else:
+                left -= self._note(windows, (name, key), value, times)
             if left <= 0:
                 left = PIECE
                 yield
+        for item, (value, times) in sums.items():
+            left -= self._note(windows, item, value, times)
+            if left <= 0:
+                left = PIECE
+                yield
+
+    def _note(self, windows: list[int], item: tuple[str, str], value: int, times: int) -> int:
+        """Sample one item. Returns: what that costs, in figures."""
+        now, cost = self._clock.now_ms(), 1
+        found = self._items.get(item)
+        if found is None:
+            found = self._items[item] = _Item()
+            cost += _NEW_ITEM
+        for window in windows:
+            found.sample(window, now, value, times)
+        return cost
 
     def _sum(self, wanted: tuple[str, str]) -> tuple[int, int] | None:
         """Return an item's current (value, times) (invariant 1); None if nothing was ever counted for it."""
@@ -255,8 +281,9 @@ class BrokerStats:
                 continue
             yield TOPIC_PUT_NUMS, topic, put.nums, put.calls
             yield TOPIC_PUT_SIZE, topic, put.size, put.calls
-            yield QUEUE_PUT_NUMS, f"{topic}@{queue_id}", put.nums, put.calls
-            yield QUEUE_PUT_SIZE, f"{topic}@{queue_id}", put.size, put.calls
+            queue = f"{topic}@{queue_id}"
+            yield QUEUE_PUT_NUMS, queue, put.nums, put.calls
+            yield QUEUE_PUT_SIZE, queue, put.size, put.calls
             yield BROKER_PUT_NUMS, self._cluster, put.nums, 0
         for group, topic, queue_id in list(self.got):
             got = self.got.get((group, topic, queue_id))
@@ -265,8 +292,9 @@ class BrokerStats:
             yield GROUP_GET_NUMS, f"{topic}@{group}", got.nums, got.calls
             yield GROUP_GET_SIZE, f"{topic}@{group}", got.size, got.calls
             yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", got.latency_ms, got.calls
-            yield QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", got.nums, got.calls
-            yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", got.size, got.calls
+            queue = f"{topic}@{queue_id}@{group}"
+            yield QUEUE_GET_NUMS, queue, got.nums, got.calls
+            yield QUEUE_GET_SIZE, queue, got.size, got.calls
             yield BROKER_GET_NUMS, self._cluster, got.nums, 0
         for (group, topic), count in list(self.sent_back.items()):
             yield SNDBCK_PUT_NUMS, f"{topic}@{group}", count, count
