@@ -109,7 +109,9 @@ def main() -> None:
             else:
                 write_first(root, options.queues, options.messages)
         began = time.perf_counter()
-        used, (planner, partitions) = cpu(lambda: plan(bulk.find_roots([str(r) for r in roots])))
+        # The stores are links to one another, which only stores that are named may be.
+        names = {str(r): r.parent.name for r in roots}
+        used, (planner, partitions) = cpu(lambda: plan(bulk.find_roots(list(names), names)))
         wall = time.perf_counter() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(

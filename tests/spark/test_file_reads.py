@@ -288,7 +288,7 @@ def test_several_brokers_stores_are_one_table(load: Load, tmp_path: Path) -> Non
     """A glob of roots; the folder above `store` is the broker's name."""
     for name in ("broker-a", "broker-b"):
         store = WrittenStore(tmp_path / name / "store")
-        store.add(Message(body=b"%d" % i) for i in range(5))
+        store.add(Message(body=b"%d of %s" % (i, name.encode())) for i in range(5))
     rows = load(tmp_path / "*" / "store").groupBy("brokerName").count().collect()
     assert {r.brokerName: r["count"] for r in rows} == {"broker-a": 5, "broker-b": 5}
     both = load([str(tmp_path / "broker-a" / "store"), str(tmp_path / "broker-b" / "store")])

@@ -1,5 +1,6 @@
 """Archives: finished files of a log elsewhere, read alone and as one table with the live store."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,36 @@ def test_two_stores_or_two_archives_of_one_name_are_a_mistake(
     shutil.copytree(archive, other)
     with pytest.raises(IllegalArgument, match="would both be broker"):
         bulk.find_roots([str(archive), str(other)])
+
+
+def test_one_store_under_two_names_is_not_read_twice(
+    store: WrittenStore, archive: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An archive keeps the broker's name, which a store in /data does not tell; copies have any name."""
+    data = store.root = store.root.rename(tmp_path / "data")
+    with pytest.raises(IllegalArgument, match="read twice") as refused:
+        read(archive, data)
+    names = {str(data): "broker-a"}
+    assert json.dumps(names) in str(refused.value)
+    assert len(read(archive, data, broker_name=names)) == 1200
+
+    copy, link = tmp_path / "copy", tmp_path / "link"
+    shutil.copytree(data, copy)
+    link.symlink_to(data)
+    add(store, 1200, 500)
+    for other in (copy, link):
+        with pytest.raises(IllegalArgument, match="give only one"):
+            read(data, other)
+    both = {str(data): "a", str(copy): "b"}
+    assert len(read(data, copy, broker_name=both)) == 1700 + 1200
+    assert "same_messages" in caplog.text
+
+
+def test_a_store_without_the_files_of_its_archive_may_have_another_name(
+    store: WrittenStore, archive: Path, tmp_path: Path
+) -> None:
+    retain(store, 1)
+    assert len(read(archive, store.root.rename(tmp_path / "data"))) == 1200
 
 
 def test_a_damaged_file_stays_out_and_is_named(store: WrittenStore, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from pocketmq.bulk.alike import check_different
 from pocketmq.bulk.archived import Archive, ArchivedBounds, JoinedBounds, join
 from pocketmq.bulk.bounds import FileBounds
 from pocketmq.bulk.fetch import LocalFolders
@@ -50,9 +51,10 @@ class Kept:
         loss: LossRule,
         say: Callable[[], None] = lambda: None,
     ) -> list[Looked]:
-        """Inspect the stores as they are now; drop roots that are no longer wanted. Raises: NotAStore.
+        """Inspect the stores as they are now; drop roots that are no longer wanted.
 
         say: called after each store, by several threads.
+        Raises: NotAStore, IllegalArgument if two names stand for one store.
         """
         before = self._looked
         # A store whose inspection fails is inspected from scratch the next time.
@@ -64,6 +66,8 @@ class Kept:
             return found
 
         found = _each(roots, look)
+        if before.keys() != set(roots):
+            check_different([_store_of(one) for one in found])
         self._looked = dict(zip(roots, found, strict=True))
         return found
 

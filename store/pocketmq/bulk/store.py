@@ -7,7 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,6 +44,8 @@ class Root:
 
     path: str
     broker_name: str
+    #: Whether the user gave the name; else it is that of a folder.
+    is_named: bool = field(default=True, compare=False)
 
 
 class Store(StoreFiles[Queue]):
@@ -167,7 +169,7 @@ def find_roots(
                 'of root to name, {"/data/a/store":"broker-a"}'
             )
         broker_names = {found[0]: broker_names}
-    roots = [Root(_clean(p), _broker_name(p, broker_names or {})) for p in found]
+    roots = [_root(p, broker_names or {}) for p in found]
     by_name: dict[str, str] = {}
     for root in roots:
         other = by_name.setdefault(root.broker_name, root.path)
@@ -200,14 +202,14 @@ def _clean(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def _broker_name(path: str, names: dict[str, str]) -> str:
+def _root(path: str, names: dict[str, str]) -> Root:
     clean = _clean(path.partition("?")[0] if "://" in path else path)
     for given, name in names.items():
         if _clean(_local(given)) == clean:
-            return name
+            return Root(_clean(path), name)
     above, last = os.path.split(clean if "://" in clean else os.path.abspath(clean))
     if last == "commitlog":
         above, last = os.path.split(above)
     if last == "store":
         last = os.path.basename(above) or last
-    return last
+    return Root(_clean(path), last, is_named=False)
