@@ -114,7 +114,7 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
     offsets.load()
     assert offsets.offsets == {"T@g": {0: 7, 1: 8}}
     for name in ("A", "B", "C"):
-        assert f"topics.json: row left out row={name}" in caplog.text
+        assert f"topics.json: skipped a row that cannot be read row={name}" in caplog.text
 
 
 def test_a_group_is_made_once_and_only_when_it_may_be(tmp_path: Path) -> None:
