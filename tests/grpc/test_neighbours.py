@@ -68,6 +68,8 @@ async def test_a_route_names_the_queues_of_all_brokers_with_their_own_fronts(
             await until(known, "the name server to know both")
             expected = [("a", front_a.port, 0), ("a", front_a.port, 1), ("b", front_b.port, 0)]
             assert sorted(await route(client, "T")) == sorted(await route(other, "T")) == expected
+            # A simple consumer takes the queues in turn: the brokers alternate.
+            assert [queue for *_, queue in await route(client, "T")] == [0, 0, 1]
             assert await route(client, "OnlyB") == [("b", front_b.port, 0)]
             named: dict[str, Any] = {"topic": {"name": "T"}, "group": {"name": "g"}}
             asked = classes["QueryAssignmentRequest"](**named)

@@ -1,5 +1,6 @@
 """Routes of topics: QueryRoute, QueryAssignment. Source: RouteActivity, RocketMQ 5.5.0."""
 
+from operator import itemgetter
 from typing import Any
 
 from pocketmq.grpc import access
@@ -48,19 +49,25 @@ class Routes:
     async def route(self, request: Any, client: GrpcClient, call: Call) -> Any:
         name = self._desk.topic_of(request.topic)
         answer = classes["QueryRouteResponse"](status=OK)
-        for at, topic in await self._everywhere(name, request.endpoints):
-            for queue_id in range(max(topic.read_queues, topic.write_queues)):
-                can = (
-                    topic.readable and queue_id < topic.read_queues,
-                    topic.writable and queue_id < topic.write_queues,
-                )
-                queue = answer.message_queues.add(
-                    topic={"name": name},
-                    id=queue_id,
-                    broker=at,
-                    permission=_PERMISSIONS.get(can, Permission.NONE),
-                )
-                queue.accept_message_types.extend(self._types(name))
+        queues = [
+            (queue_id, at, topic)
+            for at, topic in await self._everywhere(name, request.endpoints)
+            for queue_id in range(max(topic.read_queues, topic.write_queues))
+        ]
+        # Broker by broker, as the proxy has them, a simple consumer that takes them in turn would ask a
+        # broker without messages for as many receives as that has queues.
+        for queue_id, at, topic in sorted(queues, key=itemgetter(0)):
+            can = (
+                topic.readable and queue_id < topic.read_queues,
+                topic.writable and queue_id < topic.write_queues,
+            )
+            queue = answer.message_queues.add(
+                topic={"name": name},
+                id=queue_id,
+                broker=at,
+                permission=_PERMISSIONS.get(can, Permission.NONE),
+            )
+            queue.accept_message_types.extend(self._types(name))
         return answer
 
     async def assignment(self, request: Any, client: GrpcClient, call: Call) -> Any:
