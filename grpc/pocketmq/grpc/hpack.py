@@ -115,6 +115,13 @@ class HpackDecoder:
             index, at = _integer(block, at, mask)
             name = self._entry(index)[0]
         else:
+            # Two short texts as they are: what clients send anew with each call, so without a further call.
+            size = block[at + 1]
+            value_at = at + 2 + size
+            if size < 0x7F > block[value_at]:
+                end = value_at + 1 + block[value_at]
+                if end <= len(block):
+                    return (block[at + 2 : value_at], block[value_at + 1 : end]), end
             name, at = self._text(block, at + 1)
         value, at = self._text(block, at)
         return (name, value), at
