@@ -291,7 +291,7 @@ def test_offsets_of_one_broker_need_not_name_it(root: str, tmp_path: Path) -> No
 
     assert planned(root, '{"T":{"0":3,"1":1}}') == 2 + 4
     second = WrittenStore(tmp_path / "broker-b" / "store")
-    second.add(Message() for _ in range(3))
+    second.add(Message(body=b"second") for _ in range(3))
     with pytest.raises(IllegalArgument, match="need one broker; there are"):
         planned(f"{root},{second.root}", '{"T":{"0":3}}')
 
