@@ -28,6 +28,7 @@ from pocketmq.client.errors import (
     refusal,
 )
 from pocketmq.client.fault_strategy import FaultStrategy
+from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
 from pocketmq.client.namespace import (
     check_group,
     check_send_topic,
@@ -35,7 +36,7 @@ from pocketmq.client.namespace import (
     with_namespace,
     without_namespace,
 )
-from pocketmq.client.options import ClientOptions
+from pocketmq.client.options import ClientOptions, PushConsumerOptions
 from pocketmq.client.producer import Producer, delayed, queue_index
 from pocketmq.client.route import (
     NoQueueToSendTo,
@@ -415,6 +416,24 @@ def test_name_servers_are_read_from_text_or_environment(monkeypatch: pytest.Monk
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(IllegalArgument, match="NAMESRV_ADDR"):
         parse_name_servers(None)
+
+
+def test_a_consumer_takes_rocketmqs_words_for_how_it_begins() -> None:
+    def begins(where: str) -> PushConsumerOptions:
+        return PushConsumerOptions(
+            name_server="a:1",
+            group="g",
+            consume_from_where=where,  # type: ignore[arg-type]
+            message_model="BROADCASTING",  # type: ignore[arg-type]
+        )
+
+    found = begins("CONSUME_FROM_FIRST_OFFSET")
+    assert found.consume_from_where is ConsumeFromWhere.FIRST_OFFSET
+    assert found.message_model is MessageModel.BROADCASTING
+    with pytest.raises(
+        IllegalArgument, match="consume_from_where must be one of CONSUME_FROM_LAST"
+    ):
+        begins("FIRST")
 
 
 def test_options_are_checked_when_the_client_is_made() -> None:

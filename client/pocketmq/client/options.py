@@ -203,6 +203,21 @@ class MemberOptions(GroupOptions):
     strategy: AllocateStrategy = field(init=False, default_factory=lambda: averagely)
     orderly: bool = field(init=False, default=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # RocketMQ's own words for them are welcome, too.
+        for name, kind in (
+            ("message_model", MessageModel),
+            ("consume_from_where", ConsumeFromWhere),
+        ):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, kind(value))
+            except ValueError:
+                raise IllegalArgument(
+                    f"{name} must be one of {', '.join(kind)}, not {value!r}"
+                ) from None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConsumerOptions(MemberOptions):
