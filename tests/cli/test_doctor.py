@@ -37,7 +37,12 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     both = ["--namesrv", ready["namesrv"], "--broker", ready["broker"]]
     assert health([*both, "--timeout-ms", "30000"]) == 0
     assert capsys.readouterr().out.count(": ok\n") == 2
+    # A name server's own brokers are meant, not one that happens to be at the default port.
+    assert health([*both[:2], "--timeout-ms", "30000"]) == 0
+    assert f"broker {ready['broker']}: ok" in capsys.readouterr().out
     started[0].stop()
+    assert health([*both[:2], "--timeout-ms", "500"]) == 1
+    assert "none is registered" in capsys.readouterr().out
     assert health([*both, "--timeout-ms", "500"]) == 1
     assert "cannot connect" in capsys.readouterr().out
     assert health(["--namesrv", "-", "--broker", "-"]) == 0

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 
@@ -30,14 +31,20 @@ def health(arguments: list[str]) -> ExitCode:
     parser.add_argument(
         "--namesrv", metavar="ADDR", help=f"name server (default: {_NAMESRV}); - for none"
     )
-    parser.add_argument("--broker", metavar="ADDR", help=f"broker (default: {_BROKER}); - for none")
+    parser.add_argument(
+        "--broker",
+        metavar="ADDR",
+        help=f"broker (default: those of the name server, if one is given, else {_BROKER}); - for none",
+    )
     parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args(arguments)
-    asked = (
-        ("namesrv", options.namesrv or _port("NAMESRV", _NAMESRV), RequestCode.GET_NAMESRV_CONFIG),
-        ("broker", options.broker or _port("BROKER", _BROKER), RequestCode.GET_BROKER_RUNTIME_INFO),
-    )
+    namesrv = options.namesrv or _port("NAMESRV", _NAMESRV)
+    brokers = [options.broker or _port("BROKER", _BROKER)]
+    if options.broker is None and options.namesrv not in (None, "-"):
+        brokers = _brokers(namesrv, options.timeout_ms)
+    asked = [("namesrv", namesrv, RequestCode.GET_NAMESRV_CONFIG)]
+    asked += [("broker", each, RequestCode.GET_BROKER_RUNTIME_INFO) for each in brokers]
     healthy = True
     rows: list[dict[str, str]] = []
     for name, address, code in asked:
@@ -54,11 +61,24 @@ def health(arguments: list[str]) -> ExitCode:
             said = str(error)
         healthy = healthy and said == "ok"
         rows.append({"server": name, "address": address, "state": said})
+    if not brokers:
+        healthy = False
+        rows.append({"server": "broker", "address": "-", "state": "none is registered"})
     if options.json:
         sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
     else:
         sys.stdout.writelines(f"{row['server']} {row['address']}: {row['state']}\n" for row in rows)
     return ExitCode.OK if healthy else ExitCode.FAILED
+
+
+def _brokers(namesrv: str, timeout_ms: int) -> list[str]:
+    """Return the addresses that brokers have registered; none if the name server does not answer."""
+    try:
+        answer = ask(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=timeout_ms)
+    except PocketMQError:
+        return []
+    table = fastjson.loads(answer.body)["brokerAddrTable"] if answer.code == 0 else {}
+    return [address for each in table.values() for address in each["brokerAddrs"].values()]
 
 
 def _trouble(address: str, timeout_ms: int) -> str:
