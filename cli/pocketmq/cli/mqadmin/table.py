@@ -248,7 +248,7 @@ _NOT_SERVED = (
     ),
     (
         "RocksDB, compaction and cold data of 5.x",
-        "PocketMQ keeps RocketMQ's default files, which pocketmq store shows",
+        "PocketMQ keeps RocketMQ's default files; see them by pocketmq store dump",
         "exportMetadataInRocksDB rocksDBConfigToJson checkRocksdbCqWriteProgress exportPopRecord "
         "switchTimerEngine dumpCompactionLog getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig "
         "removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode",
