@@ -1,6 +1,6 @@
 """make bench: PocketMQ and the real Java broker under the same load, in turn, on this machine, in one run.
 
-    python -m benchmarks.compare                     about 35 minutes, three alternating rounds
+    python -m benchmarks.compare                     about 45 minutes, three alternating rounds
     python -m benchmarks.compare --quick --rounds 3  about 15 minutes, three short rounds
     python -m benchmarks.compare --quick             about 6 minutes, one round
     python -m benchmarks.compare --only raw   the rows whose title holds the word
@@ -60,6 +60,8 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 _TABLE_BEGINS, _TABLE_ENDS = "<!-- speed table: begin -->", "<!-- speed table: end -->"
 JAVA_HEAP = "1g"
 COMPILED = "compiled"
+# The Java broker that ratios are of; a further version is "java-5.5.0".
+JAVA = "java"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--brokers", default="java,pocketmq,compiled", help="which of java,pocketmq,compiled"
     )
     parser.add_argument(
-        "--java", default="4.9.7", help="version of the Java broker: 4.9.7 or 5.5.0"
+        "--java",
+        help="versions of the Java broker, the one that ratios are of first: 4.9.7,5.5.0, the default of "
+        "a full run; --quick has 4.9.7 alone",
     )
     parser.add_argument(
         "--data", type=Path, help="folder for the stores (default: a temporary one)"
@@ -88,22 +92,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.growth:
         options.brokers = "pocketmq"
     effort = QUICK if options.quick else FULL
+    javas = (options.java or ("4.9.7" if options.quick else "4.9.7,5.5.0")).split(",")
     rounds = options.rounds or effort.rounds
     names = options.brokers.split(",")
-    if set(names) - {"java", "pocketmq", "compiled"}:
+    if set(names) - {JAVA, "pocketmq", COMPILED}:
         parser.error(f"--brokers: {options.brokers!r} names none of java,pocketmq,compiled")
+    if JAVA in names:
+        at = names.index(JAVA) + 1
+        names[at:at] = [f"{JAVA}-{version}" for version in javas[1:]]
     rows = [row for row in ROWS if options.only in row.title]
     with _folder(options.data) as folder:
         if COMPILED in names and not _compile_to(folder / COMPILED):
             names.remove(COMPILED)
-        run = _Run(folder, effort, rounds, names, options.java)
+        run = _Run(folder, effort, rounds, names, javas)
         if options.growth:
             run.measure_growth([int(each) for each in options.growth.split(",")])
         else:
             run.measure(rows, everything=not options.only)
     text = report.text(run.results, effort, rounds)
     print(text)
-    if not (options.only or options.growth) and {"java", "pocketmq"} <= set(names):
+    if not (options.only or options.growth) and {JAVA, "pocketmq"} <= set(names):
         options.output.write_text(text, encoding="utf-8")
         print(f"written to {options.output}", file=sys.stderr)
         if options.output.parent == README.parent / "benchmarks":
@@ -123,9 +131,9 @@ class _Run:
     """One run of the comparison; the results are its attributes."""
 
     def __init__(
-        self, folder: Path, effort: Effort, rounds: int, names: Sequence[str], java: str
+        self, folder: Path, effort: Effort, rounds: int, names: Sequence[str], javas: Sequence[str]
     ) -> None:
-        self.results = Results({name: Footprint() for name in names}, java)
+        self.results = Results({name: Footprint() for name in names}, javas[0])
         self._folder = folder
         self._effort = effort
         self._rounds = rounds
@@ -263,8 +271,9 @@ class _Run:
             return PocketBroker(folder, config=merged)
         if name == COMPILED:
             return PocketBroker(folder, config=merged, sources=self._folder / COMPILED)
+        version = name.removeprefix(JAVA)[1:] or self.results.java
         jvm = ("-Xms" + JAVA_HEAP, "-XX:+UseG1GC")
-        return JavaBroker(folder, version=self.results.java, heap=JAVA_HEAP, jvm=jvm, config=merged)
+        return JavaBroker(folder, version=version, heap=JAVA_HEAP, jvm=jvm, config=merged)
 
     @staticmethod
     def _say(line: str) -> None:
@@ -318,7 +327,7 @@ def _wait_until(condition: Callable[[], bool], what: str, within_s: float = 60) 
 
 def _warm(place: Place) -> None:
     frames = raw_load.Frames(TOPIC, QUEUES, 128).frames
-    seconds = 6.0 if place.name == "java" else 1.0
+    seconds = 6.0 if place.name.startswith(JAVA) else 1.0
     raw_load.send(place.broker.address, frames, in_flight=64, warmup_s=seconds, window_s=0.1)
     raw_load.pull(place.broker.address, TOPIC, QUEUES, seconds=seconds / 3)
 

@@ -23,13 +23,14 @@ def text(results: Results, effort: Effort, rounds: int) -> str:
 
 def _lines(results: Results, effort: Effort, rounds: int) -> Iterator[str]:
     now = datetime.datetime.now(datetime.UTC)
-    yield f"Measured on {now:%d %B %Y} on {machine()}: generator and both brokers on it."
+    yield f"Measured on {now:%d %B %Y} on {machine()}: generator and brokers on it."
     yield (
         f"Medians of {rounds} alternating round{'s' if rounds > 1 else ''}; backlog {effort.backlog:,} "
         f"messages of 128 B. Ratios are PocketMQ / Java {results.java} (JDK 17, heap 1 GiB): more is better "
         "for messages/s, less for the rest; least and greatest of the rounds stand behind the median, and a "
         "row reaches what its worst round reaches. CPU is processor seconds of the broker for 100,000 "
-        "messages; `compiled` has the hot modules as machine code, of the same sources. Load average of the "
+        "messages; `compiled` has the hot modules as machine code, of the same sources; `beside` is the pure "
+        "form beside a later Java broker. Load average of the "
         f"machine before the run: {results.load:.1f}; `load` is that before "
         "the row, to which the run itself adds up to two."
     )
@@ -51,23 +52,28 @@ def _rows(measured: Measured) -> Iterator[str]:
     if "compiled" in measured.samples:
         reach = measured.row.reach_compiled or measured.row.reach
         yield _row(measured, "compiled", "- compiled", reach)
+    for name in measured.samples:
+        if name.startswith("java-"):
+            yield _row(measured, "pocketmq", f"- beside Java {name[5:]}", Limits(), java=name)
 
 
-def _row(measured: Measured, name: str, title: str, reach: Limits) -> str:
+def _row(measured: Measured, name: str, title: str, reach: Limits, java: str = "java") -> str:
+    """One line: broker `name` beside `java`. What a line above has shown is left out."""
     ratios = {
-        "rate": measured.ratios(name, lambda sample: sample.rate),
-        "p50": measured.ratios(name, _p50),
-        "p99": measured.ratios(name, _p99),
-        "cpu": measured.ratios(name, lambda sample: sample.cpu),
+        "rate": measured.ratios(name, lambda sample: sample.rate, java),
+        "p50": measured.ratios(name, _p50, java),
+        "p99": measured.ratios(name, _p99, java),
+        "cpu": measured.ratios(name, lambda sample: sample.cpu, java),
     }
+    other = java != "java"
     cells = [
         title,
-        _sample(measured, "java") if name == "pocketmq" else "",
-        _sample(measured, name),
+        _sample(measured, java) if name == "pocketmq" else "",
+        "" if other else _sample(measured, name),
         *(_ratio(ratios[kind]) for kind in ("rate", "p50", "p99", "cpu")),
         f"{measured.load:.1f}",
         _limits(reach),
-        _verdict(ratios, reach, measured.row.aim),
+        "" if other else _verdict(ratios, reach, measured.row.aim),
     ]
     return f"| {' | '.join(cells)} |"
 

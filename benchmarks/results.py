@@ -22,9 +22,11 @@ class Measured:
         known = [each for each in found if each is not None]
         return statistics.median(known) if known else None
 
-    def ratios(self, name: str, value: Callable[[Sample], float | None]) -> list[float]:
-        """Each round's ratio to Java, smallest first: a round's samples lie side by side."""
-        pairs = zip(self.samples.get(name, []), self.samples.get("java", []), strict=False)
+    def ratios(
+        self, name: str, value: Callable[[Sample], float | None], to: str = "java"
+    ) -> list[float]:
+        """Each round's ratio to `to`, smallest first: a round's samples lie side by side."""
+        pairs = zip(self.samples.get(name, []), self.samples.get(to, []), strict=False)
         ratios: list[float] = []
         for ours, theirs in pairs:
             a, b = value(ours), value(theirs)
