@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.members import open_connection
 from tests.broker.serving import Peer, number, records, serving
 from tests.kit.waiting import until_async
 
+from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.wire.pull import binary_found
+from pocketmq.broker.latencies import Latencies
+from pocketmq.broker.wire.pull import PullMessageProcessor, binary_found
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, encode_header
+from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode, encode_header
+from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.json_shape import RequestShapes
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import ReadResult, ReadStatus
 
@@ -230,6 +236,79 @@ async def test_what_is_there_is_found_with_where_to_go_on(
     assert [bytes(record.body) for record in records(answer)] == [b"1", b"2"]
     got = broker.parts.messages.stats.get_counter("g", "T", 0)
     assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
+
+
+class _Parsed(PullMessageProcessor):
+    """Counts the pulls whose headers were parsed."""
+
+    parsed = 0
+
+    def pull(self, request: RemotingCommand, connection: Connection) -> Any:
+        self.parsed += 1
+        return super().pull(request, connection)
+
+
+@pytest.mark.parametrize("encoding", [0, 1], ids=["JSON", "ROCKETMQ"])
+@pytest.mark.parametrize("code", [CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE])
+async def test_pulls_are_cut_and_answered_as_those_that_are_parsed(
+    broker: Broker, peer: Peer, code: int, encoding: int
+) -> None:
+    """Found, past the end, of a queue that is not there; by text, and by place."""
+    await fill(peer, *"abcde")
+    parts = broker.parts
+    acts = PullActs(
+        parts.node, parts.tables, parts.members, parts.messages, parts.services.long_polling
+    )
+    latencies = Latencies()
+    processor = _Parsed(broker.config, acts, latencies, parts.node.clock)
+    handlers = processor.handlers()
+    connection = open_connection(ManualClock())
+    cutting, fields = (
+        RequestShapes(),
+        {
+            "consumerGroup": "g",
+            "topic": "T",
+            "queueId": "0",
+            "queueOffset": "1",
+            "maxMsgNums": "2",
+            "sysFlag": str(OWN | 1),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "1790000000000",
+            "subscription": "a || c",
+            "maxMsgBytes": "100000",
+        },
+    )
+    handler: Any = handlers[code]
+    first = RemotingCommand(code, fields, opaque=5, encoding=encoding)
+    cutting.learn(encode(first)[4:], first, handler)
+    changes = [
+        {},
+        {"queueOffset": "2", "commitOffset": "2"},
+        {"queueOffset": "5"},
+        {"queueId": "9"},
+        {"queueOffset": "3", "sysFlag": str(OWN)},
+    ]
+    for opaque, change in enumerate(changes, 6):
+        command = RemotingCommand(code, {**fields, **change}, opaque=opaque, encoding=encoding)
+        frame = encode(command)[4:]
+        cut = cutting.answer(frame, connection, handlers)
+        assert not processor.parsed
+        parsed = handler.handle(decode(frame), connection)
+        processor.parsed = 0
+        assert _whole(cut) == _whole(parsed)
+    assert parts.tables.offsets.query("g", "T", 0) == 0
+    assert sum(sum(row[:-1]) for row in latencies.rows().values()) == 2 * len(changes)
+    other = RemotingCommand(code, {**fields, "queueOffset": "x"}, opaque=9, encoding=encoding)
+    assert cutting.answer(encode(other)[4:], connection, handlers) is None
+    if code == CODE.LITE_PULL_MESSAGE:
+        broker.config.lite_pull_message_enable = False
+        assert cutting.answer(encode(first)[4:], connection, handlers) is None
+
+
+def _whole(reply: Any) -> RemotingCommand:
+    frame = encode(reply) if isinstance(reply, RemotingCommand) else reply
+    return decode(b"".join([frame] if isinstance(frame, bytes) else frame)[4:])
 
 
 @pytest.mark.parametrize("opaque", [-7, 0, 2**31 - 1])

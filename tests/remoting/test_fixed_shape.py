@@ -162,7 +162,7 @@ def test_answers_that_are_cut_say_what_a_parser_finds(
         answer = RemotingCommand(code, ext, b"", opaque, 1, remark or None, encoding=encoding)
         frame = encode(answer)[4:]
         asker = pending[opaque] = Asker()
-        if shapes is None or shapes.answer(frame, None) is None:
+        if shapes is None or shapes.answer(frame, None, {}) is None:
             shapes = answered(pending, frame, decode(frame), shapes) or shapes
         assert asker.told == [ext]
         assert not pending
@@ -180,9 +180,9 @@ def test_an_answer_is_cut_if_one_like_it_came_before_and_somebody_takes_cut_ones
     pending: dict[int, Any] = dict.fromkeys(range(100, 103), asker)
     shapes = answered(pending, frame(100), decode(frame(100)), None)
     assert shapes is not None
-    assert shapes.answer(frame(101), None) == b""
+    assert shapes.answer(frame(101), None, {}) == b""
     assert (asker.cuts, list(pending)) == (1, [102])
     # Its waiter was given up; and this one belongs to somebody who reads all.
-    assert shapes.answer(frame(101), None) is None
+    assert shapes.answer(frame(101), None, {}) is None
     pending[102] = object()
-    assert shapes.answer(frame(102), None) is None
+    assert shapes.answer(frame(102), None, {}) is None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.fixed_shape import ByPlace
 from pocketmq.remoting.json_shape import JsonShape, Shaped, learn, text_of
 
 FIELDS = ("b", "e", "i")
@@ -128,6 +129,28 @@ async def test_a_connection_parses_the_first_and_asks_whoever_handles_now() -> N
     connection.data_received(encode(request(4)))
     assert asked == ["parsed", "quick", "quick", "gate"]
     assert transport.written == b"...."
+
+
+async def test_a_connection_that_sends_and_pulls_parses_neither() -> None:
+    """Requests of two codes in turn: each has its shape."""
+    asked: list[str] = []
+
+    def handler(code: str) -> Shaped:
+        def says(word: str) -> Callable[..., bytes]:
+            return lambda *_: asked.append(code + word) or b"."  # type: ignore[func-returns-value]
+
+        way = ByPlace(FIELDS[:2], "i", lambda *_: True, says(" cut"))
+        return Shaped(says(" parsed"), FIELDS, lambda request: True, says(" quick"), way)
+
+    handlers = {CODE: handler("send"), 11: handler("pull")}
+    connection = Connection(handlers, spawn=lambda run: None, monotonic_ms=lambda: 0)
+    transport: Any = _Transport()
+    connection.connection_made(transport)
+    for opaque in range(1, 5):
+        connection.data_received(encode(request(opaque)))
+        connection.data_received(encode(RemotingCommand(11, dict(BASE), b"", opaque)))
+    assert asked[:2] == ["send parsed", "pull parsed"]
+    assert asked[2:] == ["send cut", "pull cut"] * 3
 
 
 async def test_a_bug_on_the_quick_way_is_answered() -> None:

@@ -5,6 +5,7 @@ Steps 23 to 28 of a pull. Source: PullMessageProcessor, RocketMQ 4.9.7; acceptan
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.groups.consumer_manager import BROADCASTING, ConsumerManager
@@ -19,13 +20,16 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ
-from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+from pocketmq.remoting.subscription import TAG, SubscriptionData, build_subscription
 from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
 
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+_TAGS = (TAG, "", None)
+# A longer expression is read anew for each pull.
+_KEPT_SIZE_MAX = 256
 
 
 def brings_its_own(pull: PullMessageHeader) -> bool:
@@ -106,8 +110,11 @@ class PullFilters:
 
     def own(self, pull: PullMessageHeader) -> EntryFilter | None:
         """Return the filter of a pull that carries its expression (PullSysFlag.SUBSCRIPTION)."""
+        expression = pull.subscription
         try:
-            subscription = build_subscription(pull.topic, pull.subscription, pull.expression_type)
+            if pull.expression_type in _TAGS and len(expression or "") <= _KEPT_SIZE_MAX:
+                return _own_tags(expression)
+            subscription = build_subscription(pull.topic, expression, pull.expression_type)
         except IllegalArgument:
             log.warning(
                 "Parse the consumer's subscription[%s] failed, group: %s",
@@ -153,9 +160,7 @@ class PullFilters:
 
     def tags(self, subscription: SubscriptionData) -> EntryFilter | None:
         """Return the filter for the tags of a subscription."""
-        if subscription.class_filter_mode or subscription.is_all:
-            return None
-        return TagFilter.of(subscription)
+        return _tags(subscription)
 
     def nobody(self, group: str) -> Refused:
         """Return the refusal of a pull by a group that has no members here."""
@@ -170,3 +175,15 @@ class PullFilters:
         return Refused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist" + FAQ
         )
+
+
+def _tags(subscription: SubscriptionData) -> EntryFilter | None:
+    if subscription.class_filter_mode or subscription.is_all:
+        return None
+    return TagFilter.of(subscription)
+
+
+@lru_cache(maxsize=1024)
+def _own_tags(expression: str | None) -> EntryFilter | None:
+    """Return the filter for tags that a pull carries: the same pull after pull. Raises: IllegalArgument."""
+    return _tags(build_subscription("", expression))

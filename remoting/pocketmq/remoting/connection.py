@@ -33,7 +33,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.fixed_shape import AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
-from pocketmq.remoting.json_shape import JsonShape, Shaped, learn_again
+from pocketmq.remoting.json_shape import RequestShapes, Shaped
 from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
@@ -93,9 +93,8 @@ class Connection(asyncio.Protocol):
         self._pending: dict[int, Waiter] = {}
         self._in_flight_max = in_flight_max
         self._opaque = 0
-        # How this peer writes the requests that it sends most, and how many were written otherwise.
-        self._shape: JsonShape | AnswerShapes | None = None
-        self._misses = 0
+        # How this peer writes what it sends most.
+        self._shapes: RequestShapes | AnswerShapes | None = None
         self._outbox = Outbox(self._count_unread)
         self._corked = False
         self._shares = shares
@@ -252,26 +251,30 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, frame: bytes) -> bool:
         """Handle one frame. Returns: whether it was cheap. Raises: FrameError."""
-        shape = self._shape
-        if shape is not None and self._handlers.get(shape.code) is shape.handler:
+        shapes = self._shapes
+        if shapes is not None:
             try:
-                quick = shape.answer(frame, self)
+                quick = shapes.answer(frame, self, self._handlers)
             except Exception as error:  # noqa: BLE001 - as below
                 self._fail(decode(frame, self._header_size_max), error)
                 return False
-            if quick is not None:
+            if isinstance(quick, bytes):
                 self._outbox.add(quick)
                 return len(frame) < _LITTLE_SIZE
+            if quick is not None:
+                self.send(quick)
+                return False
         command = decode(frame, self._header_size_max)
         flag = command.flag
         if flag & 1:
-            known = shape if isinstance(shape, AnswerShapes) else None
-            self._shape = answered(self._pending, frame, command, known) or shape
+            known = shapes if isinstance(shapes, AnswerShapes) else None
+            self._shapes = answered(self._pending, frame, command, known) or shapes
             return True
         handler = self._handlers.get(command.code, self._default_handler)
         if isinstance(handler, Shaped):
-            self._misses += 1
-            self._shape = learn_again(shape, self._misses, frame, command, handler)
+            if not isinstance(shapes, RequestShapes):
+                shapes = self._shapes = RequestShapes()
+            shapes.learn(frame, command, handler)
             handler = handler.handle
         try:
             reply = handler(command, self)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.outbox import Buffer
 
 _MARK = struct.Struct(">I").unpack_from
 _SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
@@ -31,21 +32,24 @@ _KEPT_NAMES = (b"WAIT",)
 _SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
 
 Place = tuple[int, int]
+# What a quick way says: an answer, b"" for one that comes later or never, or None: then nothing was done,
+# and the request is parsed. Bytes are a frame that cost little to make.
+Quick = bytes | RemotingCommand | Sequence[Buffer] | None
 
 
 class ByPlace(NamedTuple):
     """How a handler answers requests that are cut in this way.
 
-    fields: names of values that differ; properties: the field that is cut further. fix(request, names): what
-    all requests have in common that differ in these and in the properties of these names; None: they are not
-    to be cut. answer(fixed, values, opaque, body, connection): as `Shaped.quick`; values: of `fields`, then
-    of the properties.
+    fields: names of values that differ; properties: the field that is cut further, "" for none.
+    fix(request, names): what all requests have in common that differ in these and in the properties of these
+    names; None: they are not to be cut. answer(fixed, values, opaque, body, connection): as `Shaped.quick`;
+    values: of `fields`, then of the properties.
     """
 
     fields: Sequence[str]
     properties: str
     fix: Callable[[RemotingCommand, Sequence[str]], object | None]
-    answer: Callable[[Any, tuple[bytes, ...], int, bytes, Any], bytes | None]
+    answer: Callable[[Any, tuple[bytes, ...], int, bytes, Any], Quick]
 
 
 class FixedShape:
@@ -71,7 +75,7 @@ class FixedShape:
         self._pick = operator.itemgetter(*parts)
         self._same = self._unpack(bytes(4) + header)[::2]
 
-    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+    def answer(self, frame: bytes, connection: Any) -> Quick:
         """Return the handler's response to a frame; None if its header has another shape."""
         end = self._end
         if len(frame) < end:
@@ -103,15 +107,17 @@ def learn_fixed(frame: bytes, request: RemotingCommand, way: ByPlace) -> FixedSh
     header = frame[4 : 4 + (_MARK(frame)[0] & 0xFF_FFFF)]
     try:
         of = _places_in_json if encoding == 0 else _places_in_fields
-        found = of(header, ext, (*way.fields, way.properties))
+        cut_further = (way.properties,) if way.properties else ()
+        places = of(header, ext, (*way.fields, *cut_further))
         opaque = _opaque_in_json(header, request.opaque) if encoding == 0 else _OPAQUE
     except (KeyError, ValueError, IndexError):
         return None
-    *places, (start, end) = found
     names: list[str] = []
-    for name, place in _places_of_properties(header[start:end], *_SEPARATORS[encoding]):
-        names.append(name)
-        places.append((start + place[0], start + place[1]))
+    if cut_further:
+        start, end = places.pop()
+        for name, place in _places_of_properties(header[start:end], *_SEPARATORS[encoding]):
+            names.append(name)
+            places.append((start + place[0], start + place[1]))
     if len(places) > _SLOTS_MAX or any(
         start == end or header[start:end].translate(None, _SAFE) for start, end in places
     ):
@@ -137,18 +143,15 @@ class CutWaiter(Protocol):
 
 
 class AnswerShapes:
-    """A client's connection cuts by these what was parsed before. Its attributes are those of `JsonShape`."""
+    """A client's connection cuts by these what was parsed before, as a broker's by `RequestShapes`."""
 
     def __init__(self, pending: dict[int, Any]) -> None:
         """pending: waiters by opaque, those of the connection."""
-        # No request has this code, so no handler stands in the way.
-        self.code = -1
-        self.handler = None
         self._pending = pending
         self._shapes: dict[int, FixedShape] = {}
         self._misses = 0
 
-    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+    def answer(self, frame: bytes, connection: Any, _: Mapping[int, Any]) -> Quick:
         """Hand an answer to its waiter; b"" then, None if it has to be parsed."""
         shape = self._shapes.get(_MARK(frame)[0])
         return None if shape is None else shape.answer(frame, connection)

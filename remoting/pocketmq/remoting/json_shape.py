@@ -6,7 +6,8 @@
    these; if all of it is found in its place, the values are what lies between.
 2. A value must not contain a quotation mark: `Shaped.quick` ensures this, by `text_of`, or because it knows
    which values are possible. So the result equals that of a parser.
-3. What does not fit is parsed. A shape belongs to one connection, and is learnt from a parsed header.
+3. What does not fit is parsed. A shape belongs to one connection (`RequestShapes`), and is learnt from a
+   parsed header.
 4. Where the handler wants it, a header of a size that came before is first cut by place (fixed_shape.py);
    ROCKETMQ headers are cut in that way only.
 """
@@ -18,9 +19,9 @@ from typing import Any
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.command import RemotingCommand, decode
 from pocketmq.remoting.fixed_shape import (
-    AnswerShapes,
     ByPlace,
     FixedShape,
+    Quick,
     is_time_to_learn,
     learn_fixed,
 )
@@ -35,9 +36,8 @@ class Shaped:
     """A handler that needs a few fields of requests that are otherwise alike.
 
     fields: names of these. admit(request): what all such requests have in common, passed to `quick`, or
-    None if they cannot take the quick path. quick(common, values, body, connection): the answer's frame,
-    b"" if it comes later, or None: then nothing was done, and the request is parsed. values: of `fields`,
-    in raw form (`text_of` decodes escapes), and the opaque.
+    None if they cannot take the quick path. quick(common, values, body, connection): the answer (see
+    `Quick`). values: of `fields`, in raw form (`text_of` decodes escapes), and the opaque.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Shaped:
         handle: Callable[[RemotingCommand, Any], Any],
         fields: Sequence[str],
         admit: Callable[[RemotingCommand], object],
-        quick: Callable[[Any, list[str], bytes, Any], bytes | None],
+        quick: Callable[[Any, list[str], bytes, Any], Quick],
         by_place: ByPlace | None = None,
     ) -> None:
         self.handle = handle
@@ -74,20 +74,11 @@ class JsonShape:
         self._between = list(zip(slots[:-1], pieces[1:-1], strict=True))
         self._last_slot = slots[-1]
         self._count = len(slots)
-        # By the first word of a frame: encoding and size of the header.
-        self._fixed: dict[int, FixedShape] = {}
-        self._fixed_misses = 0
 
-    def answer(self, frame: bytes, connection: Any) -> bytes | None:
+    def answer(self, frame: bytes, connection: Any) -> Quick:
         """Return what `quick` returns for a frame (without its length word); None if its shape differs."""
-        mark: int = _MARK(frame)[0]
-        fixed = self._fixed.get(mark)
-        if fixed is not None:
-            reply = fixed.answer(frame, connection)
-            if reply is not None:
-                return reply
         # The top byte is the encoding, 0 for JSON.
-        end = 4 + mark
+        end: int = 4 + _MARK(frame)[0]
         if end > len(frame):
             return None
         try:
@@ -110,52 +101,84 @@ class JsonShape:
             return None
         if len(opaque) == 10 and opaque > _OPAQUE_MAX:
             return None
-        reply = self._quick(self.common, values, frame[end:], connection)
-        if reply is not None and self.handler.by_place is not None:
+        return self._quick(self.common, values, frame[end:], connection)
+
+
+class RequestShapes:
+    """What a connection has learnt of the requests that its client sends most, of several codes."""
+
+    def __init__(self) -> None:
+        # By the first word of a frame (encoding and size of the header): whose requests these are, and
+        # their shape.
+        self._fixed: dict[int, tuple[int, Shaped, FixedShape]] = {}
+        self._texts: dict[int, JsonShape] = {}
+        # That of the code that came last.
+        self._text: JsonShape | None = None
+        # Headers that fitted nothing, and those that were not cut by place.
+        self._misses = self._fixed_misses = 0
+
+    def answer(self, frame: bytes, connection: Any, handlers: Mapping[int, Any]) -> Quick:
+        """Return what the handler's quick way says to a frame; None if it has to be parsed.
+
+        handlers: those of now; a handler that was exchanged meanwhile is not asked.
+        """
+        known = self._fixed.get(_MARK(frame)[0])
+        if known is not None:
+            code, handler, fixed = known
+            if handlers.get(code) is handler:
+                reply = fixed.answer(frame, connection)
+                if reply is not None:
+                    return reply
+        text = self._text
+        if text is None or handlers.get(text.code) is not text.handler:
+            return None
+        reply = text.answer(frame, connection)
+        if reply is not None and text.handler.by_place is not None:
             self._fixed_misses += 1
             if is_time_to_learn(self._fixed_misses):
-                self.learn_fixed(frame, decode(frame))
+                self._learn_fixed(frame, decode(frame), text.handler)
         return reply
 
-    def learn_fixed(self, frame: bytes, request: RemotingCommand) -> None:
+    def learn(self, frame: bytes, request: RemotingCommand, handler: Shaped) -> None:
+        """Learn from a request that had to be parsed; rarely if shapes change all the time."""
+        self._misses += 1
+        code = request.code
+        text = self._texts.get(code)
+        if text is not None and text.handler is handler:
+            self._text = text
+        if not is_time_to_learn(self._misses):
+            return
+        if frame[0]:
+            if _may_learn(request) and handler.admit(request) is not None:
+                self._learn_fixed(frame, request, handler)
+            return
+        text = learn(frame, request, handler)
+        if text is not None:
+            self._text = self._texts[code] = text
+            self._learn_fixed(frame, request, handler)
+
+    def _learn_fixed(self, frame: bytes, request: RemotingCommand, handler: Shaped) -> None:
         """Cut headers like this one by place from now on, if they can be."""
-        way = self.handler.by_place
+        way = handler.by_place
         fixed = None if way is None else learn_fixed(frame, request, way)
         if fixed is not None:
             if len(self._fixed) >= _FIXED_MAX:
                 self._fixed.clear()
-            self._fixed[_MARK(frame)[0]] = fixed
+            self._fixed[_MARK(frame)[0]] = request.code, handler, fixed
 
 
-def learn_again(
-    known: JsonShape | AnswerShapes | None,
-    misses: int,
-    frame: bytes,
-    request: RemotingCommand,
-    handler: Shaped,
-) -> JsonShape | AnswerShapes | None:
-    """Return the shape to use after so many requests that did not fit the known one."""
-    if not is_time_to_learn(misses):
-        return known
-    if isinstance(known, JsonShape) and frame[0] and known.handler is handler:
-        known.learn_fixed(frame, request)
-        return known
-    return learn(frame, request, handler) or known
+def _may_learn(request: RemotingCommand) -> bool:
+    return not request.flag and request.ext is not None and request.opaque >= 1
 
 
 def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape | None:
-    """Return the shape of this request; None if it has none, or its handler admits none."""
+    """Return the shape of this JSON request; None if it has none, or its handler admits none."""
     ext = request.ext
-    if request.flag or ext is None or request.opaque < 1:
+    if frame[0] or ext is None or not _may_learn(request):
         return None
     common = handler.admit(request)
     if common is None:
         return None
-    if frame[0]:
-        # Begins as no JSON header does.
-        shape = JsonShape(handler, request.code, common, ["\0", "\0"], [0])
-        shape.learn_fixed(frame, request)
-        return shape
     try:
         header = frame[4 : 4 + _MARK(frame)[0]].decode()
         places = _places(header, request.opaque, ext, handler.fields)
@@ -169,9 +192,7 @@ def learn(frame: bytes, request: RemotingCommand, handler: Shaped) -> JsonShape 
     pieces.append(header[at:])
     if any("\\" in piece for piece in pieces) or pieces[-1][:1].isdigit():
         return None
-    shape = JsonShape(handler, request.code, common, pieces, [slot for _, _, slot in places])
-    shape.learn_fixed(frame, request)
-    return shape
+    return JsonShape(handler, request.code, common, pieces, [slot for _, _, slot in places])
 
 
 def _places(

@@ -4,15 +4,22 @@ Messages are written as slices of the mapped log, without a copy; a small result
 """
 
 import struct
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from pocketmq.broker.acts.pull import PullActs, Waits
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.latencies import Latencies
 from pocketmq.broker.refused import Refused
+from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, encode_head, encode_header
 from pocketmq.remoting.connection import Connection, Handler, Reply
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.fixed_shape import ByPlace, Quick
 from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.json_shape import Shaped
 from pocketmq.remoting.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
 
@@ -23,6 +30,9 @@ _JSON_FOUND = (
     f'"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
 ).encode()
 
+# What differs between the pulls of one client; the flag says whether an offset is committed.
+_FIELDS = ("queueId", "queueOffset", "sysFlag", "commitOffset")
+_LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _BINARY = int(Encoding.ROCKETMQ)
 _NAMES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 _BINARY_NAMES_SIZE = sum(2 + len(name) + 4 for name in _NAMES)
@@ -43,22 +53,61 @@ def _binary_template() -> bytes:
 _BINARY_FOUND = _binary_template()
 
 
+class Alike(NamedTuple):
+    """What pulls have in common whose headers differ in _FIELDS only.
+
+    place: group and topic; rest: what follows the commit offset in a PullMessageHeader.
+    """
+
+    code: int
+    encoding: int
+    place: tuple[str, str]
+    count_max: int
+    rest: tuple[Any, ...]
+
+
+class Pull(NamedTuple):
+    """A pull, and what its answer needs of its request."""
+
+    code: int
+    encoding: int
+    opaque: int
+    ask: PullMessageHeader
+
+    def answer(self, code: int, remark: str | None, ext: dict[str, str]) -> RemotingCommand:
+        """Return an answer without messages."""
+        request = RemotingCommand(self.code, opaque=self.opaque, encoding=self.encoding)
+        return request.answer(code, remark, ext)
+
+
 class PullMessageProcessor:
     """Handlers of the two codes."""
 
-    def __init__(self, config: BrokerConfig, acts: PullActs) -> None:
+    def __init__(
+        self, config: BrokerConfig, acts: PullActs, latencies: Latencies, clock: Clock
+    ) -> None:
         self._config = config
         self._acts = acts
+        self._latencies = latencies
+        self._monotonic_ms = clock.monotonic_ms
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.lite_pull,
+            RequestCode.PULL_MESSAGE: self._shaped(self.pull),
+            RequestCode.LITE_PULL_MESSAGE: self._shaped(self.lite_pull),
         }
+
+    def _shaped(self, handle: Callable[[RemotingCommand, Connection], Reply]) -> Shaped:
+        def fix(request: RemotingCommand, _: Sequence[str]) -> Alike | None:
+            return self._admit(request)
+
+        way = ByPlace(_FIELDS, "", fix, self._quick_alike)
+        return Shaped(handle, _FIELDS, self._admit, self._quick, way)
 
     def pull(self, request: RemotingCommand, connection: Connection) -> Reply:
         """PULL_MESSAGE."""
-        return self._pull(request, connection, True)
+        ask = _header(request.ext)
+        return self._pull(Pull(request.code, request.encoding, request.opaque, ask), connection)
 
     def lite_pull(self, request: RemotingCommand, connection: Connection) -> Reply:
         """LITE_PULL_MESSAGE, the same under another code (5.x)."""
@@ -68,30 +117,86 @@ class PullMessageProcessor:
                 f"the broker[{self._config.broker_ip1}] for lite pull consumer is forbidden",
                 {},
             )
-        return self._pull(request, connection, True)
+        return self.pull(request, connection)
 
-    def _again(self, request: RemotingCommand, connection: Connection) -> None:
+    # ------------------------------------------------------------ the short way
+
+    def _admit(self, request: RemotingCommand) -> Alike | None:
+        """Return what pulls have in common whose headers differ in _FIELDS only."""
+        try:
+            ask = _header(request.ext)
+        except HeaderError:
+            return None
+        rest = (
+            ask.suspend_timeout_millis,
+            ask.sub_version,
+            ask.subscription,
+            ask.expression_type,
+            ask.max_msg_bytes,
+        )
+        place = ask.consumer_group, ask.topic
+        return Alike(request.code, request.encoding, place, ask.max_msg_nums, rest)
+
+    def _quick(self, alike: Alike, values: list[str], body: bytes, connection: Connection) -> Quick:
+        """Answer a pull whose header was not parsed (remoting.json_shape)."""
+        return self._quick_alike(alike, values[:-1], int(values[-1]), body, connection)
+
+    def _quick_alike(
+        self,
+        alike: Alike,
+        values: Sequence[str | bytes],
+        opaque: int,
+        _: bytes,
+        connection: Connection,
+    ) -> Quick:
+        """Like `_quick`, for a header that was cut by place."""
+        try:
+            queue_id, offset, sys_flag, commit_offset = map(int, values)
+        except ValueError:
+            return None
+        code, encoding, place, count, rest = alike
+        if code == _LITE_PULL and not self._config.lite_pull_message_enable:
+            return None
+        group, topic = place
+        ask = PullMessageHeader(
+            group, topic, queue_id, offset, count, sys_flag, commit_offset, *rest
+        )
+        reply = self._pull(Pull(code, encoding, opaque, ask), connection)
+        return b"" if reply is None else reply
+
+    # ------------------------------------------------------------ both ways
+
+    def _pull(self, pull: Pull, connection: Connection) -> Reply:
+        """Answer a pull that has just come, now or later. A held one is not measured (timed.py)."""
+        reply = self._answer(pull, connection, True)
+        if reply is not None:
+            ms = self._monotonic_ms() - connection.last_read_ms
+            answer = reply.code if isinstance(reply, RemotingCommand) else ResponseCode.SUCCESS
+            self._latencies.add(pull.code, int(answer), ms)
+        return reply
+
+    def _again(self, pull: Pull, connection: Connection) -> None:
         """Answer a pull that is done waiting, whatever it finds."""
-        reply = self._pull(request, connection, False)
+        reply = self._answer(pull, connection, False)
         if reply is not None:
             connection.send(reply)
 
-    def _pull(self, request: RemotingCommand, connection: Connection, first: bool) -> Reply:
+    def _answer(self, pull: Pull, connection: Connection, first: bool) -> Reply:
+        _, encoding, opaque, ask = pull
         try:
-            found = self._acts.pull(_header(request.ext), connection, first=first)
+            found = self._acts.pull(ask, connection, first=first)
             if isinstance(found, Waits):
-                self._acts.wait(found, connection, partial(self._again, request, connection))
+                self._acts.wait(found, connection, partial(self._again, pull, connection))
                 return None
         except Refused as refused:
-            return request.answer(refused.code, refused.remark, {})
+            return pull.answer(refused.code, refused.remark, {})
         code, remark, result, broker_id = found
         if not result.count:
-            return request.answer(code, remark, _extension(result, broker_id))
-        encoding = request.encoding
+            return pull.answer(code, remark, _extension(result, broker_id))
         if encoding == _BINARY:
-            header = binary_found(request.opaque, result, broker_id)
+            header = binary_found(opaque, result, broker_id)
         elif encoding:
-            answer = request.answer(code, remark, _extension(result, broker_id))
+            answer = pull.answer(code, remark, _extension(result, broker_id))
             return [encode_head(answer, result.size), *result.buffers]
         else:
             header = _JSON_FOUND % (
@@ -99,7 +204,7 @@ class PullMessageProcessor:
                 result.min_offset,
                 result.next_offset,
                 broker_id,
-                request.opaque,
+                opaque,
             )
         size = len(header)
         head = _HEAD.pack(4 + size + result.size, encoding << 24 | size)

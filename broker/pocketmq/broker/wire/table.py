@@ -52,7 +52,10 @@ def handlers(
         SendBackProcessor(SendBackActs(node, tables, messages)).handlers(),
         ReplyMessageProcessor(ReplyActs(node, sends, members.producers, put), send).handlers(),
         PullMessageProcessor(
-            config, PullActs(node, tables, members, messages, services.long_polling)
+            config,
+            PullActs(node, tables, members, messages, services.long_polling),
+            messages.stats.latencies,
+            node.clock,
         ).handlers(),
         ClientManageProcessor(clients).handlers(),
         ConsumerManageProcessor(clients, offsets).handlers(),

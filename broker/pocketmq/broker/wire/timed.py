@@ -1,8 +1,8 @@
 """Timed: measures requests from the read to the response, by wrapping their handlers.
 
 Handlers are wrapped once, when the broker starts, so that the connection is not involved. A held request (a
-pull that waits for messages) is not counted: its time only says how long no message arrived. Sends count
-themselves (send.py, kept_answers.py).
+pull that waits for messages) is not counted: its time only says how long no message arrived. Sends and pulls
+count themselves (send.py, kept_answers.py, pull.py).
 """
 
 import inspect
@@ -15,7 +15,15 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler, Reply
 
-_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+_COUNT_THEMSELVES = frozenset(
+    (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+    )
+)
 
 
 class Timed:
@@ -26,8 +34,8 @@ class Timed:
         self._monotonic_ms = clock.monotonic_ms
 
     def wrap(self, handlers: dict[int, Handler]) -> None:
-        """Wrap these handlers, except those of sends, which count themselves."""
-        for code in handlers.keys() - _SENDS:
+        """Wrap these handlers, except those that count themselves."""
+        for code in handlers.keys() - _COUNT_THEMSELVES:
             handlers[code] = self._timed(handlers[code])
 
     def _timed(self, handler: Handler) -> Handler:
