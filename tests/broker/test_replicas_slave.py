@@ -8,6 +8,7 @@ import pytest
 from tests.broker.pairs import Pair, caught_up, copied, end_of, log_bytes, pair, state_of
 from tests.broker.popping import Popper
 from tests.broker.serving import Peer, body_of, number
+from tests.broker.test_transaction import ending, prepare
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
@@ -23,6 +24,12 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
+
+
+@pytest.fixture(autouse=True)
+def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slave asks again and again for a master that a test has yet to start."""
+    monkeypatch.setattr("pocketmq.broker.ha.follower.RETRY_MS", 50)
 
 
 async def fill(peer: Peer, count: int = 60, size: int = 5_000, topic: str = "T") -> None:
@@ -309,6 +316,62 @@ async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
             assert [each.body for each in await popper.pop()] == [b"second"]
         await until(lambda: _has(slave, b"delayed", "U"))
         await until(lambda: _has(slave, b"timed", "U"))
+
+
+async def test_groups_that_begin_while_the_slave_is_behind_begin_there_where_they_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they have in hand or have sent back is not in the slave's log; no half message is skipped."""
+    monkeypatch.setattr("pocketmq.broker.ha.metadata._LOOKS_MAX", 1)
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        isolate = {"attributes": {"group.mode": "isolate"}}
+        master.parts.tables.groups.update(GroupConfig("i", extra=isolate))
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer:
+            for body in (b"first", b"second", b"third"):
+                await peer.produce("T", body)
+            half = await prepare(peer)
+            await peer.heartbeat("i", {"T": "*"})
+            await caught_up(slave, master)
+            (connection,) = master.parts.services.replication._listener.connections
+            connection.pause_writing()
+            end = end_of(slave)
+            popper = Popper(peer, master.clock.now_ms, group="p")
+            assert len(await popper.pop(maxMsgNums=3)) == 3
+            for group in ("g", "i"):
+                assert await peer.bodies(group, "T", 1) == [b"second", b"third"]
+                back = {"group": group, "offset": _position(master, 1), "delayLevel": 1}
+                assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
+                await _commit(peer, group, 3)
+            assert (await peer.ask(RequestCode.END_TRANSACTION, ending(half, 8))).code == 0
+            await master.parts.services.check.check()
+            assert master.parts.services.half.half_offset == 1
+            # It did not begin at this master: a slave takes what it is told.
+            master.parts.tables.offsets.commit("old", "T", 0, 2, "test")
+            await copied(slave)
+        assert end_of(slave) == end < end_of(master)
+        await slave.parts.services.replication.promote(force=True)
+        offsets = slave.parts.tables.offsets
+        assert {group: offsets.query(group, "T", 0) for group in ("p", "g", "i", "old")} == (
+            {"p": 0, "g": 1, "i": 1, "old": 2}
+        )
+        # The sub-group is a member's that was copied; what it has done since is not in this log.
+        (sub_group,) = slave.parts.tables.isolated.describe("i")
+        assert "T" not in sub_group["queues"]
+        assert slave.parts.services.half.waiting_count == 1
+        async with await Peer.at(slave) as peer:
+            popper = Popper(peer, slave.clock.now_ms, group="p")
+            assert len(await popper.pop(maxMsgNums=3)) == 3
+
+
+def _position(broker: Broker, offset: int) -> int:
+    return broker.parts.messages.store.entries("T", 0, offset, 1)[0][0]
+
+
+async def _commit(peer: Peer, group: str, offset: int) -> None:
+    ext = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": offset}
+    assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
 
 
 async def test_a_promoted_slave_goes_on_where_its_master_ended(tmp_path: Path) -> None:

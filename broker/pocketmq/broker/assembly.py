@@ -71,7 +71,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         pop.load_anew()
         timer.load_anew()
 
-    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers)
+    starts = messages.deliveries.starts
+    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts)
     services = Services(
         delay=delay,
         timer=timer,

@@ -31,6 +31,7 @@ from typing import Any
 import msgpack
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.starts import Starts
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
@@ -165,6 +166,7 @@ class DeliveryRecord:
         self._numbers: dict[str, int] = {}
         self._size = -1
         self._next_sweep_ms = 0
+        self.starts = Starts(clock)
 
     # ------------------------------------------------------------ recording
 
@@ -208,6 +210,7 @@ class DeliveryRecord:
             self._write(key, old)
         elif self._stored_offset(*key) < 0:
             self.event(EventKind.START, key, 0, header.queue_offset, "")
+            self.starts.note(*key, header.queue_offset)
         texts = self._texts(header, connection)
         span = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms(), texts)
         self._open[key] = span

@@ -8,10 +8,13 @@
     402 request modes    as they are; 5.x
     900005               what only PocketMQ has beside its log: `Ours`
 
-43, 45 and 60 say how far the master was: they are taken once the log is here that the master had then.
-Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out or
-delivered and not sent here: the check point of a pop, the copy of a delayed or half message. Progress that
-is behind repeats it. Only a group that is new here, or was set back, does not wait for long.
+43, 45, 60 and 900005 say how far the master was: they are taken once the log is here that the master had
+then. Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out
+or delivered and not sent here: the check point of a pop, the copy of a message that was sent back, of a
+delayed or half message. Progress that is behind repeats it. Two things do not wait: locks, since the log
+does not speak of them, and a group's first offset, since without one the group would begin at the end. Of a
+new group the offset is taken that it began with at the master; an Apache master does not tell that one, so
+there it is the offset that the group has now.
 
 Requests that the master does not know (4.9: 402, 60) are repeated all the same: it may be replaced.
 Not copied: compiled filters, since consumers send their expressions to slaves, too; and the delivery record,
@@ -21,14 +24,17 @@ which a promoted broker starts afresh.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.config_manager import in_thread
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.groups.isolate import IsolatedGroups
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
+from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.tail import Ends
 from pocketmq.broker.parts import Node, Tables
@@ -40,6 +46,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.names import SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -142,36 +149,44 @@ class Master:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, and
-    queue locks.
+    """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
+    locks, and where new groups began.
     """
 
     isolated: IsolatedGroups
     order_info: ConsumerOrderInfo
     locks: RebalanceLock
     consumers: ConsumerManager
+    starts: Starts
 
     def to_json(self) -> dict[str, Any]:
         return {
             "isolated": self.isolated.to_json(),
             "orderInfo": self.order_info.to_json(),
             "locks": self.locks.to_json(),
+            "starts": self.starts.to_json(),
         }
 
-    def take(self, data: Mapping[str, Any]) -> None:
-        """Replace all of it by the master's. Raises: KeyError, TypeError, ValueError."""
+    def take_locks(self, data: Mapping[str, Any]) -> None:
+        """Replace the locks by the master's. Raises: KeyError, TypeError, ValueError."""
+        self.locks.take(data["locks"])
+
+    def take_progress(self, data: Mapping[str, Any]) -> None:
+        """Replace the progress by the master's. Raises: KeyError, TypeError, ValueError."""
         self.isolated.take(data["isolated"], self.consumers.groups)
         self.order_info.take(data["orderInfo"])
-        self.locks.take(data["locks"])
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a master was; end: where its log ended soon after. check: None with 4.9."""
+    """How far a master was; end: where its log ended soon after. check: None with 4.9; ours: empty with any
+    Apache broker.
+    """
 
     offsets: Any
     delay: Any
     check: TimerCheck | None
+    ours: Mapping[str, Any]
     end: int
 
 
@@ -214,18 +229,23 @@ class Metadata:
         self.rounds += 1
 
     async def _take_progress(self) -> None:
-        """Copy 43, 45 and 60; what the log is too far behind for waits for the next round."""
+        """Copy 43, 45, 60 and 900005; what the log is too far behind for waits for the next round."""
         ahead = self._ahead
         # A master whose log ends before that is another one.
         if ahead is None or await self._master.end() < ahead.end:
             ahead = self._ahead = await self._progress()
-        is_here = await self._arrives(ahead.end)
-        self._take_offsets(ahead.offsets, is_here)
-        if is_here:
+        if await self._arrives(ahead.end):
             self._ahead = None
+            self._take_offsets(ahead, is_here=True)
             await self._take_delay(ahead.delay)
             if ahead.check is not None:
                 await self._copied.timer.follow(ahead.check)
+            if ahead.ours:
+                with _readable():
+                    self._copied.ours.take_progress(ahead.ours)
+        else:
+            # Groups may have begun since that was told.
+            self._take_offsets(await self._progress(), is_here=False)
 
     async def _progress(self) -> Progress:
         """Ask for it; the end of the log comes last."""
@@ -237,7 +257,14 @@ class Metadata:
         except MasterRefused:
             data = b""
         check = TimerCheck.unpack(data) if len(data) >= 56 else None
-        return Progress(offsets, delay, check, await master.end())
+        try:
+            ours = await master.json(PocketRequestCode.GET_REPLICA_TABLES) or {}
+        except MasterRefused:
+            ours = {}
+        if ours:
+            with _readable():
+                self._copied.ours.take_locks(ours)
+        return Progress(offsets, delay, check, ours, await master.end())
 
     async def _arrives(self, end: int) -> bool:
         """Return True if the log is here up to `end`, or comes soon."""
@@ -275,14 +302,13 @@ class Metadata:
         rows = _rows(data, "subscriptionGroupTable", GroupConfig.from_json)
         groups.take_all(rows, data.get("dataVersion"))
 
-    def _take_offsets(self, data: Any, is_here: bool) -> None:
-        table = data.get("offsetTable") if isinstance(data, Mapping) else None
-        said = {
-            str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-            for key, queues in (table or {}).items()
-        }
+    def _take_offsets(self, progress: Progress, *, is_here: bool) -> None:
+        data = progress.offsets
+        said = _offsets(data.get("offsetTable") if isinstance(data, Mapping) else None)
+        with _readable():
+            starts = None if is_here else _offsets(progress.ours.get("starts"))
         offsets = self._tables.offsets
-        take_offsets(offsets.offsets, said, self._said, forward=is_here)
+        take_offsets(offsets.offsets, said, self._said, starts)
         offsets.dirty = True
         self._said = said
 
@@ -293,7 +319,7 @@ class Metadata:
         await in_thread(delay.save)
 
     async def _take_newer(self) -> None:
-        """Copy what only 5.x masters have, and ours."""
+        """Copy what only 5.x masters have."""
         try:
             modes = await self._master.json(_C.GET_ALL_MESSAGE_REQUEST_MODE)
         except MasterRefused:
@@ -301,45 +327,58 @@ class Metadata:
         request_modes = self._tables.request_modes
         request_modes.from_json(modes)
         request_modes.persist_soon()
-        try:
-            ours = await self._master.json(PocketRequestCode.GET_REPLICA_TABLES)
-        except MasterRefused:
-            ours = None
-        if ours is not None:
-            try:
-                self._copied.ours.take(ours)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise MasterRefused(f"cannot read the master's own tables: {error!r}") from error
 
 
 def take_offsets(
     own: dict[str, dict[int, int]],
     master: Mapping[str, Mapping[int, int]],
     before: Mapping[str, Mapping[int, int]],
-    *,
-    forward: bool = True,
+    starts: Mapping[str, Mapping[int, int]] | None = None,
 ) -> None:
     """Merge the master's offsets into `own`; before: those of the last round.
 
-    forward: False: what `own` has only goes back.
+    starts: set while the log is not here: what `own` has only goes back, and what is new there begins where
+    it began at the master. The broker's own groups wait: without an offset they skip nothing.
 
     >>> own = {"T@g": {0: 9, 1: 9, 2: 9}, "T@old": {0: 1}}
     >>> take_offsets(own, {"T@g": {0: 7, 1: 12, 2: 3}}, {"T@g": {0: 7, 2: 9}, "T@old": {0: 1}})
     >>> own
     {'T@g': {0: 9, 1: 12, 2: 3}}
-    >>> take_offsets(own, {"T@g": {0: 10, 3: 1}, "T@new": {0: 5}}, {}, forward=False)
+    >>> take_offsets(own, {"T@g": {0: 10, 3: 7}, "T@new": {0: 5}}, {}, {"T@g": {3: 1}})
     >>> own
     {'T@g': {0: 9, 1: 12, 2: 3, 3: 1}, 'T@new': {0: 5}}
     """
     for key, queues in master.items():
+        if starts is not None and key.partition(SEPARATOR)[2].startswith(SYSTEM_GROUP_PREFIX):
+            continue
         mine, last = own.setdefault(key, {}), before.get(key, {})
         for queue_id, offset in queues.items():
             known = mine.get(queue_id, -1)
-            is_new = forward or known < 0
-            if is_new if offset > known else offset < last.get(queue_id, offset):
+            if offset <= known:
+                if offset < last.get(queue_id, offset):
+                    mine[queue_id] = offset
+            elif starts is None:
                 mine[queue_id] = offset
+            elif known < 0:
+                mine[queue_id] = min(offset, starts.get(key, {}).get(queue_id, offset))
     for key in before.keys() - master.keys():
         own.pop(key, None)
+
+
+def _offsets(table: Any) -> dict[str, dict[int, int]]:
+    return {
+        str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        for key, queues in (table or {}).items()
+    }
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Say what it means that our own tables cannot be read."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MasterRefused(f"cannot read the master's own tables: {error!r}") from error
 
 
 def _is_known(data: Any, version: Mapping[str, int]) -> bool:

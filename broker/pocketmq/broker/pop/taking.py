@@ -144,6 +144,7 @@ class PopTaking:
         if from_max and (offset > 0 or self._begins_on_disk(topic, queue_id)):
             offset = max(0, self._store.max_offset(topic, queue_id) - 1)
         self._offsets.place(group, topic, queue_id, offset)
+        self._deliveries.starts.note(group, topic, queue_id, offset)
         return offset
 
     def _take_from(
