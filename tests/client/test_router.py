@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -158,3 +159,21 @@ def test_what_cannot_be_routed_is_said() -> None:
     consumer = PushConsumer("g", listener=listener, name_server="a:1")
     with pytest.raises(IllegalArgument, match="without a listener"):
         consumer.on("T")
+
+
+def test_a_function_that_takes_other_arguments_is_refused_at_once() -> None:
+    """Not at the first message, which it would fail again and again."""
+
+    def one(messages: list[MessageExt]) -> None: ...
+
+    wanted = re.escape("Write: def one(messages, context)")
+    with pytest.raises(IllegalArgument, match=wanted):
+        PushConsumer("g", listener=one, name_server="a:1")  # type: ignore[arg-type]
+
+    def two(messages: list[MessageExt], context: ConsumeContext) -> None: ...
+
+    PushConsumer("g", listener=two, name_server="a:1")
+    PushConsumer("g", listener=lambda *arguments: None, name_server="a:1")
+    with pytest.raises(IllegalArgument, match=re.escape("Write: def two(message)")):
+        PushConsumer("g", name_server="a:1").on("T")(two)
+    PushConsumer("g", name_server="a:1").on("T", codec=JSON)(two)

@@ -546,10 +546,14 @@ accounts:
 """
 
 
-async def test_accounts_are_those_of_the_classic_wire(tmp_path: Path) -> None:
+async def test_accounts_are_those_of_the_classic_wire(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is refused is logged once, then counted, though an SDK asks again each second."""
     file = tmp_path / "acl.yml"
     file.write_text(ACL)
-    settings = {"acl_enable": True, "acl_file": str(file)}
+    clock = ManualClock()
+    settings: dict[str, Any] = {"acl_enable": True, "acl_file": str(file), "clock": clock}
     async with front(tmp_path / "store", {"U": "NORMAL"}, **settings) as (_, server):
         async with asking(server.address) as client:
             codes = {}
@@ -566,6 +570,20 @@ async def test_accounts_are_those_of_the_classic_wire(tmp_path: Path) -> None:
             assert set(codes.values()) == {Code.UNAUTHORIZED}
             got = await client.ask_stream("ReceiveMessage", receiving(), signed("writer-secret"))
             assert got[0].status.code == Code.UNAUTHORIZED
+
+            def told() -> list[str]:
+                lines = [each.getMessage() for each in caplog.records]
+                return [each for each in lines if "signature failed" in each]
+
+            [line] = told()
+            assert "call=SendMessage peer=127.0.0.1:" in line
+            asked = classes["SendMessageRequest"](messages=[message()])
+            for _ in range(3):
+                await client.ask("SendMessage", asked, signed("other-secret"))
+            assert told() == [line]
+            clock.advance_ms(60_000)
+            await client.ask("SendMessage", asked, signed("other-secret"))
+            assert "times=4 seconds=60" in told()[1]
 
 
 async def test_tls_is_spoken_on_the_same_port_with_a_certificate_of_its_own(tmp_path: Path) -> None:

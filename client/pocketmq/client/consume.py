@@ -22,6 +22,7 @@ from typing import Protocol
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message import MessageExt, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -418,6 +419,24 @@ def is_coroutine_listener(listener: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004 - asks whether it is async, not callable
     )
+
+
+def check_takes(function: Callable[..., object], *arguments: str) -> None:
+    """Check that a function can be called with so many arguments. Raises: IllegalArgument."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some functions in C do not tell what they take.
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = getattr(function, "__name__", "listener")
+        name = name if name.isidentifier() else "listener"
+        raise IllegalArgument(
+            f"{name}{signature} cannot be called with {' and '.join(arguments)}: {error}. "
+            f"Write: def {name}({', '.join(arguments)})"
+        ) from None
 
 
 def make_pool(

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pocketmq.client.allocate import AllocateStrategy, averagely
 from pocketmq.client.config import find_name_servers, local_ip
-from pocketmq.client.consume import Listener
+from pocketmq.client.consume import Listener, check_takes
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
 from pocketmq.client.namespace import check_group, with_namespace
 from pocketmq.remoting.clock import Clock, SystemClock
@@ -287,6 +287,11 @@ class PushConsumerOptions(ConsumerOptions):
     trace_topic: Annotated[str | None, "another topic for traces"] = None
     otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
     drain_timeout_ms: Annotated[int, "how long shutdown() waits for listeners"] = 30_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.listener is not None:
+            check_takes(self.listener, "messages", "context")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

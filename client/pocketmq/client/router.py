@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from pocketmq.client.codecs import Codec
-from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener, is_coroutine_listener
+from pocketmq.client.consume import (
+    ConsumeContext,
+    ConsumeResult,
+    Listener,
+    check_takes,
+    is_coroutine_listener,
+)
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message import MessageExt
 from pocketmq.remoting.subscription import ALL, TAG, parse_tags
@@ -73,6 +79,9 @@ class Router:
         codec: Codec[Any] | None,
     ) -> Asked:
         """Add a route. Returns: the topic's subscription now. Raises: IllegalArgument."""
+        takes_two = codec is not None and _takes_two(handler)
+        first = "message" if codec is None else "value"
+        check_takes(handler, first, *(["message"] if takes_two else []))
         routes = self._routes.setdefault(topic, {})
         tags = parse_tags(expression) if expression_type == TAG else set[str]()
         taken = (tags or {ALL}) & routes.keys()
@@ -82,7 +91,7 @@ class Router:
         route = _Route(
             handler,
             codec,
-            codec is not None and _takes_two(handler),
+            takes_two,
             is_coroutine_listener(handler),
         )
         routes.update(dict.fromkeys(tags or {ALL}, route))

@@ -8,6 +8,7 @@ AuthenticationContext, DefaultAuthorizationContextBuilder, RocketMQ 5.5.0.
 """
 
 import hmac
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +25,61 @@ _HEADER = re.compile(
 
 Needs = Callable[[Any], Wanted]
 
+log = logging.getLogger(__name__)
+
+# An SDK that is refused asks again each second.
+_PAUSE_MS = 60_000
+_REFUSALS_MAX = 1_000
+
+
+class _Refusals:
+    """Logs a refusal in full the first time; while it persists, one line a minute says how often it occurred.
+
+    It is the same one from the same machine for the same reason, whatever was called.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        # When it was logged last, and how often it occurred since.
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def note(self, call: Call, reason: str) -> None:
+        peer, now_ms = call.connection.peer, self._monotonic_ms()
+        which = call.connection.ip, reason
+        told = self._told.get(which)
+        path = call.text(b":path").rpartition("/")[2][:100]
+        if told is None:
+            if len(self._told) >= _REFUSALS_MAX:
+                self._told.clear()
+            log.warning(
+                "access denied call=%s peer=%s client=%r reason=%r; the same again is counted",
+                path,
+                peer,
+                call.text(b"x-mq-client-id")[:255],
+                reason,
+            )
+            self._told[which] = now_ms, 0
+            return
+        at_ms, times = told[0], told[1] + 1
+        if now_ms - at_ms >= _PAUSE_MS:
+            log.warning(
+                "access is still denied call=%s peer=%s reason=%r times=%d seconds=%d",
+                path,
+                peer,
+                reason,
+                times,
+                (now_ms - at_ms) // 1_000,
+            )
+            at_ms, times = now_ms, 0
+        self._told[which] = at_ms, times
+
 
 class Access:
     """Checks the broker's accounts; None: everybody may do everything (is_open)."""
 
-    def __init__(self, accounts: BearerAccess | None) -> None:
+    def __init__(self, accounts: BearerAccess | None, monotonic_ms: Callable[[], int]) -> None:
         self._accounts = accounts
+        self._refusals = _Refusals(monotonic_ms)
         self.is_open = accounts is None
 
     def check(self, call: Call, wanted: Wanted) -> None:
@@ -47,6 +97,7 @@ class Access:
         try:
             self._accounts.check_bearer(call.connection.peer, key, holds, wanted)
         except AccessDenied as denied:
+            self._refusals.note(call, str(denied))
             raise Failed(Code.UNAUTHORIZED, str(denied)) from None
 
     def note(self, call: Call, client: GrpcClient) -> None:

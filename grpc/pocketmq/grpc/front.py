@@ -32,7 +32,8 @@ class Front:
             events.connection_closed(client)
 
         self.clients = Clients(self._clock.monotonic_ms, translate, gone)
-        desk = Desk(parts, config, place, self.clients, Access(parts.node.accounts))
+        access = Access(parts.node.accounts, self._clock.monotonic_ms)
+        desk = Desk(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(desk)
         transactions = Transactions(desk)
         self.methods: dict[bytes, Method] = {}
