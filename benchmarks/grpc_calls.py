@@ -44,10 +44,10 @@ def frames(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 class Calls:
-    """The bytes of calls on one connection, as a client sends them."""
+    """The bytes of calls on one connection, as a client sends them. stream_id: of the last one."""
 
     def __init__(self) -> None:
-        self._stream_id = -1
+        self.stream_id = -1
         self._knows_common = False
 
     @staticmethod
@@ -75,12 +75,12 @@ class Calls:
 
     def skip(self) -> None:
         """A stream is somebody else's."""
-        self._stream_id += 2
+        self.stream_id += 2
 
     def call(self, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:
         """The bytes of one more call."""
-        self._stream_id += 2
-        return call_of(self._stream_id, headers, message, ended=ended)
+        self.stream_id += 2
+        return call_of(self.stream_id, headers, message, ended=ended)
 
 
 def call_of(stream_id: int, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:
