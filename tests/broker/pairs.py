@@ -85,11 +85,16 @@ async def caught_up(slave: Broker, master: Broker) -> None:
 
 async def copied(slave: Broker) -> None:
     """Wait for a whole round of tables that begins later than now."""
+    for _ in range(2):
+        await copied_once(slave)
+
+
+async def copied_once(slave: Broker) -> None:
+    """Wait for the end of a round of tables."""
     metadata = slave.parts.services.replication.metadata
     assert metadata is not None
-    for _ in range(2):
-        before = metadata.rounds
-        await until(lambda before=before: metadata.rounds > before)  # type: ignore[misc]
+    before = metadata.rounds
+    await until(lambda: metadata.rounds > before)
 
 
 def log_bytes(folder: Path) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from pocketmq.broker.ha.config import CUT, HaConfig
+from pocketmq.broker.ha.config import CUT, SLAVE, HaConfig
 from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
 from pocketmq.broker.ha.wire import HaWireError, Slices, report
@@ -42,6 +42,11 @@ class CannotFollow(PocketMQError):
 
 class MasterAsked(Protocol):
     """What a slave knows of its master, and queries over remoting (metadata.py)."""
+
+    @property
+    def address(self) -> str:
+        """Return `ip:port` of the broker; empty while unknown."""
+        ...
 
     @property
     def ha_address(self) -> str:
@@ -147,6 +152,8 @@ class Follower:
                 raise CannotFollow(
                     f"the master has {name}=true and speaks another protocol on its port for slaves"
                 )
+        if settings.get("brokerRole") == SLAVE:
+            raise CannotFollow(f"no master: the broker {self.master.address} is a slave, too")
         size = int(settings.get("mappedFileSizeCommitLog", 0))
         own = self._store.log_file_size
         if size and size != own:

@@ -36,8 +36,10 @@ from pocketmq.store.errors import Diverged
 
 log = logging.getLogger(__name__)
 
-# How long a master that stops waits for its slaves to have the end of the log.
+# How long a master that stops or steps down waits for its slaves to have the end of the log.
 STOP_MS = 3_000
+# How long a slave that is promoted waits for the tables of a master that has stepped down.
+_LAST_ROUND_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ class Replication:
     # ------------------------------------------------------------ following
 
     def _follow(self) -> None:
+        """Begin to follow whoever is the master."""
         outside, node, store = self._outside, self._node, self._store
         assert outside is not None
         master = Master(node.config, outside.registration, outside.client)
@@ -221,8 +224,8 @@ class Replication:
         async with self._changing:
             if not self.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already the master")
-            if not force:
-                await self._check_old_master()
+            if not force and await self._check_old_master():
+                await self._copy_last()
             await self.end_following()
             store = self._store
             try:
@@ -254,6 +257,8 @@ class Replication:
             if broker_id == MASTER_ID:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "a slave's number is 1 or higher")
             await self._node.role.follow()
+            # Left with this broker alone, it would be cut off when the new master is followed.
+            await self._listener.finish(STOP_MS)
             self._node.config.broker_role = SLAVE
             self.replicas.release()
             self._store.follow()
@@ -306,8 +311,8 @@ class Replication:
             self.replicas.slaves.forget_refusals()
             self._listener.drop_all()
 
-    async def _check_old_master(self) -> None:
-        """Check invariant 1."""
+    async def _check_old_master(self) -> bool:
+        """Check invariant 1. Returns: whether the old master answers, as a slave. Raises: Refused."""
         follower = self.follower
         assert follower is not None
         state = follower.state
@@ -316,16 +321,25 @@ class Replication:
                 role = (await follower.master.settings()).get("brokerRole", ASYNC_MASTER)
         except (OSError, PocketMQError):
             if not state.connected:
-                return
+                return False
             why = "and this broker still follows it"
         else:
             if role == SLAVE:
-                return
+                return True
             why = f"and answers as {role}"
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the master at {state.master} is online {why}: stop or demote it first",
+            f"the master {follower.master.address} is online {why}: stop or demote it first",
         )
+
+    async def _copy_last(self) -> None:
+        """Copy what a master that has stepped down was told since the last round."""
+        assert self.metadata is not None
+        try:
+            async with asyncio.timeout(_LAST_ROUND_S):
+                await self.metadata.round()
+        except (OSError, PocketMQError) as error:
+            log.warning("no tables from the broker that was the master reason=%s", error)
 
     async def _become(self, broker_id: int) -> None:
         """Apply invariant 3."""
