@@ -103,6 +103,24 @@ async def ack(client: Asking, *received: Any, topic: str = "T") -> list[int]:
     return [entry.status.code for entry in answer.entries]
 
 
+async def test_the_brokers_own_port_speaks_grpc_too(tmp_path: Path) -> None:
+    """Whoever comes there is sent nowhere else, and is closed with the others."""
+    async with front(tmp_path) as (broker, server):
+        host, _, port = broker.address.rpartition(":")
+        endpoints = {"scheme": 1, "addresses": [{"host": host, "port": int(port)}]}
+        async with asking(broker.address) as client:
+            asked = classes["QueryRouteRequest"](topic={"name": "T"}, endpoints=endpoints)
+            route = await client.ask("QueryRoute", asked)
+            [there] = {str(each.broker.endpoints) for each in route.message_queues}
+            assert f"port: {port}\n" in there
+            await send(client, message())
+            [got] = await receive(client)
+            assert got.body == b"hello"
+            await until(lambda: not broker.server.connections)
+            await server.__aexit__(None, None, None)
+            await client.until(lambda: client.closed)
+
+
 async def test_a_message_comes_as_it_was_sent_and_is_acknowledged_once(client: Asking) -> None:
     sent = message(tag="A", keys=["k1", "k2"], born_timestamp={"seconds": 1_700_000_000})
     sent.user_properties["colour"] = "blue"

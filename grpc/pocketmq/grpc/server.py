@@ -3,6 +3,8 @@
     async with GrpcServer(broker, config, tls=tls) as grpc:      # while the broker serves
         grpc.address
 
+It serves those, too, who come without TLS to the broker's own port: HTTP/2 begins as no frame does.
+
 The front is not imported before the first connection: a broker without such clients starts as fast and stays
 as small as before. The import runs in a thread, and the first connections wait for it.
 """
@@ -81,6 +83,7 @@ class GrpcServer:
             ):
                 stack.callback(tasks.create_task(coroutine, name=name).cancel)
             self._stack = stack.pop_all()
+        self._broker.server.http2 = self._accept
         return self
 
     async def _listen(self, port: int) -> asyncio.Server:
@@ -94,6 +97,7 @@ class GrpcServer:
         await self._stack.__aexit__(None, None, None)
 
     async def _stop(self, listener: asyncio.Server) -> None:
+        self._broker.server.http2 = None
         listener.close()
         if self._front is not None:
             self._front.stop()

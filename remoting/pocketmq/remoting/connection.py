@@ -51,6 +51,8 @@ Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 # So many small requests that are answered at once take well under a millisecond: the clock is not read.
 _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
+# How HTTP/2 begins, the form of gRPC; a frame of such a length is refused.
+_HTTP2 = b"PRI * HTTP/2.0"
 
 
 class Connection(asyncio.Protocol):
@@ -75,9 +77,11 @@ class Connection(asyncio.Protocol):
         shares: Shares | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
+        http2: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. tls: of a
-        server; None refuses handshakes. sniff: check the first byte (servers). read_on: invariant 4."""
+        server; None refuses handshakes. sniff: check the first byte (servers). read_on: invariant 4. http2:
+        makes what serves a peer that begins with HTTP/2."""
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
@@ -87,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._server_tls = tls
         self._tls: TlsLayer | None = None
         self._sniffed = not sniff
+        self._http2 = http2
         self._read_on = read_on
         self._decoder = FrameDecoder(frame_size_max)
         self._header_size_max = frame_size_max if read_on else REQUEST_HEADER_SIZE_MAX
@@ -521,7 +526,19 @@ class Connection(asyncio.Protocol):
             return False
         if self._tls is not None:
             self._outbox.encrypt_by(self._tls)
+        elif self._http2 is not None and data.startswith(_HTTP2):
+            self._hand_over(self._http2(), data)
+            return False
         return True
+
+    def _hand_over(self, other: asyncio.Protocol, data: bytes) -> None:
+        """Let another protocol have the transport; this connection is over."""
+        transport, self._transport = self._transport, None
+        assert transport is not None
+        transport.set_protocol(other)
+        self.connection_lost(None)
+        other.connection_made(transport)
+        other.data_received(data)
 
     def _decrypt(self, data: bytes) -> bytes:
         assert self._tls is not None

@@ -60,6 +60,8 @@ class RemotingServer:
         self._listeners: list[asyncio.Server] = []
         # What a new connection is made by; a passage (passage.py) takes its place for a while.
         self.accept: Callable[[], asyncio.Protocol] = self.make_connection
+        # Makes what serves a client that begins with HTTP/2, where somebody does.
+        self.http2: Callable[[], asyncio.Protocol] | None = None
         self.connections: set[Connection] = set()
         self.shares = Shares(limits or ConnectionLimits())
 
@@ -124,6 +126,7 @@ class RemotingServer:
             tls=self.tls if tls else None,
             shares=self.shares,
             frame_size_max=self._frame_size_max,
+            http2=self.http2,
         )
 
     def _opened(self, connection: Connection) -> None:
