@@ -75,6 +75,7 @@ def test_a_minute_is_seven_samples_of_ten_seconds(stats: BrokerStats, clock: Man
     minute = stats.windows("TOPIC_PUT_NUMS", "T")
     assert minute is not None
     assert minute[0].sum == 0
+    assert stats.hour_sum("TOPIC_PUT_NUMS", "T") == 1_000
 
 
 def test_items_are_sums_over_queues_and_groups(stats: BrokerStats) -> None:

@@ -11,6 +11,7 @@ from pocketmq.remoting.diagnosis import (
     diagnose,
     is_sick,
 )
+from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.track import Severity
 
 LIMITS = Thresholds()
@@ -68,7 +69,14 @@ def test_failures_and_dead_letters_are_warnings() -> None:
     ]
     assert "2,600 dead letters" in found[1].text
     assert "pocketmq dlq resend g" in found[1].advice
-    assert kinds(GroupFacts("g", ONE, retries_per_minute=10)) == []
+    assert kinds(GroupFacts("g", ONE, retries_per_minute=10, retries_in_hour=100)) == []
+
+
+def test_a_group_that_fails_is_sick_between_two_retries_too() -> None:
+    """Retries lie minutes, then hours apart: the last minute alone gave the all-clear most of the time."""
+    [failing] = diagnose(GroupFacts("g", ONE, retries_per_minute=0, retries_in_hour=1_400), LIMITS)
+    assert (failing.kind, failing.severity) == ("FAILING", Severity.WARNING)
+    assert failing.text == "1,400 failures in the last hour"
 
 
 def test_members_are_counted_and_looked_at() -> None:
@@ -98,13 +106,36 @@ def test_one_of_a_thing_is_not_said_to_be_many() -> None:
 
 
 def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
-    stuck = MemberFacts("c1", {"T": 4}, 300_000, "7 messages of T, queue 2, from offset 5 on")
+    table = {
+        MessageQueue("T", "b", 2): {
+            "cachedMsgCount": 7,
+            "cachedMsgMinOffset": 5,
+            "lastConsumeTimestamp": 100_000,
+        },
+        MessageQueue("T", "b", 3): {"cachedMsgCount": 0, "lastConsumeTimestamp": 90_000},
+    }
+    stuck = MemberFacts.of("c1", table, 400_000)
     [symptom] = diagnose(GroupFacts("g", [stuck]), LIMITS)
-    assert symptom.kind == "MEMBER_STUCK"
+    assert (symptom.kind, symptom.severity) == ("MEMBER_STUCK", Severity.ERROR)
     assert symptom.text == (
         "c1 has finished no message for 5 min; it holds 7 messages of T, queue 2, from offset 5 on"
     )
-    assert kinds(GroupFacts("g", [MemberFacts("c1", {"T": 4}, 119_999, "x")])) == []
+    assert kinds(GroupFacts("g", [MemberFacts.of("c1", table, 219_999)])) == []
+
+
+def test_a_member_whose_other_queues_move_on_is_not_called_dead() -> None:
+    """A slow listener with one thread turns to a queue every few minutes only."""
+    held = {"cachedMsgCount": 1, "cachedMsgMinOffset": 5}
+    table = {
+        MessageQueue("T", "b", 2): {**held, "lastConsumeTimestamp": 100_000},
+        MessageQueue("T", "b", 3): {**held, "lastConsumeTimestamp": 399_000},
+    }
+    [symptom] = diagnose(GroupFacts("g", [MemberFacts.of("c1", table, 400_000)]), LIMITS)
+    assert (symptom.kind, symptom.severity) == ("MEMBER_STUCK", Severity.WARNING)
+    assert symptom.text == (
+        "c1 has finished nothing of one queue for 5 min; it holds 1 message of T, queue 2, from offset 5 on"
+    )
+    assert "restart" not in symptom.advice
 
 
 def test_what_forbids_to_consume_is_told() -> None:

@@ -395,7 +395,8 @@ class BrokerConfig(HaConfig):
         name="doctorRetriesPerMinuteMax",
         min=0,
         runtime=True,
-        help="A group counts as sick when it sends back more messages a minute than this.",
+        help="A group counts as sick when more messages than this fail in a minute, or ten times as many in "
+        "an hour.",
     )
     doctor_dead_letters_max: int = key(
         0,

@@ -61,10 +61,12 @@ def _facts(
     is_shared = online is not None and online.is_shared
     reports = broker.parts.reports.by_group.get(group, {})
     dead = dlq_topic(group)
-    found, sent_back = [], 0.0
+    found, sent_back, in_hour = [], 0.0, 0
     for number, name in enumerate(topics, 1):
         found.append(_topic(broker, group, name, lags[name].count, here))
-        sent_back += broker.parts.messages.stats.minute_rate(SNDBCK_PUT_NUMS, f"{name}@{group}")
+        stats, key = broker.parts.messages.stats, f"{name}@{group}"
+        sent_back += stats.minute_rate(SNDBCK_PUT_NUMS, key)
+        in_hour += stats.hour_sum(SNDBCK_PUT_NUMS, key)
         if not number % _PIECE:
             yield
     return GroupFacts(
@@ -74,6 +76,7 @@ def _facts(
         found,
         broker.parts.members.guard.findings(group),
         sent_back * 60,
+        in_hour,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
         _unread(lags, reports.values()) if not is_shared and reports.keys() == set(members) else 0,

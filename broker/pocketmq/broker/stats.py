@@ -321,6 +321,11 @@ class BrokerStats:
         item = self._items.get((name, key))
         return 0.0 if item is None else item.view(0).tps
 
+    def hour_sum(self, name: str, key: str) -> int:
+        """Return an item's sum over the last hour, as sampled; a minute's while the hour knows less."""
+        item = self._items.get((name, key))
+        return 0 if item is None else max(item.view(1).sum, item.view(0).sum)
+
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return the messages that a group got per second, over the last minute."""
         found = self.windows(GROUP_GET_NUMS, f"{topic}@{group}")

@@ -1,6 +1,6 @@
 """Checkup: gathers from brokers and members what the diagnosis of a group needs (remoting.diagnosis).
 
-Rates come from the brokers' counters over the last minute (VIEW_BROKER_STATS_DATA), which Apache's brokers
+Rates come from counters over the last minute and hour (VIEW_BROKER_STATS_DATA), which Apache's brokers
 have, too. What cannot be obtained is left out of the diagnosis, never guessed.
 """
 
@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
+from pocketmq.admin.settings import Counted
 from pocketmq.admin.views import GroupView, MemberView, group_view
 from pocketmq.client.errors import NoRoute
 from pocketmq.remoting.agreement import own_topics
@@ -59,13 +60,13 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(_topic_facts(admin, view, each)) for each in topics]
         returned = [
-            tasks.create_task(_rate(admin, each, "SNDBCK_PUT_NUMS", f"{each}@{group}"))
+            tasks.create_task(_counted(admin, each, "SNDBCK_PUT_NUMS", f"{each}@{group}"))
             for each in topics
         ]
         dead = tasks.create_task(_dead_letters(admin, group))
         disabled = tasks.create_task(_disabled_on(admin, group))
-    rates = [each.result() for each in returned]
-    known = [each for each in rates if each is not None]
+    counts = [each.result() for each in returned]
+    known = [each for each in counts if each is not None]
     model = "" if view.connection is None else view.connection.message_model
     is_unknown = view.connection is None and view.failure is not None
     now_ms = admin.clock.now_ms()
@@ -75,7 +76,8 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
         model != "BROADCASTING" and view.sub_groups < 2 and not view.is_shared,
         [each.result() for each in asked],
         [finding for _, finding in view.findings],
-        sum(known) * 60 if known else None,
+        sum(each.tps for each in known) * 60 if known else None,
+        sum(each.hour for each in known),
         dead.result(),
         disabled.result(),
         _unread(view),
@@ -101,13 +103,18 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
 
 
 async def _rate(admin: Admin, topic: str, name: str, key: str) -> float | None:
-    """Return a counter's rate over the topic's brokers; 0 if never counted, None if no broker answers."""
+    found = await _counted(admin, topic, name, key)
+    return None if found is None else found.tps
+
+
+async def _counted(admin: Admin, topic: str, name: str, key: str) -> Counted | None:
+    """Return a counter over the topic's brokers; zeros if never counted, None if no broker answers."""
     try:
         masters = await admin.site.masters_of(topic)
     except PocketMQError:
         return None
     found = await admin.settings.counted((address for _, address in masters), name, key)
-    return found.tps if found.answers else None
+    return found if found.answers else None
 
 
 async def _dead_letters(admin: Admin, group: str) -> int:

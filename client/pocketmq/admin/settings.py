@@ -14,11 +14,12 @@ from pocketmq.remoting.settings import format_properties, parse_properties
 
 @dataclass(slots=True)
 class Counted:
-    """A counter. tps: per second, in the last minute; day: in 24 hours, None if no broker counts it;
-    answers: how many brokers answered.
+    """A counter. tps: per second, in the last minute; hour: in 60 minutes; day: in 24 hours, None if no
+    broker counts it; answers: how many brokers answered.
     """
 
     tps: float = 0.0
+    hour: int = 0
     day: int | None = None
     answers: int = 0
 
@@ -109,8 +110,9 @@ class SiteSettings:
                 total.tps += found["statsMinute"]["tps"]
                 # A window that has not run yet is empty; the next smaller one knows.
                 windows = ("statsDay", "statsHour", "statsMinute")
-                sums = (int(found[window]["sum"]) for window in windows)
-                total.day = (total.day or 0) + next((count for count in sums if count), 0)
+                day, hour, minute = (int(found[window]["sum"]) for window in windows)
+                total.hour += max(hour, minute)
+                total.day = (total.day or 0) + (day or hour or minute)
         return total
 
     # ------------------------------------------------------------ key-value table

@@ -8,9 +8,9 @@ the same symptoms in the same words. The thresholds are settings of the broker (
     GROUP_DISABLED       a broker's configuration of the group forbids to consume
     TOPIC_NOT_READABLE   a topic's permission forbids to read; TOPIC_READ_ONLY: to write
     LAG                  too far behind, or behind and not catching up; with the time until it is empty
-    FAILING              messages are being redelivered
+    FAILING              messages fail; retries lie up to hours apart, so that an hour counts, too
     DEAD_LETTERS         messages were dead-lettered
-    MEMBER_STUCK         a member holds messages and has finished none for too long
+    MEMBER_STUCK         a member holds messages and has finished none for too long, or none of one queue
     QUEUES_UNREAD        non-empty queues that no member reports as its own
     ONE_MEMBER_HAS_ALL   several members, and one of them has every queue
     IDLE_MEMBERS         more members than queues
@@ -27,13 +27,15 @@ from pocketmq.remoting.track import Severity
 
 # The counters of what comes and goes are not read at the very same moment.
 _NOISE = 0.02
+# An hour may see this many times as many failures as a minute.
+_HOUR_TIMES = 10
 # What would take longer to empty is not catching up.
 _SOON_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Limits from which on something is a symptom. lag_max: messages; retries_max: redeliveries a minute;
+    """Limits from which on something is a symptom. lag_max: messages; retries_max: failures a minute;
     dead_letters_max: messages; stuck_ms: time without a finished message while some are held.
     """
 
@@ -75,31 +77,35 @@ class TopicFacts:
 @dataclass(slots=True)
 class MemberFacts:
     """queues: topic -> number of its queues, None if it did not report. stuck_ms: how long it has finished
-    nothing of what it holds, 0 if it holds nothing; stuck_at: where, in words.
+    nothing of one queue that it holds messages of, 0 if it holds none; stuck_at: where, in words; idle_ms:
+    how long it has finished nothing of any queue.
     """
 
     client_id: str
     queues: Mapping[str, int] | None = None
     stuck_ms: int = 0
     stuck_at: str = ""
+    idle_ms: int = 0
 
     @classmethod
     def of(
         cls, client_id: str, table: Mapping[MessageQueue, Mapping[str, Any]], now_ms: int
     ) -> Self:
         """Read a member's mqTable (ProcessQueueInfo by queue): its slowest non-empty queue decides."""
-        stuck_ms, stuck_at = 0, ""
+        stuck_ms, stuck_at, newest_ms = 0, "", 0
         for queue, row in table.items():
             held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
             last_ms = int(row.get("lastConsumeTimestamp") or 0)
+            newest_ms = max(newest_ms, last_ms)
             if held and 0 < last_ms < now_ms - stuck_ms:
                 least = row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0
                 stuck_ms = now_ms - last_ms
                 stuck_at = (
-                    f"{held} messages of {queue.topic}, queue {queue.queue_id}, "
+                    f"{_count(held, 'message')} of {queue.topic}, queue {queue.queue_id}, "
                     f"from offset {int(least)} on"
                 )
-        return cls(client_id, Counter(queue.topic for queue in table), stuck_ms, stuck_at)
+        counts = Counter(queue.topic for queue in table)
+        return cls(client_id, counts, stuck_ms, stuck_at, now_ms - newest_ms)
 
 
 @dataclass(slots=True)
@@ -115,6 +121,7 @@ class GroupFacts:
     topics: Sequence[TopicFacts] = ()
     findings: Sequence[Finding] = ()
     retries_per_minute: float | None = None
+    retries_in_hour: int = 0
     dead_letters: int = 0
     disabled_on: Sequence[str] = ()
     unread: int = 0
@@ -227,14 +234,18 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
         return
     for member in members:
         if member.stuck_ms >= limits.stuck_ms:
+            # Where other queues move on, the member lives: it is slow, or one message holds up a queue.
+            is_dead = member.idle_ms >= limits.stuck_ms
             yield Symptom(
                 "MEMBER_STUCK",
-                Severity.ERROR,
+                Severity.ERROR if is_dead else Severity.WARNING,
                 group,
-                f"{member.client_id} has finished no message for "
-                f"{in_words(member.stuck_ms / 1000)}; it holds "
-                f"{member.stuck_at}",
-                "look at its threads (console: the member's page; or jstack), then restart it",
+                f"{member.client_id} has finished {'no message' if is_dead else 'nothing of one queue'} for "
+                f"{in_words(member.stuck_ms / 1000)}; it holds {member.stuck_at}",
+                "look at its threads (console: the member's page; or jstack), then restart it"
+                if is_dead
+                else "its other queues move on: the listener is slow, or one message holds up the queue "
+                "(console: the member's page; or jstack)",
                 parameters={"client": member.client_id, "ms": member.stuck_ms},
             )
     if facts.unread:
@@ -342,14 +353,16 @@ def _shares(
 
 def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
     group, retries = facts.group, facts.retries_per_minute
-    if retries is not None and retries > limits.retries_max:
+    is_now = retries is not None and retries > limits.retries_max
+    if is_now or facts.retries_in_hour > limits.retries_max * _HOUR_TIMES:
+        count, when = (retries or 0, "minute") if is_now else (facts.retries_in_hour, "hour")
         yield Symptom(
             "FAILING",
             Severity.WARNING,
             group,
-            f"{_count(round(retries), 'failed message')} a minute, to be redelivered",
+            f"{_count(round(count), 'failure')} in the last {when}",
             "look for the listener's exceptions in the members' logs",
-            parameters={"perMinute": round(retries)},
+            parameters={"perMinute": round(retries or 0), "perHour": facts.retries_in_hour},
         )
     if facts.dead_letters > limits.dead_letters_max:
         yield Symptom(
