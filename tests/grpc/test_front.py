@@ -537,7 +537,10 @@ async def test_lite_topics_are_refused_with_a_sentence(client: Asking) -> None:
     )
 
 
-async def test_clients_stand_in_the_brokers_tables_and_leave_them(tmp_path: Path) -> None:
+async def test_clients_stand_in_the_brokers_tables_and_leave_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is wrong with one that says goodbye."""
     async with front(tmp_path) as (broker, server), asking(server.address, "sdk@7") as client:
         settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
@@ -549,6 +552,7 @@ async def test_clients_stand_in_the_brokers_tables_and_leave_them(tmp_path: Path
         assert group.subscriptions["T"].tags_set == {"A"}
         await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())
         assert broker.parts.members.consumers.get("g") is None
+    assert "not active" not in caplog.text
 
 
 def signed(secret: str, key: str = "writer-key") -> dict[str, str]:

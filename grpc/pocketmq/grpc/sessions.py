@@ -233,6 +233,12 @@ class Sessions:
             self._beat(client)
 
     def leave(self, request: Any, client: GrpcClient, call: Call) -> Any:
+        # As a classic client unregisters: nobody is to take it for a lost one.
+        leave = self._desk.acts.clients.leave
+        for group in client.memberships:
+            leave(client, consumer=group, producer=None)
+        for topic in client.topics:
+            leave(client, consumer=None, producer=topic)
         self._desk.clients.remove(client, "it said goodbye")
         return classes["NotifyClientTerminationResponse"](status=OK)
 
