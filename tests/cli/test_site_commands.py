@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.servers import COMMAND, Server
 
+from pocketmq.admin import Admin
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.moments import parse_moment, show_moment
@@ -64,11 +65,15 @@ def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
         "topic": "Made",
         "brokers": ["a"],
     }
+    # What an option does not say stays as it was.
+    ask("topic", "create", "Made", "--perm", "rw")
+    ask("topic", "create", "Made", "--read-queues", "4")
+    ask("topic", "create", "Made", "--perm", "r")
     shown = ask("topic", "show", "Made")
     assert shown["brokers"][0] | {"addresses": []} == {
         "broker": "a",
         "addresses": [],
-        "read": 3,
+        "read": 4,
         "write": 3,
         "perm": "r--",
     }
@@ -150,8 +155,18 @@ def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
     assert ask("doctor", "group", "h", code=1)["symptoms"][0]["kind"] == "NOBODY_ONLINE"
 
 
-def test_a_group_is_created_listed_and_deleted(ask: Ask) -> None:
+def test_a_group_is_created_changed_listed_and_deleted(ask: Ask, namesrv: str) -> None:
     assert ask("group", "create", "G", "--retry-max", "3")["brokers"] == ["a"]
+    ask("group", "create", "G", "--no-consume")
+    shown = ask("doctor", "group", "G", code=1)["symptoms"]
+    assert [each["kind"] for each in shown] == ["GROUP_DISABLED", "NOBODY_ONLINE"]
+    assert shown[0]["advice"].endswith("pocketmq group create G --consume")
+
+    async def retries() -> int:
+        async with Admin(name_server=namesrv) as admin:
+            return (await admin.groups.configs())["a"]["G"].retry_max_times
+
+    assert asyncio.run(retries()) == 3
     row = next(row for row in ask("group", "list") if row["group"] == "G")
     assert (row["members"], row["lag"]) == (0, 0)
     ask("group", "delete", "G", "--yes")

@@ -51,29 +51,49 @@ def list_groups(namesrv: NameServer, everything: All = False, as_json: Json = Fa
 def create(
     group: GroupName,
     namesrv: NameServer,
-    retry_queues: Annotated[int, typer.Option(min=0, help="Queues of its retry topic.")] = 1,
+    retry_queues: Annotated[
+        int | None, typer.Option(min=0, help="Queues of its retry topic (default: 1).")
+    ] = None,
     retry_max: Annotated[
-        int, typer.Option(min=-1, help="Failures after which a message becomes a dead letter.")
-    ] = 16,
-    consume: Annotated[bool, typer.Option(help="Whether it may consume.")] = True,
-    broadcast: Annotated[bool, typer.Option(help="Whether it may broadcast.")] = True,
+        int | None,
+        typer.Option(
+            min=-1, help="Failures after which a message becomes a dead letter (default: 16)."
+        ),
+    ] = None,
+    consume: Annotated[
+        bool | None,
+        typer.Option("--consume/--no-consume", help="Whether it may consume (default: it may)."),
+    ] = None,
+    broadcast: Annotated[
+        bool | None,
+        typer.Option(
+            "--broadcast/--no-broadcast", help="Whether it may broadcast (default: it may)."
+        ),
+    ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     as_json: Json = False,
 ) -> None:
-    """Create a group, or change it where it exists."""
+    """Create a group, or change what the options say of one that exists."""
+    named = {
+        "consume_enable": consume,
+        "consume_broadcast_enable": broadcast,
+        "retry_queues": retry_queues,
+        "retry_max_times": retry_max,
+    }
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
 
     async def work(admin: "Admin") -> list[str]:
+        from dataclasses import replace
+
         from pocketmq.admin import GroupConfig
 
-        config = GroupConfig(
-            group,
-            consume_enable=consume,
-            consume_broadcast_enable=broadcast,
-            retry_queues=retry_queues,
-            retry_max_times=retry_max,
-        )
-        return await admin.groups.create(config, cluster=cluster, broker=broker)
+        changed: list[str] = []
+        # Each broker keeps what is its own of a group that exists.
+        for name, groups in (await admin.groups.configs(cluster=cluster, broker=broker)).items():
+            config = replace(groups.get(group) or GroupConfig(group), **given)
+            changed += await admin.groups.create(config, broker=broker or name)
+        return changed
 
     print_fields({"group": group, "brokers": with_admin(namesrv, work)}, as_json=as_json)
 

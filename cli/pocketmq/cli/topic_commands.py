@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# Queues for reading, for writing, permission.
+_NEW_TOPIC = (8, 8, 6)
 _PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
 
 
@@ -63,10 +65,14 @@ def list_topics(
 def create(
     topic: TopicName,
     namesrv: NameServer,
-    queues: Annotated[int, typer.Option(min=1, help="Queues for reading and writing.")] = 8,
+    queues: Annotated[
+        int | None, typer.Option(min=1, help="Queues for reading and writing (default: 8).")
+    ] = None,
     read_queues: Annotated[int | None, typer.Option(min=0, help="Queues for reading.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=0, help="Queues for writing.")] = None,
-    perm: Annotated[str, typer.Option(help="rw, r, w, or the number that RocketMQ uses.")] = "rw",
+    perm: Annotated[
+        str | None, typer.Option(help="rw, r, w, or the number that RocketMQ uses (default: rw).")
+    ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     order: Annotated[bool, typer.Option("--order", help="Make it an ordered topic.")] = False,
@@ -75,16 +81,19 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change it where it exists."""
-    number = parse_perm(perm)
+    """Create a topic, or change what the options say of one that exists."""
+    number = None if perm is None else parse_perm(perm)
+    given = (queues if read_queues is None else read_queues,
+             queues if write_queues is None else write_queues,
+             number)  # fmt: skip
 
     async def work(admin: "Admin") -> list[str]:
+        reads, writes, wanted = await _completed(admin, topic, given, cluster, broker)
         return await admin.topics.create(
             topic,
-            queues=queues,
-            read_queues=read_queues,
-            write_queues=write_queues,
-            perm=number,
+            read_queues=reads,
+            write_queues=writes,
+            perm=wanted,
             cluster=cluster,
             broker=broker,
             order=order,
@@ -93,6 +102,42 @@ def create(
 
     names = with_admin(namesrv, work)
     print_fields({"topic": topic, "brokers": names}, as_json=as_json)
+
+
+async def _completed(
+    admin: "Admin",
+    topic: str,
+    given: tuple[int | None, int | None, int | None],
+    cluster: str | None,
+    broker: str | None,
+) -> tuple[int, int, int]:
+    """Return queues for reading, for writing, and the permission: what is not given stays as it is.
+
+    Raises: CannotBegin if the brokers differ in what is not given.
+    """
+    from pocketmq.client.errors import NoRoute
+
+    if None not in given:
+        known = []
+    else:
+        chosen = {each.name for each in await admin.site.masters(cluster, broker)}
+        try:
+            configs = await admin.topics.configs(topic)
+        except NoRoute:
+            configs = {}
+        known = [configs[name] for name in sorted(chosen & configs.keys())] or [*configs.values()]
+    found = {(each.read_queues, each.write_queues, each.perm) for each in known} or {_NEW_TOPIC}
+    complete = {
+        tuple(was if want is None else want for want, was in zip(given, each, strict=True))
+        for each in found
+    }
+    if len(complete) > 1:
+        raise CannotBegin(
+            f"the brokers have topic {topic!r} with different queues or permissions: give --queues and "
+            "--perm for all of them, or choose one with --broker"
+        )
+    [(reads, writes, perm)] = complete
+    return reads, writes, perm
 
 
 @app.command()

@@ -217,7 +217,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             Severity.WARNING,
             group,
             f"consuming is switched off on {', '.join(facts.disabled_on)}",
-            "enable it again in the group's configuration in the console",
+            f"to consume again: pocketmq group create {group} --consume",
         )
     if members is None:
         return
@@ -268,7 +268,7 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
             Severity.WARNING,
             group,
             f"the topic cannot be read on {', '.join(topic.closed_on)}",
-            f"mqadmin updateTopicPerm -t {name} -b {topic.closed_on[0]} -p 6",
+            f"to read again: pocketmq topic create {name} --perm rw",
             name,
         )
     if topic.read_only_on:
@@ -277,7 +277,7 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
             Severity.INFO,
             group,
             f"the topic accepts no messages on {', '.join(topic.read_only_on)}",
-            f"to accept messages again: mqadmin updateTopicPerm -t {name} -b {topic.read_only_on[0]} -p 6",
+            f"to accept messages again: pocketmq topic create {name} --perm rw",
             name,
         )
     if facts.members:
