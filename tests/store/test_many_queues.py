@@ -1,6 +1,7 @@
 """Queues are opened when they are used: a start does not cost more with their number."""
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tests.store.stores import open_store, read_all, send
 
 from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.store import MessageStore, consume_queue_table
+from pocketmq.store import MessageStore, consume_queue_table, descriptors, mapped_file
 from pocketmq.store.store_lock import AbortFile, LastStop
 
 TOPICS, QUEUES = 60, 4
@@ -71,8 +72,13 @@ def test_a_start_opens_the_queues_of_the_last_records_only(tmp_path: Path, kille
     store.close()
 
 
-def test_after_a_power_cut_every_queue_is_looked_at_until_that_is_done(tmp_path: Path) -> None:
-    """An entry behind the end of the log goes, in whatever queue it is, also when recovery is killed."""
+def test_after_a_power_cut_every_queue_is_looked_at_until_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry behind the end of the log goes, in whatever queue it is, also when recovery is killed.
+
+    One open is enough for a queue that no checked record names; a look at each is what such a start costs.
+    """
     fill(tmp_path)
     file = tmp_path / "consumequeue" / name(0) / "2" / f"{0:020d}"
     with file.open("r+b") as queue:
@@ -80,8 +86,21 @@ def test_after_a_power_cut_every_queue_is_looked_at_until_that_is_done(tmp_path:
         queue.write(ENTRY.pack(7 << 20, 200, 0))
     # As another boot of the machine, or a recovery that did not come to its end, leaves it.
     (tmp_path / "abort").write_text("4711")
+    opens: Counter[str] = Counter()
+
+    def open_file(path: str, flags: int, mode: int = 0o777) -> int:
+        opens[path] += 1
+        return descriptors.open_file(path, flags, mode)
+
+    monkeypatch.setattr(mapped_file, "open_file", open_file)
     store = opened(tmp_path)
     assert store.recovery.entries_dropped == 1
+    unnamed = [
+        opens[queue.files.files[0].path]
+        for queue in store._table.queues.values()
+        if name(0) < queue.topic < name(TOPICS // 2)
+    ]
+    assert unnamed == [1] * (TOPICS // 2 - 1) * QUEUES
     kill(store)
     store = opened(tmp_path)
     assert len(store._table.queues) < TOPICS * QUEUES // 2

@@ -31,6 +31,8 @@ _ZEROS = bytes(_CHUNK)
 _LOST_MAX = 1_000
 _STRETCH_MAX = 256 << 10
 _SEARCHED_MAX = 64
+_SMALL = 8_192
+_PIECE = 256
 _NO_MAP = mmap.mmap(-1, mmap.PAGESIZE)
 
 
@@ -53,6 +55,7 @@ class ConsumeQueue:
         "put_at",
         "put_end",
         "queue_id",
+        "seen_whole",
         "special",
         "topic",
         "topic_part",
@@ -79,6 +82,8 @@ class ConsumeQueue:
         # Entries below are on the disk.
         self.flushed_offset = 0
         self.used = True
+        # Found by load(): the last entry may be one, and behind it are zeros (invariant 5).
+        self.seen_whole = False
         self._put_file: MappedFile | None = None
         self._stretch = 4096
         self._min_for = -1
@@ -94,9 +99,29 @@ class ConsumeQueue:
         while place > 0 and not files[place].read(0, ENTRY_SIZE).strip(b"\0"):
             place -= 1
         if files:
-            with files[place].held_open():
-                self._set_end(files[place].start // ENTRY_SIZE + _count_of(files[place]))
+            small = files[0].read_all(_SMALL) if len(files) == 1 else None
+            if small is not None:
+                self._set_end_of(small)
+            else:
+                with files[place].held_open():
+                    self._set_end(files[place].start // ENTRY_SIZE + _count_of(files[place]))
         self.flushed_offset = self.max_offset
+
+    def _set_end_of(self, data: bytes) -> None:
+        """Find the last entry of a lone file in all that it holds: one read, where there are many queues."""
+        end = len(data)
+        # Comparing is ten times faster than rstrip, and this is done for each queue after a power cut.
+        while end > _PIECE and data.endswith(_ZEROS[:_PIECE], 0, end):
+            end -= _PIECE
+        data = data[:end].rstrip(b"\0")
+        count = -(-len(data) // ENTRY_SIZE)
+        self.max_offset = self.files.min_position // ENTRY_SIZE + count
+        if count:
+            last = data[(count - 1) * ENTRY_SIZE :].ljust(ENTRY_SIZE, b"\0")
+            position, size, _ = ENTRY.unpack(last)
+            if size != BLANK_SIZE:
+                self.max_position = position + size
+            self.seen_whole = size == BLANK_SIZE or (position >= 0 and size > 0)
 
     def _set_end(self, max_offset: int) -> None:
         self.max_offset = max_offset

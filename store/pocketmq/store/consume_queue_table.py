@@ -235,6 +235,11 @@ class ConsumeQueueTable:
         queue.key_hash = string_hash(topic + "#") & 0xFFFF_FFFF
         return queue
 
+    @property
+    def has_ext(self) -> bool:
+        """Return True if any queue may have an extension."""
+        return os.path.isdir(self._ext_folder)
+
     def ext(self, queue: ConsumeQueue, *, make: bool = False) -> ConsumeQueueExt | None:
         """Return the queue's extension; None if it has none (unless `make`)."""
         key = (queue.topic, queue.queue_id)

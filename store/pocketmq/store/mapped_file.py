@@ -138,6 +138,22 @@ class MappedFile:
         finally:
             self._release(descriptor)
 
+    def read_all(self, size_max: int) -> bytes | None:
+        """Read all data by one system call; None if there may be some behind `size_max`."""
+        descriptor = self._open()
+        try:
+            if size_max < self.size:
+                try:
+                    os.lseek(descriptor, size_max, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno != errno.ENXIO:
+                        return None
+                else:
+                    return None
+            return os.pread(descriptor, size_max, 0)
+        finally:
+            self._release(descriptor)
+
     @contextlib.contextmanager
     def held_open(self) -> Iterator[None]:
         """Keep one descriptor open for several reads."""

@@ -409,9 +409,11 @@ class Recovery:
     def _cut_queues(self, end: int) -> None:
         if self._whole and end < self._checkpoint.flushed_position:
             self._look_at_all()
+        has_ext = not self._clean and self._table.has_ext
         for queue in self._table.queues.values():
-            ext = None if self._clean else self._table.ext(queue)
-            if queue.max_position > end or not self._clean or not self._checkpoint.ours:
+            ext = self._table.ext(queue) if has_ext else None
+            whole = queue.seen_whole and self._checkpoint.ours and not self._writes_again
+            if queue.max_position > end or not ((self._clean and self._checkpoint.ours) or whole):
                 self._report.entries_dropped += queue.truncate(end)
                 if not (self._clean and self._checkpoint.ours):
                     queue.clear_behind()
