@@ -126,10 +126,14 @@ async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
         tables = master.parts.tables
         tables.topics.update(TopicConfig("made", 3, 5))
         tables.topics.update(TopicConfig("gone", 1, 1))
+        async with await Peer.at(master) as peer:
+            await fill(peer, 4, 100, "forgotten")
+            await fill(peer, 4, 100, "deleted")
         tables.groups.update(GroupConfig("g", retry_max_times=7))
         tables.offsets.commit("g", "made", 2, 41, "test")
         tables.offsets.commit("g", "made", 1, 9, "test")
         slave = await brokers.slave()
+        await caught_up(slave, master)
         await copied(slave)
         mine = slave.parts.tables
         assert mine.topics.topics == tables.topics.topics
@@ -139,8 +143,26 @@ async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
         mine.offsets.commit("g", "made", 2, 50, "test")
         tables.offsets.commit("g", "made", 1, 4, "test")
         tables.topics.delete("gone")
+        # As after the loss of its table: the records are in its log and its queues. It still serves them.
+        tables.topics.delete("forgotten")
+        async with await Peer.at(master) as peer:
+            assert (
+                await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "deleted"})
+            ).code == 0
         tables.topics.update(TopicConfig("later", 2, 2))
+        for _ in range(4):
+            await copied(slave)
+        assert {topic for topic, _ in slave.parts.messages.store.queues()} == {"forgotten"}
+        async with await Peer.at(master) as peer:
+            await fill(peer, 4, 100, "forgotten")
+        await caught_up(slave, master)
         await copied(slave)
+        for number_ in range(4):
+            entries = [
+                broker.parts.messages.store.entries("forgotten", number_, 0, 9)
+                for broker in (slave, master)
+            ]
+            assert entries[0] == entries[1]
         assert mine.offsets.offsets["made@g"] == {2: 50, 1: 4}
         assert mine.topics.get("gone") is None
         assert mine.topics.topics == tables.topics.topics

@@ -1,6 +1,6 @@
 """Metadata: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
 
-    21 topics            whole table, if its version differs; queues of deleted topics are deleted, too
+    21 topics            whole table, if its version differs; a topic's queues go if the master has none
     201 groups           whole table, if its version differs
     43 offsets           the larger one wins; a smaller one where the master was set back since the last round
     45 delay offsets     as they are
@@ -60,6 +60,8 @@ _TIMEOUT_MS = 3_000
 # For what the master's log had when it told of its progress.
 _LOOKS_MAX = 100
 _LOOK_S = 0.01
+# Whether it has the queues of a topic that it does not name any more.
+_ASKED_MAX = 3
 _C = RequestCode
 
 
@@ -109,11 +111,15 @@ class Master:
         """Ask the name servers who is the master."""
         self._registration.ask_again()
 
-    async def ask(self, code: RequestCode | PocketRequestCode) -> RemotingCommand:
+    async def ask(
+        self, code: RequestCode | PocketRequestCode, ext: dict[str, str] | None = None
+    ) -> RemotingCommand:
         """Send a request to the master. Raises: MasterRefused, PocketMQError, OSError."""
         if not self.address:
             raise MasterRefused("the name server knows no master of this name")
-        answer = await self._client.invoke(self.address, RemotingCommand(code, {}), _TIMEOUT_MS)
+        answer = await self._client.invoke(
+            self.address, RemotingCommand(code, ext or {}), _TIMEOUT_MS
+        )
         if answer.code != ResponseCode.SUCCESS:
             raise MasterRefused(
                 f"the master {self.address} refuses {code.name}: {answer.code} {answer.remark}"
@@ -140,6 +146,11 @@ class Master:
         except (MasterRefused, LookupError, TypeError):
             # 4.9 knows no such question.
             return (await self.ends()).high
+
+    async def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return where its queue ends, 0 if it has none. Raises: MasterRefused, PocketMQError, OSError."""
+        answer = await self.ask(_C.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+        return int((answer.ext or {})["offset"])
 
     async def settings(self) -> dict[str, str]:
         """Return its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""
@@ -215,6 +226,8 @@ class Metadata:
         self._said: dict[str, dict[int, int]] = {}
         # What waits for the log.
         self._ahead: Progress | None = None
+        # Topics that are gone at the master while their queues are not: how often it is asked again.
+        self._let_go_of: dict[str, int] = {}
         # When the last round ended, monotonic, and how many did.
         self.round_ms = 0
         self.rounds = 0
@@ -225,6 +238,8 @@ class Metadata:
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         await self._take_progress()
         await self._take_newer()
+        for topic in list(self._let_go_of):
+            await self._let_go(topic)
         self.round_ms = self._monotonic_ms()
         self.rounds += 1
 
@@ -290,10 +305,40 @@ class Metadata:
         for name in topics.system_topics & topics.topics.keys() - rows.keys():
             rows[name] = topics.topics[name]
         topics.take_all(rows, data.get("dataVersion"))
-        for name in gone:
-            log.warning("deleted a topic that the master has deleted topic=%s", name)
-            self._store.delete_topic(name)
         self._events.topics_changed(list(rows.values()))
+        self._let_go_of.update(dict.fromkeys(gone, _ASKED_MAX))
+
+    async def _let_go(self, topic: str) -> None:
+        """Delete the queues of a topic that is gone at the master, if they are gone there, too.
+
+        A master that has lost its table of topics still has them, and goes on where they end as soon as
+        somebody sends. If the topic is made again, Following begins its queues anew. A master removes the
+        name first, so that it is asked more than once.
+        """
+        ends = self._ends_of(topic)
+        asks_left = self._let_go_of.pop(topic) - 1
+        if not ends or self._tables.topics.get(topic) is not None:
+            return
+        queue_id = max(ends, key=lambda each: ends[each])
+        try:
+            end = await self._master.max_offset(topic, queue_id)
+        except (MasterRefused, KeyError, ValueError) as error:
+            log.warning("kept the queues of a topic that is gone topic=%s why=%s", topic, error)
+            return
+        # What came while the master was asked is of a topic that was made again.
+        if not end and ends == self._ends_of(topic):
+            log.warning("deleted a topic that the master has deleted topic=%s", topic)
+            self._store.delete_topic(topic)
+        elif asks_left:
+            self._let_go_of[topic] = asks_left
+        else:
+            log.warning("kept the queues of a topic that the master has forgotten topic=%s", topic)
+
+    def _ends_of(self, topic: str) -> dict[int, int]:
+        return {
+            queue_id: self._store.max_offset(topic, queue_id)
+            for _, queue_id in self._store.queues(topic)
+        }
 
     def _take_groups(self, data: Any) -> None:
         groups = self._tables.groups
