@@ -165,7 +165,7 @@ async def test_dead_lettered_with_the_reason(broker: Broker, asker: Peer) -> Non
         await send_back(member, tired, maxReconsumeTimes=0)
         await send_back(member, given_up, -1)
         await commit(member, 2)
-        for sent, reason in ((tired, "failed 1 times"), (given_up, "delay level -1")):
+        for sent, reason in ((tired, "failed 1 time,"), (given_up, "delay level -1")):
             found = await sent.track()
             assert found["verdict"] == "DEAD_LETTERED"
             assert f"%DLQ%{G}" in found["text"]

@@ -125,3 +125,9 @@ return [...document.querySelectorAll('body *')]
   .filter((each) => each.getBoundingClientRect().right > width + 1)
   .map((each) => each.outerHTML.slice(0, 100));
 """
+# Pages and tables that can be scrolled sideways: what is out of sight is not looked for.
+SCROLLING = """
+return [document.documentElement, ...document.querySelectorAll('.table')]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => `${each.scrollWidth} of ${each.clientWidth}: ${each.outerHTML.slice(0, 100)}`);
+"""

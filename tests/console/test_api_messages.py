@@ -206,7 +206,7 @@ async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> N
         assert {each["origin"]["topic"] for each in letters} == {"T"}
         for each in letters:
             assert (each["reconsumeTimes"], each["retryMaxTimes"], each["sentAgain"]) == (1, 16, [])
-            assert each["reason"].startswith("to %DLQ%D: it failed 1 times, which is the limit")
+            assert each["reason"].startswith("to %DLQ%D: it failed 1 time, which is the limit")
             for msg_id in (each["msgId"], each["offsetMsgId"]):
                 [found] = (await user.read("/dlq/D", id=msg_id))["items"]
                 assert found == each

@@ -14,6 +14,7 @@ from tests.console.looks import (
     AXE,
     COLOURS,
     CONTRAST,
+    SCROLLING,
     SENTENCES,
     TOO_WIDE,
 )
@@ -37,6 +38,7 @@ NAMES = {
     "DefaultCluster",
     "broker",
 }
+LONG = "Orders_of_a_department_with_a_name_that_nobody_will_ever_type_" + "x" * 60
 DIALOGS = [
     ("/topics", "topic.create"),
     (f"/topic?name={TOPIC}", "send"),
@@ -167,34 +169,31 @@ def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_
 
 
 def test_every_page_has_names_headings_and_contrast_in_the_light(
-    browser: Browser, mixed: Mixed, axe: str
+    browser: Browser, stage: Stage, mixed: Mixed, axe: str
 ) -> None:
-    """English, light; on a narrow window nothing is wider than the page."""
+    """English, light; on a narrow window nothing is wider than the page, on a telephone no table either."""
+    make_topic(stage.broker, LONG)
     found: set[str] = set()
-    for address in addresses(mixed):
+    for address in [*addresses(mixed), f"/topic?name={LONG}"]:
         browser.open(address)
         assert browser.run("return document.documentElement.lang") == "en"
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, ALL_RULES)
+        try:
+            for width in (520, 375):
+                screen = {"width": width, "height": 812, "deviceScaleFactor": 1, "mobile": True}
+                browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+                assert browser.run(TOO_WIDE) == [], (address, width)
+            assert browser.run(SCROLLING) == [], address
+            assert browser.run(ACCESSIBILITY) == [], address
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert found == set()
     forgive_the_missing_page(browser)
-    browser.driver.set_window_size(520, 900)
-    try:
-        for address in ("/", f"/group?name={GROUP}"):
-            browser.open(address)
-            assert browser.run(TOO_WIDE) == [], address
-    finally:
-        browser.driver.set_window_size(1280, 900)
 
 
-LONG = "Orders_of_a_department_with_a_name_that_nobody_will_ever_type_" + "x" * 60
-
-
-def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
-    browser: Browser, stage: Stage, mixed: Mixed, tmp_path: Path
-) -> None:
-    """Columns stay in sight at the usual width; at 375 px no page scrolls sideways."""
+def test_a_long_name_hides_no_column(browser: Browser, stage: Stage) -> None:
     make_topic(stage.broker, LONG)
     browser.open("/topics")
     browser.wait_for(LONG)
@@ -202,22 +201,6 @@ def test_a_long_name_hides_no_column_and_a_telephone_shows_every_page(
         "const [it] = document.querySelectorAll('.table'); return it.scrollWidth - it.clientWidth"
     )
     assert browser.run(hidden) <= 1
-    browser.picture(tmp_path / "long-name.png")
-    screen = {"width": 375, "height": 812, "deviceScaleFactor": 1, "mobile": True}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    try:
-        for address in [*addresses(mixed), f"/topic?name={LONG}"]:
-            browser.open(address)
-            assert browser.run(TOO_WIDE) == [], address
-            wide = (
-                "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert browser.run(wide) <= 0, address
-        browser.open("/groups")
-        browser.picture(tmp_path / "groups-375.png")
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    forgive_the_missing_page(browser)
 
 
 def test_a_dialog_says_its_sentence_and_nothing_else(browser: Browser, stage: Stage) -> None:

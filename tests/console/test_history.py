@@ -141,6 +141,20 @@ def test_a_damaged_image_shows_gaps_and_nothing_that_was_not_there(
         assert whole(history)[0][-1][2] == 77_777
 
 
+def test_the_names_with_the_largest_figures_are_shown() -> None:
+    """Of many groups the chart showed those that stood last in the file, not the one that was far behind."""
+    history = History(3_000)
+    names = [f"g{number}" for number in range(12)]
+    for minute in range(30):
+        lags = {each: {"lag": 1.0, "out": 1.0} for each in names}
+        lags["g3"]["lag"] = lags["g0"]["lag"] = 20_000.0 + minute
+        lags["g0"]["lag"] += 1
+        history.add(NOW_MS - 1_800_000 + minute * 60_000, {Kind.GROUPS: lags})
+    view = history.view(Kind.GROUPS, None, NOW_MS - 3_600_000, NOW_MS, NOW_MS)
+    assert [each["name"] for each in view["series"]][:2] == ["g0", "g3"]
+    assert len(view["series"]) == 8
+
+
 def test_a_name_makes_room_only_after_an_hour_without_activity() -> None:
     """Bounded: an idle one goes first; what it showed is not shown as another's."""
     history = History(3_000)

@@ -89,6 +89,7 @@ def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return who subscribes what, where members differ."""
     return [
         {
+            "group": group["group"],
             "topic": finding["topic"],
             "subscribes": camp["expression"],
             "members": camp["clientIds"],
@@ -103,6 +104,7 @@ def loss_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what is lost to whom, in which queues."""
     return [
         {
+            "group": group["group"],
             "topic": finding["topic"],
             "queues": loss["queueIds"],
             "read by": loss["holder"],

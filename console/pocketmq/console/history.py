@@ -76,6 +76,8 @@ _ROWS_AT = _NAMES_AT + _NAME.size * sum(NAMES_MAX.values())
 IMAGE_SIZE = _ROWS_AT + _ROW_SIZE * sum(ring.points for ring in RINGS)
 assert _ROWS_AT % 4 == _ROW_SIZE % 4 == 0
 
+# Rows that are looked at to find out which names have the largest figures.
+_LOOKS = 12
 Write = Callable[[int, bytes], None]
 
 
@@ -256,7 +258,7 @@ class History:
         now_ms: int,
         count_max: int = 8,
     ) -> dict[str, Any]:
-        """Return it as API.md describes; without a name the `count_max` most recently active ones.
+        """Return it as API.md describes; without a name the `count_max` with most of the first figure.
 
         The finest ring that reaches back to `since_ms` is used.
         """
@@ -271,9 +273,17 @@ class History:
                     rows.append((start, (at + _ROW.size) // 4))
         rows.sort()
         if name is None:
+            # A few rows tell which are the largest; the newest is among them.
+            told = rows[:: -max(1, len(rows) // _LOOKS)]
+
+            def size(each: _Name) -> float:
+                figures = (self._cells[at + each.column] for _, at in told)
+                return sum(figure for figure in figures if math.isfinite(figure))
+
             chosen = sorted(
-                (each for each in self._names[kind] if each.name), key=lambda each: each.active_ms
-            )[-count_max:]
+                (each for each in self._names[kind] if each.name),
+                key=lambda each: (-size(each), -each.active_ms),
+            )[:count_max]
         else:
             place = self._by_name.get((kind, name))
             chosen = [] if place is None else [place]

@@ -194,13 +194,14 @@ class Sampler:
         sample.brokers = [each.result() for each in looks]
         for summary in sample.brokers:
             summary["isPocketMq"] = summary["name"] in sample.findings
-        sample.topic_count = len(names)
+        own = own_names(brokers)
+        sample.topic_count = sum(kind_of_topic(each, None, own) == "NORMAL" for each in names)
         sample.group_count = self.last.group_count
         broad = self._is_watched() or self._step % IDLE_STEPS == 0
         self._step += 1
         if broad and brokers:
             sample.group_count = await self._look_at_groups(brokers)
-            await self._look_at_topics(set(names) - own_names(brokers))
+            await self._look_at_topics(set(names) - own)
         return sample
 
     async def _findings(self, brokers: Sequence[ClusterBroker]) -> dict[str, list[dict[str, Any]]]:
@@ -253,7 +254,7 @@ class Sampler:
             del self.groups[name]
         for name in self._turn("groups", wanted):
             await self._group(name)
-        return len(names)
+        return len(wanted)
 
     async def _group(self, name: str) -> None:
         try:

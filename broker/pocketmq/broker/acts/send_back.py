@@ -155,7 +155,7 @@ class SendBackActs:
         elif sent.delay_level < 0:
             why = f"to {name}: the consumer gave up (delay level -1)"
         else:
-            why = f"to {name}: it failed {times + 1} times, which is the limit"
+            why = f"to {name}: it failed {times + 1} time{'s' if times else ''}, which is the limit"
         key = (sent.group, record.topic, record.queue_id)
         offset = record.queue_offset
         self._deliveries.event(kind, key, offset, offset, f"{why}, sent back by {peer.address}")

@@ -42,7 +42,7 @@ export function table({ caption, columns, rows, showCaption = false, page, total
             cells.map((cell, at) =>
               at === 0
                 ? h("th", { scope: "row", class: kind(at) }, cell)
-                : h("td", { class: kind(at) }, cell),
+                : h("td", { class: kind(at), "data-label": columns[at].quiet ? null : columns[at].label }, cell),
             ),
           );
         }),
@@ -54,7 +54,7 @@ export function table({ caption, columns, rows, showCaption = false, page, total
           h(
             "tr",
             {},
-            totals.map((cell, at) => (at === 0 ? h("th", { scope: "row" }, cell) : h("td", { class: kind(at) }, cell))),
+            totals.map((cell, at) => (at === 0 ? h("th", { scope: "row" }, cell) : h("td", { class: kind(at), "data-label": cell == null ? null : columns[at].label }, cell))),
           ),
         ),
     ),

@@ -111,7 +111,8 @@ function letters(page, list) {
 
 /** How often it failed, and why it is here: the broker's words, or what the counts tell. */
 function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
-  const times = t("deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
+  // A consumer may have a limit of its own, lower than the group's: the broker's words say what it was.
+  const times = t(told ? "deadLetters.failed" : "deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
   const derived = t(reconsumeTimes > retryMaxTimes ? "deadLetters.limit" : "deadLetters.early");
   return [h("div", { class: "told" }, times), told ? h("div", { class: "soft small", lang: "en", translate: "no" }, told) : h("div", { class: "soft small" }, derived)];
 }

@@ -20,6 +20,7 @@ export default {
   view(page, group) {
     const { name } = group;
     const tab = page.get("tab") || "members";
+    const others = group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS");
     const topics = [...new Set(group.queues.map(({ topic }) => topic))];
     const choices = ["members", "queues", "config"].map((each) => [
       each, t(`group.${each}`), href("/group", { name, tab: each === "members" ? "" : each }),
@@ -36,9 +37,8 @@ export default {
           doer(page, t("delete"), () => remove(page, name), { danger: true }),
         ],
       }),
+      others.length > 0 && warnings(others),
       verdict(group),
-      group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS").length > 0 &&
-        warnings(group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS")),
       figures([
         [t("members"), number(group.members.length), group.consumeType && named("consumeType", group.consumeType)],
         [t("lag"), number(group.lag), t("lag.unit")],
@@ -70,7 +70,7 @@ function verdict({ verdict: { agree, findings, text, source }, members: all, sub
   if (findings.length) return findings.map((each) => finding(each));
   const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
   if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
-  if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
+  if (agree && all.length > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
   if (source === "none" || !text || !all.length) return null;
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
 }

@@ -59,7 +59,7 @@ export function warnings(list) {
         ),
         " ",
         (!own || warning.kind.endsWith("UNREACHABLE")) && h("p", { lang: "en", translate: "no" }, warning.text),
-        warning.advice && h("p", { class: "soft", lang: "en", translate: "no" }, warning.advice),
+        warning.advice && h("p", { class: "soft advice", lang: "en", translate: "no" }, warning.advice),
       );
     }),
   );
