@@ -498,12 +498,12 @@ async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
 # ------------------------------------------------------------ divergence
 
 
-async def diverged(brokers: Pair) -> int:
-    """Two masters that were one until here. Returns: the end that they share."""
+async def diverged(brokers: Pair, count: int = 40) -> int:
+    """Two masters that were one for so many messages. Returns: the end that they share."""
     master = await brokers.master()
     slave = await brokers.slave()
     async with await Peer.at(master) as peer:
-        await fill(peer, 40)
+        await fill(peer, count, size=count * 125)
         await caught_up(slave, master)
         common = end_of(slave)
         await brokers.stop("s")
@@ -517,8 +517,9 @@ async def diverged(brokers: Pair) -> int:
 
 
 async def test_another_end_than_the_masters_is_refused_with_both_ends(tmp_path: Path) -> None:
+    """However little the two have in common."""
     async with pair(tmp_path) as brokers:
-        common = await diverged(brokers)
+        common = await diverged(brokers, count=2)
         before = log_bytes(tmp_path / "m")
         old = await brokers.slave("m")
         await until(lambda: f"they differ from {common} on" in state_of(old).trouble)

@@ -45,10 +45,10 @@ async def common_end(own: OwnLog, master: Ends, fetch: Fetch) -> int | None:
         return None
     if await _same(own, max(low, high - WINDOW), high, fetch):
         return high
-    if not await _same(own, low, min(low + _PROBE, high), fetch):
-        return None
     # The same before `good`, another one behind `bad`.
     good, bad = low, max(low, high - WINDOW)
+    if not await _same(own, low, min(low + _PROBE, high), fetch):
+        bad = low
     while bad - good > WINDOW:
         middle = (good + bad) // 2
         if await _same(own, middle, min(middle + _PROBE, bad), fetch):
@@ -57,7 +57,8 @@ async def common_end(own: OwnLog, master: Ends, fetch: Fetch) -> int | None:
             bad = middle
     end = min(bad + WINDOW, high)
     differs = _first_difference(_own(own, good, end), await fetch(good, end - good))
-    return own.boundary_before(good + differs)
+    found = own.boundary_before(good + differs)
+    return found if found > low else None
 
 
 async def _same(own: OwnLog, begin: int, end: int, fetch: Fetch) -> bool:
