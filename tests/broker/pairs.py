@@ -28,7 +28,7 @@ class Pair:
 
     def __init__(self, folder: Path, namesrv: str) -> None:
         self._folder = folder
-        self._namesrv = namesrv
+        self.namesrv = namesrv
         self._stacks: dict[str, AsyncExitStack] = {}
         self.running: dict[str, Broker] = {}
 
@@ -37,7 +37,7 @@ class Pair:
         stack = AsyncExitStack()
         how = {"slave_sync_interval": 100, **settings}
         broker = await stack.enter_async_context(
-            serving(self._folder / name, store=store, namesrv_addr=self._namesrv, **how)
+            serving(self._folder / name, store=store, namesrv_addr=self.namesrv, **how)
         )
         self._stacks[name] = stack
         self.running[name] = broker

@@ -20,6 +20,7 @@ from tests.broker.serving import Peer, body_of, number
 from tests.broker.test_transaction import ending, prepare
 from tests.kit.waiting import until_async as until
 
+from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.follower import fetched
@@ -28,11 +29,13 @@ from pocketmq.broker.ha.wire import head
 from pocketmq.broker.health import readiness
 from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.refused import Refused
+from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.store.reader import StoreReader
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +241,7 @@ async def test_routes_name_the_slave_by_its_number(tmp_path: Path) -> None:
         async with await Peer.at(master) as peer:
             await peer.produce("T")
         await caught_up(slave, master)
-        host, _, port = brokers._namesrv.rpartition(":")
+        host, _, port = brokers.namesrv.rpartition(":")
         listens = type("Listens", (), {"listen_address": f"{host}:{port}"})()
         async with await Peer.at(listens) as names:
             route = body_of(await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}))
@@ -520,13 +523,15 @@ async def test_another_end_than_the_masters_is_refused_with_both_ends(tmp_path: 
     """However little the two have in common."""
     async with pair(tmp_path) as brokers:
         common = await diverged(brokers, count=2)
-        before = log_bytes(tmp_path / "m")
+        before = b"".join(log_bytes(tmp_path / "m").values())
         old = await brokers.slave("m")
         await until(lambda: f"they differ from {common} on" in state_of(old).trouble)
         own, theirs = end_of(old), state_of(old).master_end
         assert f"ends at {own}, the master's at {theirs}" in state_of(old).trouble
         await brokers.stop("m")
-        assert log_bytes(tmp_path / "m") == before
+        after = b"".join(log_bytes(tmp_path / "m").values())
+        # An empty file may have been there in advance.
+        assert after.rstrip(b"\0") == before.rstrip(b"\0")
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -539,12 +544,15 @@ async def test_it_is_cut_back_where_that_is_wanted_and_kept_in_a_file(
         old = await brokers.slave("m", slave_divergence="refuse" if by_hand else "cut")
         if by_hand:
             await until(lambda: "they differ from" in state_of(old).trouble)
-            await old.parts.services.replication.resync()
+            async with Admin(name_server=brokers.namesrv) as admin:
+                assert await admin.replicas.resync(old.address) == state_of(old).cuts
         new = brokers.running["s"]
         await caught_up(old, new)
         kept = state_of(old).cuts
         assert Path(kept[0]).name == f"commitlog-{common:020d}"
         assert lost.startswith(_bytes(kept[0]))
+        found = [each for path in kept for each in StoreReader(path).walk()]
+        assert [each.topic for each in found if isinstance(each, Entry)] == [b"lost"] * 60
         store = old.parts.messages.store
         assert store.max_offset("lost", 0) == 0
         assert store.max_offset("kept", 0) == new.parts.messages.store.max_offset("kept", 0)

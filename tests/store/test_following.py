@@ -16,11 +16,13 @@ from tests.store.stores import (
     small_config,
 )
 
+from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreNotWriteable
 from pocketmq.store.consume_queue import GAP_MAX
 from pocketmq.store.errors import Diverged
 from pocketmq.store.following import STEP, STEP_SIZE, Following
+from pocketmq.store.reader import StoreReader
 
 KEYS = "KEYS\x01"
 
@@ -376,6 +378,11 @@ def test_what_is_cut_back_is_kept_in_a_file_and_another_log_follows(tmp_path: Pa
     common = old.commit_log_max_position
     for number in range(150):
         send(old, "T0", 0, b"lost %d" % number + b"x" * 500)
+    # It ends with zeros.
+    old.append("T0", 0, b"last", b"", 0, 0, 1, HOST)
+    earlier = tmp_path / "old" / "dropped" / f"commitlog-{common:020d}"
+    earlier.parent.mkdir()
+    earlier.write_bytes(b"of an earlier cut")
     new.lead()
     for number in range(200):
         new.append("T1", 0, b"y" * 600, f"{KEYS}n{number}\x02".encode(), 0, 0, 1, HOST)
@@ -386,9 +393,12 @@ def test_what_is_cut_back_is_kept_in_a_file_and_another_log_follows(tmp_path: Pa
     )[common % (64 << 10) :]
     kept = old.cut_back(common)
     assert b"lost 0x" in tail
-    assert Path(kept[0]).name == f"commitlog-{common:020d}"
+    assert earlier.read_bytes() == b"of an earlier cut"
+    assert Path(kept[0]).name == f"commitlog-{common:020d}.1"
     assert tail.startswith(Path(kept[0]).read_bytes()[:1000])
     assert len(kept) == 2
+    found = [each for path in kept for each in StoreReader(path).walk()]
+    assert len([each for each in found if isinstance(each, Entry)]) == len(found) == 151
     copy(new, old)
     for topic, queue_id in new.queues():
         assert read_all(old, topic, queue_id) == read_all(new, topic, queue_id)

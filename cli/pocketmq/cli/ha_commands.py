@@ -109,6 +109,13 @@ def _change(namesrv: str, broker: str, act: str, *, as_json: bool, **how: Any) -
         status = await admin.replicas.status(address)
         if act == "promote" and status["master"]:
             return {"broker": address, "act": "is already the master"}
+        if act == "resync":
+            try:
+                kept = await admin.replicas.resync(address)
+            except TimeoutError as error:
+                raise CannotBegin(f"{address} {error}") from None
+            # Paths at the broker's machine.
+            return {"broker": address, "act": "resynced", "cutOff": ", ".join(kept) or "nothing"}
         await admin.replicas.change(address, act, **how)
         return {"broker": address, "act": f"{act}d" if act.endswith("e") else f"{act}ed"}
 

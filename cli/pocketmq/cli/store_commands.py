@@ -44,10 +44,13 @@ Topic = Annotated[str | None, typer.Option(help="Only this topic.")]
 _LOOK_INTERVAL_S = 0.2
 
 
-def _opened_store(folder: str) -> "StoreReader":
+def _opened_store(folder: str, *, file: bool = False) -> "StoreReader":
+    """file: what was cut off a log will do, too."""
     from pocketmq.store.errors import StoreForeign
     from pocketmq.store.reader import StoreReader
 
+    if not file and os.path.isfile(folder):
+        raise CannotBegin(f"{folder} is a file: name the broker's --data directory")
     try:
         return StoreReader(folder)
     except StoreForeign as error:
@@ -116,8 +119,11 @@ def dump(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Messages as they are stored: by place, by queue, or all in the order of the log."""
-    store = _opened_store(folder)
+    """Messages as they are stored: by place, by queue, or all in the order of the log.
+
+    Of what was cut off a log, name the file: DIR/dropped/commitlog-...
+    """
+    store = _opened_store(folder, file=True)
     chosen = (
         _appended(store, topic, queue) if follow else _chosen(store, topic, queue, first, position)
     )
@@ -377,7 +383,7 @@ def export(
 ) -> None:
     """Take messages out of a store, also of a damaged one: every intact record.
 
-    With --json it says how many, in JSON.
+    Of what was cut off a log, name the file: DIR/dropped/commitlog-... With --json it says how many, in JSON.
     """
     if as_json and out == "-":
         raise CannotBegin(
@@ -386,7 +392,7 @@ def export(
     if form is ExportForm.PARQUET:
         count = _export_parquet(folder, out, topic)
     else:
-        store = _opened_store(folder)
+        store = _opened_store(folder, file=True)
         with _opened(out) as file:
             count = _export_lines(store, file, topic, body)
     if as_json:
@@ -451,6 +457,7 @@ def archive(
 
 def _export_parquet(folder: str, out: str, topic: str | None) -> int:
     try:
+        from pocketmq.bulk.errors import NotAStore
         from pocketmq.bulk.export import export_parquet
     except ImportError as error:
         raise CannotBegin(
@@ -460,6 +467,9 @@ def _export_parquet(folder: str, out: str, topic: str | None) -> int:
         raise CannotBegin("Parquet goes to a file: name it with --out")
     topics = () if topic is None else (topic,)
     by_topic = out.endswith("/") or os.path.isdir(out)
-    return export_parquet(
-        folder, out, by_topic=by_topic, topics=topics, fail_on_data_loss=False
-    ).rows
+    try:
+        return export_parquet(
+            folder, out, by_topic=by_topic, topics=topics, fail_on_data_loss=False
+        ).rows
+    except NotAStore as error:
+        raise CannotBegin(str(error)) from error

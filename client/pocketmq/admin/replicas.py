@@ -4,6 +4,7 @@ The status is RocketMQ 5's request 907, which PocketMQ answers with more fields;
 PocketMQ's own request 900004 (PocketRequestCode).
 """
 
+import asyncio
 from itertools import count
 from typing import Any
 
@@ -12,6 +13,10 @@ from pocketmq.admin.types import ClusterBroker
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
+
+# How often, and at what intervals, a slave is asked whether it follows.
+_LOOKS_MAX = 50
+_LOOK_S = 0.1
 
 
 class Replicas:
@@ -58,9 +63,27 @@ class Replicas:
         header = ChangeRoleHeader(act, role, force, broker_id, target)
         await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)
 
+    async def resync(self, address: str) -> list[str]:
+        """Resync one broker, and wait until a slave follows. Returns: the files at the broker that keep what
+        was cut off its log. Raises: BrokerRefused; TimeoutError with the reason why it does not follow.
+        """
+        before = len(_following(await self.status(address)).get("cuts", ()))
+        await self.change(address, "resync")
+        for _ in range(_LOOKS_MAX):
+            status = await self.status(address)
+            following = _following(status)
+            if status["master"] or following.get("isActivated"):
+                return list(following.get("cuts", ()))[before:]
+            await asyncio.sleep(_LOOK_S)
+        raise TimeoutError(f"it does not follow: {status.get('trouble')}")
+
     async def _free_id(self, address: str) -> int:
         """Return the first slave id that is free among the brokers of the same name."""
         known = await self._site.brokers()
         names = {each.name for each in known if each.address == address}
         taken = {each.broker_id for each in known if each.name in names}
         return next(number for number in count(1) if number not in taken)
+
+
+def _following(status: dict[str, Any]) -> dict[str, Any]:
+    return status.get("haClientRuntimeInfo") or {}

@@ -84,8 +84,8 @@ def _size_or_zero(entry: os.DirEntry[str]) -> int:
 
 
 def list_or_empty(files: Lookup, path: str) -> list[Listed]:
-    """Return the entries of a folder, none if it is missing."""
+    """Return the entries of a folder, none if it is missing or none."""
     try:
         return files.list(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []

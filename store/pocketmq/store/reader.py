@@ -5,6 +5,7 @@ Works beside a running broker: only follow() sees what is appended later. Nothin
 
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from pocketmq.files.records import Damage, Entry, check_record, ends_here, next_
 from pocketmq.files.store_files import StoreFiles
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.errors import StoreForeign
+
+# What recovery.py calls a file of what was cut off a log: where it begins, and which one of these.
+_KEPT = re.compile(r"commitlog-(\d{20})(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Summary:
 
 
 class StoreReader(StoreFiles[QueueFiles]):
-    """One store directory. Raises: StoreForeign if it is not a store."""
+    """One store directory, or a file of its folder `dropped`. Raises: StoreForeign if it is neither."""
 
     def __init__(self, root: str) -> None:
         self.root = Path(root).expanduser().resolve()
@@ -43,6 +47,25 @@ class StoreReader(StoreFiles[QueueFiles]):
                 f"{self.why_not}. Name the broker's --data directory (storePathRootDir)",
             )
         self._maps: dict[str, tuple[mmap.mmap, memoryview]] = {}
+
+    def list_again(self) -> None:
+        """List the folder again."""
+        if not self.root.is_file():
+            super().list_again()
+            return
+        self.list_log()
+        self.was_not_stopped = False
+        self.why_not = None if self.log_files else "it is a file, and not one of a folder `dropped`"
+        self._queue_folders = []
+
+    def list_log(self) -> None:
+        """List the log's files again."""
+        if not self.root.is_file():
+            super().list_log()
+            return
+        kept = _KEPT.fullmatch(self.root.name)
+        size = self.root.stat().st_size
+        self.log_files = [FileSpan(int(kept[1]), size, str(self.root))] if kept and size else []
 
     # ------------------------------------------------------------ the log
 

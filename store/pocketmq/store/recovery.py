@@ -16,7 +16,7 @@
    bad one are real, and are kept.
 3. A record's header has no checksum. If a queue's entry points to a record that claims to belong elsewhere,
    the entry is trusted and the record counts as damaged: nothing is renumbered.
-4. Entries that point behind the end are dropped. Bytes cut off the log are kept in dropped/.
+4. Entries that point behind the end are dropped. Bytes cut off the log are kept in dropped/, for StoreReader.
 Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7.
 """
 
@@ -43,6 +43,7 @@ from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
+from pocketmq.store.folder import sync_folder
 from pocketmq.store.store_lock import LastStop
 from pocketmq.store.tags_code import entry_code
 
@@ -431,6 +432,23 @@ def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
     return entry
 
 
+def _kept_as(name: str, rest: memoryview) -> str:
+    """Write a file that is on the disk before the log is cut, and replaces none. Returns: its path."""
+    path, number = name, 0
+    while True:
+        try:
+            with open(path, "xb") as copy:
+                copy.write(rest)
+                copy.flush()
+                os.fsync(copy.fileno())
+        except FileExistsError:
+            number += 1
+            path = f"{name}.{number}"
+        else:
+            sync_folder(os.path.dirname(path))
+            return path
+
+
 def keep_rest(
     root: str, commit_log: CommitLog, end: int, *, size_max: int = _KEPT_MAX
 ) -> list[str]:
@@ -443,14 +461,15 @@ def keep_rest(
         if file.end <= end:
             continue
         at = max(end - file.start, 0)
-        rest = file.read(at, min(file.data_end(at) - at, size_max)).rstrip(b"\0")
-        if not rest or magic_of(rest) == MAGIC_BLANK:
+        data = file.read(at, min(file.data_end(at) - at, size_max))
+        size = len(data.rstrip(b"\0"))
+        if not size or magic_of(data) == MAGIC_BLANK:
             continue
+        # A record without properties ends with their length: two zeros.
+        rest = memoryview(data)[: size + 2]
         folder = os.path.join(root, "dropped")
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"commitlog-{file.start + at:020d}")
-        with open(path, "wb") as copy:
-            copy.write(rest)
+        path = _kept_as(os.path.join(folder, f"commitlog-{file.start + at:020d}"), rest)
         kept.append(path)
         log.warning(
             "truncated the end of the commit log position=%d size=%d kept_in=%s",
