@@ -45,6 +45,15 @@ def test_the_program_of_the_page_kills_either_and_loses_nothing(
         (master, "SYNC_MASTER"),
         (slave, "SLAVE"),
     ]
+    # By the address that an operator knows, not by its HA port.
+    assert [row["follows"] for row in rows()] == ["", master]
+    words = ["ha", "promote", slave, "--namesrv", ready["namesrv"]]
+    refused = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(
+        "pocketmq: changing the broker's role (promote) was refused by "
+    )
+    assert f"the master {master} is online and answers as SYNC_MASTER" in refused.stderr
     [program] = blocks(_PAGE, "python")
     path = tmp_path / "kill_one.py"
     path.write_text(program.text, encoding="utf-8")

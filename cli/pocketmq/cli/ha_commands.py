@@ -8,6 +8,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
 from pocketmq.cli.output import print_fields, print_rows
 from pocketmq.cli.site import with_admin
+from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -38,7 +39,7 @@ def status(
                     "end": found["masterCommitLogMaxOffset"],
                     "slaves": len(found.get("haConnectionInfo") or []),
                     "inSync": found["inSyncSlaveNums"],
-                    "follows": following.get("masterAddr", ""),
+                    "follows": await _master(admin, each.name, following.get("masterAddr", "")),
                     "behind": following.get("behind", 0),
                     "trouble": found.get("trouble", ""),
                 }
@@ -46,6 +47,20 @@ def status(
         return rows
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="no brokers")
+
+
+async def _master(admin: "Admin", name: str, ha_address: str) -> str:
+    """Return a master's address for clients, by which it is known, if it is the one at this HA address."""
+    host, _, port = ha_address.rpartition(":")
+    for each in await admin.replicas.find(None) if ha_address else ():
+        if each.name == name and each.broker_id == 0:
+            try:
+                settings = await admin.settings.broker(each.address)
+            except PocketMQError:
+                continue
+            if settings.get("haListenPort") == port:
+                return each.address
+    return f"{ha_address} (HA port)" if host else ""
 
 
 @app.command()

@@ -5,6 +5,7 @@ only if that is a terminal.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -37,7 +38,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str =
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, value in rows[0].items():
-        table.add_column(name, justify="right" if isinstance(value, (int, float)) else "left")
+        table.add_column(
+            _title(name), justify="right" if isinstance(value, (int, float)) else "left"
+        )
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))
     # A pipe gets whole lines, whatever the width of the terminal.
@@ -52,6 +55,15 @@ def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
         print_line(f"{name:<{width}}  {_cell(value)}")
+
+
+def _title(name: str) -> str:
+    """Format a field's name as words.
+
+    >>> _title("inSync"), _title("in_per_s")
+    ('in sync', 'in per s')
+    """
+    return re.sub(r"(?<=[a-z])[A-Z]", lambda found: f" {found[0].lower()}", name).replace("_", " ")
 
 
 def _cell(value: Any) -> str:

@@ -61,7 +61,7 @@ class Replicas:
         if act == "demote" and broker_id is None:
             broker_id = await self._free_id(address)
         header = ChangeRoleHeader(act, role, force, broker_id, target)
-        await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header)
+        await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header, about=act)
 
     async def resync(self, address: str) -> list[str]:
         """Resync one broker, and wait until a slave follows. Returns: the files at the broker that keep what

@@ -187,6 +187,11 @@ _WORDS: dict[int, str] = {
     RequestCode.QUERY_MESSAGE: "looking up messages by a key",
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting the group's offsets",
     RequestCode.UPDATE_BROKER_CONFIG: "changing settings of the broker",
+    RequestCode.GET_BROKER_HA_STATUS: "asking how the broker's replicas are",
+    PocketRequestCode.GET_GROUP_FINDINGS: "asking whose members differ",
+    PocketRequestCode.GET_MESSAGE_TRACK: "asking what became of the message",
+    PocketRequestCode.GET_TIMERS: "asking for delayed messages",
+    PocketRequestCode.CHANGE_ROLE: "changing the broker's role",
 }
 
 
