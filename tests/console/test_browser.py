@@ -129,7 +129,7 @@ def test_offsets_are_reset_after_the_dialog_has_shown_each_queue(
     browser.click("Reset offsets")
     browser.choose("to", "earliest")
     browser.dialog("Continue …")
-    browser.wait_for(f"Group '{GROUP}' will go on elsewhere in topic '{TOPIC}'")
+    browser.wait_for(f"Group '{GROUP}' will continue elsewhere in topic '{TOPIC}'")
     rows = browser.rows("Before and after")
     assert [row[0] for row in rows] == [f"{TOPIC} broker-a {queue}" for queue in range(4)]
     assert {row[2] for row in rows} == {"0"}

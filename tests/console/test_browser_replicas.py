@@ -40,7 +40,7 @@ def test_master_and_slave_change_places(
             ("b 0", "SYNC_MASTER", master, "1 slaves in sync"), ("b 1", "SLAVE", slave, "Follows")
         )
         browser.click("Demote")
-        browser.wait_for("it takes no messages any more")
+        browser.wait_for("it takes no more messages")
         browser.dialog("Demote")
         browser.wait_for_rows(
             "Brokers",
@@ -56,7 +56,7 @@ def test_master_and_slave_change_places(
             ("b 0", "ASYNC_MASTER", slave, "1 slaves in sync"), ("b 2", "SLAVE", master, "Follows")
         )
         browser.click("Resync", within="tbody tr:nth-of-type(2)")
-        browser.wait_for("A slave gives up the end of its log")
+        browser.wait_for("A slave cuts the end of its log")
         browser.dialog("Resync")
         shown(
             ("b 0", "ASYNC_MASTER", slave, "1 slaves in sync"), ("b 2", "SLAVE", master, "Follows")

@@ -98,7 +98,7 @@ def test_a_collector_gets_the_figures_of_the_metrics_page(
     [size] = found["rocketmq_message_size"].histogram.data_points
     assert (size.count, list(size.bucket_counts)) == (1, [1, 0, 0, 0, 0, 0, 0])
     assert found["rocketmq_topic_number"].gauge.data_points[0].attributes[0].key == "cluster"
-    assert "did not take the figures" in caplog.text
+    assert "did not accept them" in caplog.text
 
 
 def test_a_broker_sends_its_figures_when_it_is_told_to(

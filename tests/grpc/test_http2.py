@@ -292,7 +292,7 @@ BROKEN = {
         ErrorCode.PROTOCOL_ERROR,
         OPEN + frame(Kind.CONTINUATION, b"", flags=4, stream_id=1),
     ),
-    "a ping of a stream": (
+    "PING on a stream": (
         ErrorCode.PROTOCOL_ERROR,
         OPEN + frame(Kind.PING, b"8" * 8, stream_id=1),
     ),

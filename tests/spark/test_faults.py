@@ -214,7 +214,7 @@ def test_a_name_server_that_never_answered_is_given_up_soon() -> None:
     options = parse_options(given)
     options.first_contact_ms = 1
     with pytest.raises(
-        NeverAnswered, match=f"connect to {address}.*has ever answered.*retryTimeoutMs"
+        NeverAnswered, match=f"connect to {address}.*has answered yet.*retryTimeoutMs"
     ):
         BrokerReader(options, projection_of(schema_of(""), ""), 1).partitions()
     with pytest.raises(NeverAnswered):

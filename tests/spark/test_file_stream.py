@@ -240,7 +240,7 @@ def test_a_checkpoint_of_something_else_is_refused() -> None:
 
 def test_a_store_without_index_files_cannot_be_streamed(store: WrittenStore) -> None:
     shutil.rmtree(store.root / "consumequeue")
-    with pytest.raises(IllegalArgument, match="A batch read works"):
+    with pytest.raises(IllegalArgument, match="Read it as a batch"):
         reader_of(store).initialOffset()
 
 

@@ -46,7 +46,7 @@ BAD_VALUES = [
     ("startingOffsets", '{"T":{"b":[1]}}', "object of queues"),
     ("startingOffsets", '{"T":1}', "object of brokers"),
     ("startingOffsets", "group", "option group"),
-    ("startingOffsets", "latest", "leaves a batch no rows"),
+    ("startingOffsets", "latest", "has no rows: use earliest"),
     ("endingOffsets", "earliest", "latest or JSON"),
     ("endingOffsets", '{"T":{"b":{"0":-2}}}', "at least -1"),
     ("startingTimestamp", "yesterday", "milliseconds since 1970"),
@@ -100,7 +100,7 @@ BAD_VALUES = [
     ("group", "", "is empty"),
     ("accessKey", "a", "give both or none"),
     ("secretKey", "s", "give both or none"),
-    ("securityToken", "t", "belongs to accessKey and secretKey"),
+    ("securityToken", "t", "needs accessKey and secretKey"),
     ("includeSystemTopics", "some", "true or false"),
 ]
 
@@ -225,18 +225,18 @@ def test_every_option_is_in_the_table_of_the_documentation() -> None:
                 "startingOffsets": '{"T":{"broker-a":{"0":4,"1":0}}}',
                 "endingOffsets": '{"T":{"broker-a":{"0":3,"1":5}}}',
             },
-            "topic T, broker broker-a, queue 0: startingOffsets has 4, behind endingOffsets with 3",
+            "topic T, broker broker-a, queue 0: there is nothing to read",
         ),
         (
             {"startingOffsets": '{"T":{"0":4}}', "endingOffsets": '{"T":{"0":3}}'},
-            "topic T, queue 0: startingOffsets has 4",
+            "startingOffsets 4 is beyond endingOffsets",
         ),
         (
             {
                 "startingOffsetsByTimestamp": '{"T":{"broker-a":{"1":40}}}',
                 "endingOffsetsByTimestamp": '{"T":{"broker-a":{"1":30}}}',
             },
-            "queue 1: startingOffsetsByTimestamp has 40",
+            "startingOffsetsByTimestamp 40 is beyond",
         ),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "no row can be between"),
     ],
@@ -307,7 +307,7 @@ def test_a_plan_says_what_was_pushed_and_how_many_partitions_there_are(
     assert "decoded columns" not in caplog.text
     source = PocketMQDataSource({"path": root})
     source.reader(source.schema()).partitions()
-    assert "decoded columns=11, whatever the query looks at: name them" in caplog.text
+    assert "decoded columns=11, whatever the query uses: to decode fewer" in caplog.text
 
 
 def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_columns() -> None:
@@ -324,7 +324,7 @@ def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_
     assert schema.fields[0].metadata["comment"] == "topic of the record"
     assert options_in(schema) == {"path": "file:/data/broker-a/store", "subscribe": "T"}
     assert options_in(PocketMQDataSource({"path": "/data"}).schema()) == {}
-    with pytest.raises(IllegalArgument, match="secretKey would stand in the catalog"):
+    with pytest.raises(IllegalArgument, match="secretKey would be stored in the catalog"):
         PocketMQDataSource(given | {"accessKey": "a", "secretKey": "s"}).schema()
     with pytest.raises(IllegalArgument, match="no option 'owner'"):
         PocketMQDataSource({"owner": "me"})

@@ -50,7 +50,7 @@ def read_rules(path: str) -> list[Rule]:
     try:
         return parse_rules(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, IllegalArgument) as error:
-        raise IllegalArgument(f"the alarm rules of {path}: {error}") from error
+        raise IllegalArgument(f"cannot read the alarm rules of {path}: {error}") from error
 
 
 class AlarmWatch:
@@ -100,10 +100,12 @@ class AlarmWatch:
             self.alarms.replace(read_rules(self.path))
         except IllegalArgument as error:
             self.fault = str(error)
-            log.error("alarm rules stay as they were reason=%s", error)
+            log.error(
+                "cannot read changed alarm rules, the old ones stay in force reason=%s", error
+            )
         else:
             self.fault = None
-            log.info("alarm rules taken up count=%d", len(self.alarms.rules))
+            log.info("changed alarm rules are in force count=%d", len(self.alarms.rules))
 
     def _look(self) -> list[tuple[Rule, dict[str, Any]]]:
         sampler = self._sampler
@@ -133,7 +135,11 @@ class AlarmWatch:
             self._lines[name].put_nowait(delivery)
         except asyncio.QueueFull:
             delivery.state = "dropped"
-            log.error("alarm not told name=%r group=%s: too many wait", name, notice["group"])
+            log.error(
+                "dropped an alarm name=%r group=%s: too many wait for the hook",
+                name,
+                notice["group"],
+            )
 
     async def _tell_all(self, line: "asyncio.Queue[Delivery]") -> None:
         while True:
@@ -151,7 +157,9 @@ class AlarmWatch:
             elif (400 <= status < 500 and status not in _TRY_AGAIN) or delivery.tries == TRIES:
                 delivery.state = "given up"
                 name, group = delivery.rule.name, delivery.notice["group"]
-                log.error("alarm not told name=%r group=%s: %s", name, group, delivery.error)
+                log.error(
+                    "cannot deliver an alarm name=%r group=%s: %s", name, group, delivery.error
+                )
             else:
                 await asyncio.sleep(pause_ms / 1_000)
                 pause_ms *= 2
@@ -179,4 +187,4 @@ def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
         error.close()
         return error.code, f"the hook answered {error.code} {error.reason}"
     except (OSError, HTTPException, ValueError) as error:
-        return 0, f"the hook cannot be reached: {getattr(error, 'reason', error)}"
+        return 0, f"cannot reach the hook: {getattr(error, 'reason', error)}"

@@ -174,7 +174,7 @@ def parse_rules(text: str) -> list[Rule]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise IllegalArgument(f"this is no TOML: {error}") from error
+        raise IllegalArgument(f"it is not TOML: {error}") from error
     rows = tables.pop("alarm", [])
     if tables or not isinstance(rows, list) or len(rows) > RULES_MAX:
         raise IllegalArgument(f"it holds up to {RULES_MAX} tables [[alarm]] and nothing else")
@@ -182,7 +182,7 @@ def parse_rules(text: str) -> list[Rule]:
     names = [each.name for each in rules]
     for name in names:
         if names.count(name) > 1:
-            raise IllegalArgument(f"two alarms are called {name!r}: give each a name of its own")
+            raise IllegalArgument(f"two alarms are called {name!r}: give each another name")
     return rules
 
 

@@ -186,7 +186,7 @@ async def _read_body(request: Request) -> bytes:
         size += len(chunk)
         if size > BODY_SIZE_MAX:
             raise ApiError(
-                413, "TOO_LARGE", f"a request's body may have {BODY_SIZE_MAX} bytes", None
+                413, "TOO_LARGE", f"a request's body has at most {BODY_SIZE_MAX} bytes", None
             )
         chunks.append(chunk)
     return b"".join(chunks)
@@ -201,15 +201,15 @@ def _parse(request: Request, raw: bytes) -> Mapping[str, Any]:
         raise ApiError(
             400,
             "BAD_REQUEST",
-            "the body is not sent as JSON",
+            "the body is not declared as JSON",
             "send Content-Type: application/json",
         )
     try:
         found = json_codec.loads(raw)
     except ValueError as error:
-        raise ApiError(400, "BAD_REQUEST", f"the body is no JSON: {error}", None) from error
+        raise ApiError(400, "BAD_REQUEST", f"the body is not JSON: {error}", None) from error
     if not isinstance(found, Mapping):
-        raise ApiError(400, "BAD_REQUEST", "the body is no JSON object", None)
+        raise ApiError(400, "BAD_REQUEST", "the body is not a JSON object", None)
     return found
 
 
@@ -258,7 +258,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 405:
-        return _error(ApiError(405, "METHOD", f"{request.method} is not for {path}", "see API.md"))
+        return _error(
+            ApiError(405, "METHOD", f"{request.method} is not supported for {path}", "see API.md")
+        )
     if error.status_code == 404:
         return _error(ApiError(404, "NOT_FOUND", f"there is nothing at {path}", None))
     return _error(ApiError(error.status_code, "BAD_REQUEST", error.detail, None))

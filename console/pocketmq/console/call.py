@@ -115,7 +115,7 @@ class Fields:
         try:
             return b64decode(text, validate=True)
         except Base64Error as error:
-            raise bad_request(f"{name!r} is no base64: {error}") from error
+            raise bad_request(f"{name!r} is not base64: {error}") from error
 
     def _wrong(self, name: str, wanted: str) -> ApiError:
         return bad_request(f"{name!r} in the {self._where} must be {wanted}")

@@ -31,7 +31,7 @@ class CircuitBreaker:
         if until_ms is not None:
             if self._clock.monotonic_ms() < until_ms:
                 raise ConnectFailed(
-                    address, "it did not answer a moment ago, and is asked again soon"
+                    address, "it did not answer a moment ago; it is asked again soon"
                 )
             del self._closed_again_ms[address]
         try:

@@ -164,8 +164,10 @@ async def change_writable(console: Console, call: Call) -> dict[str, Any]:
     text = (
         f"Producers will be sent to broker {found.name} again, within half a minute."
         if writable
-        else f"Producers will no longer be sent to broker {found.name}, within half a minute; consumers "
-        "go on. Clients that ask it directly are not refused."
+        else (
+            f"Producers will no longer be sent to broker {found.name}, within half a minute; "
+            "consumers continue. Clients that ask it directly are not refused."
+        )
     )
     call.confirm("broker.writable", {"broker": found.name, "writable": writable}, text)
     return {"topics": await console.admin.settings.set_writable(found.name, writable)}

@@ -126,8 +126,8 @@ async def resend(console: Console, call: Call) -> dict[str, Any]:
     call.confirm(
         "dlq.resend",
         {"group": group, "count": len(ids)},
-        f"Group {group!r}, and no other, will be given {letters} again. The letters stay where they "
-        "are, and the count of failures begins anew.",
+        f"Group {group!r}, and no other, will receive {letters} again. The letters stay where "
+        "they are, and retries are counted from zero.",
     )
     results = [await _resend(console, group, each) for each in ids]
     sent = sum(each["error"] is None for each in results)

@@ -81,8 +81,8 @@ async def recall(console: Console, call: Call) -> dict[str, Any]:
     call.confirm(
         "delay.recall",
         {"broker": broker, "topic": topic},
-        f"A message that waits for topic {topic!r} on broker {broker} will be taken back: nobody will "
-        "get it. That cannot be undone.",
+        f"A message that waits for topic {topic!r} on broker {broker} will be taken back: "
+        "nobody will receive it. This cannot be undone.",
     )
     return {"msgId": await console.admin.delays.recall(broker, topic, handle)}
 

@@ -156,7 +156,7 @@ async def member(console: Console, call: Call) -> dict[str, Any]:
     try:
         connection = await console.admin.groups.connection(group)
     except ConsumerNotOnline:
-        raise not_found(f"nobody of group {group!r} is online") from None
+        raise not_found(f"no member of group {group!r} is online") from None
     if client not in {each.client_id for each in connection.members}:
         raise not_found(
             f"group {group!r} has no member {client!r} online",
@@ -184,7 +184,7 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
     _refuse_system(name)
     if not group_is_legal(name):
         raise bad_request(
-            f"{name[:300]!r} cannot be a group's name", "letters, digits, % | - and _ make a name"
+            f"{name[:300]!r} cannot be a group's name", "a name has letters, digits, %, |, - and _"
         )
     body = call.body
     before = (await _configs(console)).get(name, {})
@@ -261,7 +261,7 @@ async def set_mode(console: Console, call: Call) -> dict[str, Any]:
         raise ApiError(
             501,
             "NOT_SUPPORTED",
-            "no broker of this cluster has modes of groups",
+            "no broker of this cluster supports group modes",
             "PocketMQ has them",
         )
     old = next((groups[0]["mode"] for groups in told.values() if groups), None)
@@ -274,9 +274,13 @@ async def set_mode(console: Console, call: Call) -> dict[str, Any]:
 
 
 _MODE_TEXTS: dict[str | None, str] = {
-    None: "It will be what the broker's groupMode says.",
-    "compatible": "It will behave as with RocketMQ: members that subscribe differently lose messages.",
-    "strict": "From now on a member that subscribes to something else than the others is refused.",
-    "isolate": "Members that subscribe differently will be sub-groups with offsets of their own, and lose "
-    "nothing.",
+    None: "The broker's groupMode will apply to it.",
+    "compatible": (
+        "It will behave as in RocketMQ: members that subscribe differently lose messages."
+    ),
+    "strict": "From now on, a member that subscribes differently from the others is refused.",
+    "isolate": (
+        "Members that subscribe differently will form sub-groups with offsets of their "
+        "own, and lose nothing."
+    ),
 }

@@ -29,7 +29,7 @@ def kept_history(folder: str, interval_ms: int) -> Iterator[History]:
             descriptor = _opened(Path(folder) / NAME)
         except OSError as error:
             log.warning(
-                "charts are kept in memory only and begin anew with the next start: %s", error
+                "cannot keep charts in a file; they start again with this process: %s", error
             )
     if descriptor is None:
         yield History(interval_ms)
@@ -66,7 +66,11 @@ class _Writer:
             os.pwrite(self._descriptor, data, offset)
         except OSError as error:
             if not self._has_failed:
-                log.warning("charts are not kept over a restart for now: %s", error)
+                log.warning(
+                    "cannot write charts to their file; they are in memory only until "
+                    "that works again: %s",
+                    error,
+                )
             self._has_failed = True
         else:
             self._has_failed = False

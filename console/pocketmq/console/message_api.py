@@ -97,11 +97,11 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
         known = {each.address for each in await console.admin.brokers()}
         if not address:
             raise bad_request(
-                f"{msg_id!r} is no offset message id", "a unique key needs its topic, too"
+                f"{msg_id!r} is not an offset message id", "a unique key needs its topic, too"
             )
         if address not in known:
             raise not_found(
-                f"no broker of this site is at {address}, which the id names",
+                f"no broker of this cluster is at {address}, which the id names",
                 "if it is a unique key, give its topic, too",
             )
     return await console.admin.messages.by_id(msg_id, topic)
@@ -201,8 +201,8 @@ async def consume(console: Console, call: Call) -> dict[str, Any]:
     call.confirm(
         "message.consume",
         {"id": message.msg_id, "topic": message.topic, "group": group, "clientId": client},
-        f"Member {client} of group {group!r} will be given message {message.msg_id} of topic "
-        f"{message.topic!r} at once, whether it had it before or not. No offset changes.",
+        f"Member {client} of group {group!r} will receive message {message.msg_id} of topic "
+        f"{message.topic!r} at once, even if it had it before. No offset changes.",
     )
     result = await console.admin.messages.consume_directly(message, group, client)
     return {"result": result.result, "spentMs": result.spent_ms, "remark": result.remark}

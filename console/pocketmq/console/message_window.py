@@ -94,9 +94,9 @@ class MessageWindow:
                 for name, number, begin, end in json_codec.loads(urlsafe_b64decode(cursor))
             ]
         except (Base64Error, TypeError, ValueError) as error:
-            raise bad_request(f"this cursor is broken: {error}", "begin without one") from error
+            raise bad_request(f"cannot read this cursor: {error}", "begin without one") from error
         if any(part.queue not in queues or not 0 <= part.begin <= part.end for part in parts):
-            raise bad_request("this cursor is not of this topic", "begin without one")
+            raise bad_request("this cursor belongs to another topic", "begin without one")
         return parts
 
     async def page(self, size: int) -> list[MessageExt]:

@@ -196,7 +196,7 @@ def _fetched(url: str) -> bytes:
         with urllib.request.urlopen(url, timeout=_FETCH_S) as answer:
             return bytes(answer.read())
     except OSError as error:
-        log.warning("a broker's figures were not to be had url=%s reason=%r", url, str(error))
+        log.warning("cannot get the figures of a broker url=%s reason=%r", url, str(error))
         return b""
 
 

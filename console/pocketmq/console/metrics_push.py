@@ -71,7 +71,10 @@ class MetricsPush:
         now_ns = self._broker.clock.now_ms() * 1_000_000
         found = await asyncio.to_thread(self._send, families, now_ns)
         if not found:
-            log.warning("the collector did not take the figures at=%s", self._config.collector)
+            log.warning(
+                "cannot push metrics, the collector did not accept them at=%s",
+                self._config.collector,
+            )
         return found
 
     def _send(self, families: list[Family], now_ns: int) -> bool:

@@ -37,8 +37,8 @@ async def _reset(console: Console, call: Call, moment: int, action: str) -> dict
     call.confirm(
         action,
         {"group": group, "topic": topic, "to": moment, "skipped": skipped, "again": again},
-        f"Group {group!r} will go on elsewhere in topic {topic!r}: it will skip {skipped} messages and "
-        f"consume {again} again.",
+        f"Group {group!r} will continue elsewhere in topic {topic!r}: it will skip {skipped} "
+        f"messages and consume {again} again.",
         [step_row(step) for step in plan],
     )
     done = await groups.reset(group, topic, moment)
@@ -79,7 +79,7 @@ async def place(console: Console, call: Call) -> dict[str, Any]:
         raise ApiError(
             409,
             "CONFLICT",
-            f"members of group {group!r} are online and would write their own offset over it",
+            f"members of group {group!r} are online and would overwrite the offset",
             "stop them first, or reset the group by time",
         )
     rows = await admin.groups.progress(group, queue.topic)
@@ -88,7 +88,7 @@ async def place(console: Console, call: Call) -> dict[str, Any]:
     call.confirm(
         "group.offset",
         {"group": group, **queue_row(queue), "offset": offset},
-        f"Group {group!r} will go on from {offset} in queue {queue.queue_id} of topic "
+        f"Group {group!r} will continue from {offset} in queue {queue.queue_id} of topic "
         f"{queue.topic!r} on {queue.broker_name}, which holds {status[queue].min_offset} to "
         f"{status[queue].max_offset}.",
         [step_row(step)],

@@ -11,10 +11,15 @@ from pocketmq.remoting.errors import PocketMQError
 _WILL_DO = {
     "promote": "Broker {} will be the master of its name, at once and until its process ends. It is refused "
     "while the old master answers. Set brokerRole and brokerId in its configuration, too.",
-    "demote": "Broker {} will be a slave and follow the new master: it takes no messages any more. Until "
-    "another broker of its name is promoted, nobody does.",
-    "resync": "A slave gives up the end of its log that its master does not have, keeps it in a file, and "
-    "follows; a master hears again the slaves that it has refused. Broker {}.",
+    "demote": (
+        "Broker {} will be a slave and follow the new master: it takes no more messages. "
+        "Until another broker of its name is promoted, no broker does."
+    ),
+    "resync": (
+        "Broker {} will resync. A slave cuts the end of its log that its master does not "
+        "have, keeps it in a file, and follows; a master listens again to the slaves that "
+        "it has refused."
+    ),
 }
 
 

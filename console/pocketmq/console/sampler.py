@@ -130,7 +130,7 @@ class Sampler:
             try:
                 await look()
             except Exception:
-                log.exception("a look of the console has failed; the next one follows")
+                log.exception("cannot sample the cluster; the next round tries again")
             await asyncio.sleep(pause_ms / 1_000)
 
     async def fresh(self) -> Sample:

@@ -101,7 +101,7 @@ class Security:
         raise ApiError(
             403,
             "HOST",
-            f"this console does not go by the name {name!r}",
+            f"this console does not answer to the name {name!r}",
             "open it by its address, or add the name to consoleHostNames",
         )
 
@@ -174,7 +174,8 @@ class Security:
             raise ApiError(
                 429,
                 "TOO_MANY",
-                f"{_FAILURES_MAX} logins from {address} failed within a minute",
+                f"{_FAILURES_MAX} logins from {address} failed within a minute, so no more are "
+                "accepted",
                 f"try again in {seconds} s",
                 retry_after_s=seconds,
             )
@@ -189,7 +190,7 @@ class Security:
     def check_read(self, session: Session) -> None:
         """Check the right to read. Raises: ApiError 401 if a login is required."""
         if self.login_required and session.user is None:
-            raise ApiError(401, "LOGIN", "nobody is logged in", "log in first")
+            raise ApiError(401, "LOGIN", "this needs a login", "log in first")
 
     def check_change(self, session: Session, token: str | None, *, for_login: bool = False) -> None:
         """Apply invariants 1 and 3. for_login: for the routes of login and logout.
@@ -206,7 +207,7 @@ class Security:
         if for_login:
             return
         if self.read_only:
-            raise ApiError(403, "READ_ONLY", "this console may only read", self.reason)
+            raise ApiError(403, "READ_ONLY", "this console is read-only", self.reason)
         self.check_read(session)
 
     # ------------------------------------------------------------ confirmations
@@ -230,7 +231,7 @@ class Security:
             raise ApiError(
                 409,
                 "CONFIRM",
-                "this confirmation is used up, too old, or for something else",
+                "this confirmation was used already, is too old, or is for another request",
                 "ask again without X-Confirm",
             )
 

@@ -165,7 +165,7 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
     name = call.path["topic"]
     fault = topic_fault(name)
     if fault is not None:
-        raise bad_request(fault, "letters, digits, % | - and _ make a name")
+        raise bad_request(fault, "a name has letters, digits, %, |, - and _")
     await _refuse_system(console, name)
     admin = console.admin
     body = call.body
@@ -231,8 +231,8 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
 def _fewer_queues(old: TopicConfig, new: TopicConfig) -> str:
     if new.read_queues < old.read_queues:
         return (
-            f" Queues {new.read_queues} to {old.read_queues - 1} will not be read any more: what is in "
-            "them and not consumed yet stays there unread."
+            f" Queues {new.read_queues} to {old.read_queues - 1} will not be read any more: their "
+            "messages that are not consumed yet stay unread."
         )
     return ""
 
@@ -270,14 +270,16 @@ async def send(console: Console, call: Call) -> dict[str, Any]:
     if not data:
         raise bad_request("'body' is empty", "a message has a body of at least one byte")
     if len(data) > _BODY_SIZE_MAX:
-        raise ApiError(413, "TOO_LARGE", f"a body may have {_BODY_SIZE_MAX} bytes", None)
+        raise ApiError(413, "TOO_LARGE", f"a body has at most {_BODY_SIZE_MAX} bytes", None)
     properties = body.table("properties")
     for field, key in (("tag", "TAGS"), ("keys", "KEYS")):
         if field in body:
             properties[key] = body.text(field)
     for key, value in properties.items():
         if {"\x01", "\x02"} & {*key, *value}:
-            raise bad_request(f"the property {key!r} has a character that separates properties")
+            raise bad_request(
+                f"the property {key!r} contains a character that separates properties: remove it"
+            )
     level = body.number("delayLevel", 0, high=1_000)
     if level:
         properties["DELAY"] = str(level)

@@ -94,9 +94,11 @@ class GrpcClient:
     def command(self, command: Any) -> None:
         """Send a TelemetryCommand. Raises: ConnectionLost."""
         if self.telemetry is None or self.telemetry.gone:
-            raise ConnectionLost(f"the client {self.client_id} has no Telemetry call")
+            raise ConnectionLost(
+                f"cannot reach the client {self.client_id}: it has no open telemetry stream"
+            )
         if self.connection.is_backed_up:
-            raise ConnectionLost(f"the client {self.client_id} does not read")
+            raise ConnectionLost(f"the client {self.client_id} does not read what it is sent")
         self.telemetry.write(framed(command.SerializeToString()))
 
     def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
@@ -107,7 +109,10 @@ class GrpcClient:
     async def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
     ) -> PeerAnswer:
-        raise ConnectionLost(f"the client {self.client_id} speaks gRPC, which has no such question")
+        raise ConnectionLost(
+            f"the client {self.client_id} cannot be asked this: it uses gRPC, "
+            "which has no such question"
+        )
 
     def when_read(self, run: Callable[[], None]) -> None:
         self.connection.when_read(run)
@@ -139,12 +144,13 @@ class Clients:
         if not client_id or len(client_id) > _ID_SIZE_MAX:
             raise Failed(
                 Code.CLIENT_ID_REQUIRED,
-                f"the header x-mq-client-id names the client, in 1 to {_ID_SIZE_MAX} characters",
+                f"the header x-mq-client-id must name the client, in 1 to {_ID_SIZE_MAX} "
+                "characters",
             )
         client = self.by_id.pop(client_id, None)
         if client is None:
             if len(self.by_id) >= _COUNT_MAX:
-                self.remove(next(iter(self.by_id.values())), "there are too many")
+                self.remove(next(iter(self.by_id.values())), "too many clients")
             client = GrpcClient(client_id, _language(call), call.connection, self._translate)
         self.by_id[client_id] = client
         client.connection = call.connection

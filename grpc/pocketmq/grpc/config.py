@@ -23,7 +23,7 @@ class GrpcConfig(Settings):
         16 << 20,
         name="grpcMaxInboundMessageSize",
         min=1 << 16,
-        help="Bytes of one request, a message's body and properties included.",
+        help="At most this many bytes in one request, including a message's body and properties.",
     )
     type_check: bool = key(
         True,

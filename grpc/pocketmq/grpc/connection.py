@@ -312,7 +312,7 @@ class GrpcConnection(asyncio.Protocol):
         if len(data) >= PREFIX_SIZE and _size(data) > size_max:
             raise GrpcError(
                 GrpcStatus.RESOURCE_EXHAUSTED,
-                f"a message of {_size(data)} bytes; at most {size_max} are read",
+                f"the message has {_size(data)} bytes, but at most {size_max} are allowed",
             )
 
     def _keep(self, size: int) -> None:

@@ -49,9 +49,11 @@ MESSAGE_TYPE = "message.type"
 _TOPIC_SIZE_MAX = 127
 _GROUP_SIZE_MAX = 120
 _NOT_KEPT = {
-    ResponseCode.FLUSH_DISK_TIMEOUT: "it is stored, but not on the disk yet",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "it is stored, but the slaves do not have it yet",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "it is stored, but there are not enough slaves in sync",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "the message is stored, but not yet flushed to disk",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: (
+        "the message is stored, but not yet replicated to the slaves"
+    ),
+    ResponseCode.SLAVE_NOT_AVAILABLE: "the message is stored, but too few slaves are in sync",
 }
 
 
@@ -159,15 +161,18 @@ class Desk:
             where = f"its master, whose port for slaves is {master}" if master else "its master"
             raise Failed(
                 Code.HA_NOT_AVAILABLE,
-                f"this broker is a slave and serves no clients over gRPC: they go to {where} (an Apache "
-                "broker's clients to its proxy)",
+                f"this broker is a slave, which serves no clients over gRPC: connect to {where} "
+                "(an Apache broker's clients to its proxy)",
             )
 
     def topic_of(self, resource: Any) -> str:
         """Return the name of a topic that may be used. Raises: Failed."""
         name: str = resource.name
         if len(name) > _TOPIC_SIZE_MAX:
-            raise Failed(Code.ILLEGAL_TOPIC, f"a topic has at most {_TOPIC_SIZE_MAX} characters")
+            raise Failed(
+                Code.ILLEGAL_TOPIC,
+                f"a topic's name has at most {_TOPIC_SIZE_MAX} characters: choose a shorter one",
+            )
         fault = topic_fault(name)
         if fault is not None:
             raise Failed(Code.ILLEGAL_TOPIC, fault)
@@ -181,7 +186,8 @@ class Desk:
         if not name or len(name) > _GROUP_SIZE_MAX or not group_is_legal(name):
             raise Failed(
                 Code.ILLEGAL_CONSUMER_GROUP,
-                f"{name[:200]!r} is no name of a group: 1 to {_GROUP_SIZE_MAX} of %|a-zA-Z0-9_-",
+                f"{name[:200]!r} is not a name for a group: use 1 to {_GROUP_SIZE_MAX} of "
+                "%|a-zA-Z0-9_-",
             )
         if name.startswith(SYSTEM_GROUP_PREFIX):
             raise Failed(Code.ILLEGAL_CONSUMER_GROUP, f"cannot use system group {name}")
@@ -193,7 +199,7 @@ class Desk:
         if found is None:
             raise Failed(
                 Code.TOPIC_NOT_FOUND,
-                f"there is no topic {name}; make it with: pocketmq topic create {name}",
+                f"topic {name} does not exist; create it with: pocketmq topic create {name}",
             )
         return found
 
@@ -230,7 +236,9 @@ def parsed(asked: Any, data: bytes) -> Any:
     try:
         return asked.FromString(data)
     except DecodeError:
-        raise GrpcError(GrpcStatus.INTERNAL, f"the message is no {asked.DESCRIPTOR.name}") from None
+        raise GrpcError(
+            GrpcStatus.INTERNAL, f"the message is not a {asked.DESCRIPTOR.name}"
+        ) from None
 
 
 def ms_of(duration: Any) -> int:

@@ -77,5 +77,5 @@ def words_of(receipt: Receipt) -> str:
 def _no_handle(text: str) -> Failed:
     return Failed(
         Code.INVALID_RECEIPT_HANDLE,
-        f"{text[:100]!r} is no receipt handle: send the one that came with the message",
+        f"{text[:100]!r} is not a receipt handle: send the one that came with the message",
     )

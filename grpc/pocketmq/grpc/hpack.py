@@ -45,7 +45,7 @@ assert len(_STATIC) == 62
 _STATIC_LARGEST = _ENTRY_SIZE + max(len(name) + len(value) for name, value in _STATIC)
 # Static headers, each at the byte that names it by its index; those of the table follow, newest first.
 _PLACES: tuple[Header, ...] = (*[_STATIC[0]] * 0x80, *_STATIC)
-_CUT = "a header's text ends behind its block"
+_CUT = "a header's text goes beyond its block"
 # Bytes that name a header by its index each: most headers of most calls.
 _NAMED = re.compile(rb"[\x81-\xfe]+")
 
@@ -88,7 +88,7 @@ class HpackDecoder:
                     headers.append(self._entry(index))
                 elif byte & 0xE0 == 0x20:
                     if headers:
-                        raise HpackError("the size of the table changes after a header")
+                        raise HpackError("a table size update after a header")
                     wanted, at = _integer(block, at, 0x1F)
                     self._resize(wanted)
                 else:
@@ -100,13 +100,13 @@ class HpackDecoder:
         except (IndexError, ValueError) as error:
             if isinstance(error, HpackError):
                 raise
-            raise HpackError(f"a header block is broken: {error}") from error
+            raise HpackError(f"cannot decode a header block: {error}") from error
         # A Huffman text is at most 8/5 of its code.
         if len(headers) * self._largest + 2 * end > self._list_size_max:
             size = sum([len(name) + len(value) + _ENTRY_SIZE for name, value in headers])
             if size > self._list_size_max:
                 raise HeadersTooLarge(
-                    f"{size} bytes of headers; at most {self._list_size_max} are read"
+                    f"the headers have {size} bytes, but at most {self._list_size_max} are allowed"
                 )
         return headers
 
@@ -151,7 +151,7 @@ class HpackDecoder:
 
     def _entry(self, index: int) -> Header:
         if not 0 < index < len(self._places) - 0x80:
-            raise HpackError(f"there is no header {index} in the table")
+            raise HpackError(f"no header {index} in the table")
         return self._places[0x80 + index]
 
     def _add(self, header: Header) -> None:
@@ -165,7 +165,9 @@ class HpackDecoder:
 
     def _resize(self, wanted: int) -> None:
         if wanted > TABLE_SIZE_MAX:
-            raise HpackError(f"a table of {wanted} bytes; at most {TABLE_SIZE_MAX} are kept")
+            raise HpackError(
+                f"a header table of {wanted} bytes, but at most {TABLE_SIZE_MAX} are allowed"
+            )
         self._size_max = wanted
         self._evict()
 

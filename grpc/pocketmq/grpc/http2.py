@@ -166,13 +166,11 @@ class Http2Server:
             self._at = at = end
             stream_id &= WINDOW_MAX
             if self._block is not None and kind != _CONTINUATION:
-                raise Http2Error(
-                    ErrorCode.PROTOCOL_ERROR, "a frame between the parts of a header block"
-                )
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame within a header block")
             if self._is_first:
                 self._is_first = False
                 if kind != Kind.SETTINGS or flags & _ACK:
-                    raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is no SETTINGS")
+                    raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             if kind > _KIND_MAX:
                 self._charge(1)
                 continue
@@ -190,7 +188,7 @@ class Http2Server:
             self._counted_frames = self.sending.sent_frames
         self._credit -= cost
         if self._credit < 0:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames without content")
 
     def _earn(self) -> None:
         if self._credit < _CREDIT_MAX:
@@ -218,7 +216,7 @@ class Http2Server:
 
     def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if self._block is None or self._block[0] != stream_id:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION that continues nothing")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION without HEADERS")
         _, first_flags, parts = self._block
         parts.append(payload)
         size = sum(map(len, parts))
@@ -245,17 +243,15 @@ class Http2Server:
             too_large, headers = StreamError(ErrorCode.ENHANCE_YOUR_CALM, str(error)), []
         stream = self._streams.get(stream_id)
         if stream is None and stream_id <= self.last_stream_id:
-            raise Http2Error(
-                ErrorCode.STREAM_CLOSED, f"headers on stream {stream_id}, which is over"
-            )
+            raise Http2Error(ErrorCode.STREAM_CLOSED, f"HEADERS on the closed stream {stream_id}")
         ended = bool(flags & _END_STREAM)
         try:
             if stream is None:
                 return self._begin(stream_id, headers, too_large, depends_on, ended=ended)
             if stream.peer_ended:
-                raise StreamError(ErrorCode.STREAM_CLOSED, "headers behind the end of their stream")
+                raise StreamError(ErrorCode.STREAM_CLOSED, "HEADERS after END_STREAM")
             if not ended:
-                raise StreamError(ErrorCode.PROTOCOL_ERROR, "second headers that end nothing")
+                raise StreamError(ErrorCode.PROTOCOL_ERROR, "second HEADERS without END_STREAM")
             check_trailers(headers)
             return self._data_arrived(stream, b"", ended=True)
         except StreamError as error:
@@ -284,7 +280,9 @@ class Http2Server:
         length = found.get(b"content-length")
         content_left = None if length is None else _length(length)
         if ended and content_left:
-            raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is not true")
+            raise StreamError(
+                ErrorCode.PROTOCOL_ERROR, "content-length differs from the size of the data"
+            )
         stream = self.sending.open(stream_id, STREAM_WINDOW)
         stream.content_left = content_left
         stream.peer_ended = ended
@@ -361,7 +359,9 @@ class Http2Server:
         if stream.content_left is not None:
             stream.content_left -= len(data)
             if stream.content_left < 0 or (ended and stream.content_left):
-                raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is not true")
+                raise StreamError(
+                    ErrorCode.PROTOCOL_ERROR, "content-length differs from the size of the data"
+                )
         stream.peer_ended = ended
         if not data and not ended:
             return None
@@ -370,9 +370,7 @@ class Http2Server:
     def _known(self, stream_id: int) -> Stream | None:
         """Return the stream, None if it is closed. Raises: Http2Error if it never existed."""
         if stream_id == 0 or stream_id > self.last_stream_id or stream_id % 2 == 0:
-            raise Http2Error(
-                ErrorCode.PROTOCOL_ERROR, f"a frame of stream {stream_id}, which is idle"
-            )
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame on the idle stream {stream_id}")
         return self._streams.get(stream_id)
 
     def _reset_by(self, stream_id: int, code: ErrorCode) -> Event | None:
@@ -384,7 +382,7 @@ class Http2Server:
 
     def _on_priority(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id == 0:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a priority of no stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
         self._charge(1)
         if len(payload) != 5:
             return self._reset_by(stream_id, ErrorCode.FRAME_SIZE_ERROR)
@@ -394,7 +392,7 @@ class Http2Server:
 
     def _on_rst_stream(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if len(payload) != 4:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a reset of the wrong size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         stream = self._known(stream_id)
         self._charge(_RESET_COST)
         if stream is None:
@@ -403,9 +401,9 @@ class Http2Server:
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "settings of a stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & Flag.ACK and payload):
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "settings of the wrong size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         if flags & Flag.ACK:
             self._charge(1)
             return None
@@ -419,7 +417,7 @@ class Http2Server:
 
     def _set(self, name: int, value: int) -> None:
         if name == Setting.ENABLE_PUSH and value > 1:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
         if name == Setting.MAX_FRAME_SIZE and not FRAME_SIZE_MAX <= value < 1 << 24:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {value}")
         if name == Setting.INITIAL_WINDOW_SIZE:
@@ -430,9 +428,9 @@ class Http2Server:
 
     def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a ping of a stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a ping of the wrong size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong size")
         self._charge(1)
         if not flags & Flag.ACK:
             self.sending.out.append(head(8, Kind.PING, Flag.ACK, 0) + payload)
@@ -440,15 +438,15 @@ class Http2Server:
 
     def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a goodbye of a stream")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a goodbye of the wrong size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong size")
         self._charge(1)
         return None
 
     def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if len(payload) != 4:
-            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a window update of the wrong size")
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
         increment = int.from_bytes(payload, "big") & WINDOW_MAX
         self._charge(1)
         if stream_id == 0:
@@ -494,5 +492,5 @@ _FrameHandler = Callable[[Http2Server, int, int, bytes], Event | None]
 def _length(text: bytes) -> int:
     """Parse a content-length. Raises: StreamError."""
     if not text.isdigit() or len(text) > 12:
-        raise StreamError(ErrorCode.PROTOCOL_ERROR, "a content-length that is no number")
+        raise StreamError(ErrorCode.PROTOCOL_ERROR, "content-length is not a number")
     return int(text)

@@ -115,10 +115,10 @@ class Sending:
     def open_window(self, increment: int) -> None:
         """Enlarge the connection's window. Raises: Http2Error."""
         if not increment:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window update of nothing")
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         self._window += increment
         if self._window > WINDOW_MAX:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window over 31 bits")
         while self._waiting and self._window > 0:
             stream = next(iter(self._waiting))
             del self._waiting[stream]
@@ -138,12 +138,12 @@ class Sending:
     def set_stream_window(self, size: int) -> None:
         """Set the initial window of every stream, including open ones. Raises: Http2Error."""
         if size > WINDOW_MAX:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window over 31 bits")
         change, self._stream_window = size - self._stream_window, size
         for stream in list(self.streams.values()):
             stream.window += change
             if stream.window > WINDOW_MAX:
-                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 31 bits")
+                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window over 31 bits")
             if stream.queue:
                 self._pump(stream)
 

@@ -43,7 +43,7 @@ def decode(data: bytes) -> bytes:
         state = step[0]
         decoded.append(step[1])
     if state not in ends:
-        raise ValueError("a Huffman text does not end with the padding that it should have")
+        raise ValueError("a Huffman text ends with wrong padding")
     return b"".join(decoded)
 
 
@@ -57,7 +57,7 @@ def _both(at: int) -> tuple[int, bytes]:
     first = steps[at >> 4]
     second = None if first is None else steps[first[0] << 4 | at & 15]
     if first is None or second is None:
-        raise ValueError("a Huffman text has the end mark in it")
+        raise ValueError("a Huffman text contains the end mark")
     return second[0], first[1] + second[1]
 
 

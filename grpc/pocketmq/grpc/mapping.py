@@ -76,7 +76,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     if size > BODY_SIZE_MAX:
         raise Failed(
             Code.MESSAGE_BODY_TOO_LARGE,
-            f"a body of {size} bytes; at most {BODY_SIZE_MAX} are stored",
+            f"the body has {size} bytes, but at most {BODY_SIZE_MAX} are allowed",
         )
     properties = _user_properties(user) if user else {}
     tag, keys = system.tag, system.keys
@@ -91,7 +91,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     is_special = bool(properties)
     message_id = system.message_id
     if not message_id.strip() or _has_control(message_id):
-        raise Failed(Code.ILLEGAL_MESSAGE_ID, "a message needs an id of its own")
+        raise Failed(Code.ILLEGAL_MESSAGE_ID, "the message needs an id")
     sys_flag = COMPRESSED if system.body_encoding == _GZIP else 0
     if system.message_type == _TRANSACTION:
         sys_flag |= _PREPARED
@@ -142,7 +142,8 @@ def _check_size(properties: dict[str, str]) -> None:
     if size > PROPERTIES_SIZE_MAX:
         raise Failed(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"tag, keys and properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are stored",
+            f"tag, keys and properties have {size} bytes, but at most {PROPERTIES_SIZE_MAX} are "
+            "allowed",
         )
 
 
@@ -151,19 +152,22 @@ def _user_properties(user: Any) -> dict[str, str]:
     if len(properties) > PROPERTIES_COUNT_MAX:
         raise Failed(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"{len(properties)} properties; at most {PROPERTIES_COUNT_MAX} are stored",
+            f"the message has {len(properties)} properties, but at most {PROPERTIES_COUNT_MAX} "
+            "are allowed",
         )
     taken = RESERVED & properties.keys()
     if taken:
         raise Failed(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-            f"{min(taken)} is a name of RocketMQ's own: give the property another one",
+            f"{min(taken)} is a name that RocketMQ uses itself: choose another name for the "
+            "property",
         )
     text = "".join([*properties, *properties.values()])
     if _has_control(text) or "" in properties:
         raise Failed(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-            "names and values of properties must not hold control characters, names must not be empty",
+            "names and values of properties must not contain control characters, and names must "
+            "not be empty",
         )
     return properties
 
@@ -172,7 +176,7 @@ def _check_tag(tag: str) -> None:
     if not tag.strip() or "|" in tag or _has_control(tag):
         raise Failed(
             Code.ILLEGAL_MESSAGE_TAG,
-            "a tag must not be blank, nor hold '|' or control characters",
+            "a tag must not be blank or contain '|' or control characters",
         )
 
 
@@ -180,7 +184,7 @@ def _check_keys(keys: Any) -> None:
     for each in keys:
         if not each.strip() or _has_control(each):
             raise Failed(
-                Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank, nor hold control characters"
+                Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank or contain control characters"
             )
 
 
@@ -188,7 +192,7 @@ def _check_group(group: str) -> None:
     if not group.strip() or len(group.encode()) >= GROUP_SIZE_MAX or _has_control(group):
         raise Failed(
             Code.ILLEGAL_MESSAGE_GROUP,
-            f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes without control characters",
+            f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes and no control characters",
         )
 
 
@@ -199,7 +203,7 @@ def _prepare(system: Any, properties: dict[str, str]) -> None:
         if seconds > RECOVERY_S_MAX:
             raise Failed(
                 Code.BAD_REQUEST,
-                f"a transaction is asked about after {RECOVERY_S_MAX} s at the latest, not {seconds}",
+                f"a transaction is first checked after at most {RECOVERY_S_MAX} s, not {seconds} s",
             )
         properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(max(0, seconds))
 
@@ -209,8 +213,8 @@ def _delivery_ms(moment: Any, now_ms: int) -> int:
     if due_ms - now_ms > DELAY_MS_MAX:
         raise Failed(
             Code.ILLEGAL_DELIVERY_TIME,
-            f"a message is delivered within {DELAY_MS_MAX // 3_600_000} h, not in "
-            f"{(due_ms - now_ms) // 3_600_000} h",
+            f"a message can be delayed by at most {DELAY_MS_MAX // 3600000} h, not "
+            f"{(due_ms - now_ms) // 3600000} h",
         )
     return due_ms
 

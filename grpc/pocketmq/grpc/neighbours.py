@@ -77,7 +77,7 @@ class Neighbours:
             counts = int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
             return [Elsewhere(name, host.strip("[]"), int(port), *counts)]
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("cannot read the queue data of a route reason=%r", error)
+            log.warning("cannot read the queues of a route reason=%r", error)
             return []
 
     async def _known_fronts(self) -> Mapping[str, str]:
@@ -99,6 +99,9 @@ class Neighbours:
             name: value.partition(" ")[0] for name, value in found.items() if name not in gone
         }
         for name in gone:
-            log.info("the gRPC port of the broker %s is silent: it is forgotten", name)
+            log.info(
+                "the gRPC port of broker %s no longer reports: left out of routes until it does",
+                name,
+            )
             del self._told[name]
             await self._announcements.announce(NAMESPACE, name, None)

@@ -36,14 +36,15 @@ class Offsets:
         if not 0 <= queue.id < topic.read_queues:
             raise Failed(
                 Code.BAD_REQUEST,
-                f"the topic {topic.topic} has the queues 0 to {topic.read_queues - 1}, not {queue.id}",
+                f"topic {topic.topic} has the queues 0 to {topic.read_queues - 1}, but no queue "
+                f"{queue.id}",
             )
         return topic.topic, queue.id
 
     def update(self, request: Any, client: GrpcClient, call: Call) -> Any:
         queue = QueueOf(self._desk.group_of(request.group), *self._queue(request.message_queue))
         if request.offset < 0:
-            raise Failed(Code.ILLEGAL_OFFSET, f"an offset is 0 or more, not {request.offset}")
+            raise Failed(Code.ILLEGAL_OFFSET, f"an offset must be 0 or more, not {request.offset}")
         self._desk.acts.offsets.commit(queue, request.offset, client, as_member=True)
         return classes["UpdateOffsetResponse"](status=OK)
 
@@ -68,5 +69,5 @@ class Offsets:
     def lite(self, request: Any, client: GrpcClient, call: Call) -> Any:
         raise Failed(
             Code.NOT_IMPLEMENTED,
-            "this broker has no lite topics: use ordinary ones, which cost a file of a queue each",
+            "lite topics are not supported: use ordinary topics",
         )

@@ -26,7 +26,9 @@ from pocketmq.remoting.record import Buffer, read_records
 
 _MAY_WAIT = int(PullSysFlag.SUSPEND)
 _OWN_FILTER = int(PullSysFlag.SUBSCRIPTION)
-_MOVED = Status(code=Code.ILLEGAL_OFFSET, message="there is no such offset: go on at the next one")
+_MOVED = Status(
+    code=Code.ILLEGAL_OFFSET, message="the queue has no such offset: continue at the next one"
+)
 _NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 
 
@@ -49,7 +51,10 @@ class Pulls:
             desk.access.check(call, access.consumes_queue(request))
             client = desk.clients.of(call)
             if call.connection.is_backed_up:
-                raise Failed(Code.TOO_MANY_REQUESTS, "this connection has answers to read first")
+                raise Failed(
+                    Code.TOO_MANY_REQUESTS,
+                    "too many answers of this connection wait to be read: read them first",
+                )
             self._pull(self._ask(request), client, call, first=True)
         except (Failed, Refused) as error:
             failed = Failed.by(error) if isinstance(error, Refused) else error

@@ -89,7 +89,8 @@ class Receives:
                 raise _illegal_time(invisible_ms, _INVISIBLE_MS_MIN)
         if call.connection.is_backed_up:
             raise Failed(
-                Code.TOO_MANY_REQUESTS, "this connection has more answers to read than it reads"
+                Code.TOO_MANY_REQUESTS,
+                "too many answers of this connection wait to be read: read them first",
             )
         kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
         by = request.filter_expression
@@ -352,7 +353,8 @@ def _expired() -> Failed:
 def _illegal_time(ms: int, low_ms: int) -> Failed:
     return Failed(
         Code.ILLEGAL_INVISIBLE_TIME,
-        f"the invisible time is {low_ms // 1000} s to {_INVISIBLE_MS_MAX // 3_600_000} h, not {ms} ms",
+        f"the invisible time must be {low_ms // 1000} s to {_INVISIBLE_MS_MAX // 3600000} h, "
+        f"not {ms} ms",
     )
 
 

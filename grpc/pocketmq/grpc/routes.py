@@ -84,7 +84,7 @@ class Routes:
                 queue.broker.CopyFrom(at)
                 queue.accept_message_types.extend(self._types(name))
         if not answer.assignments:
-            raise Failed(Code.FORBIDDEN, f"the topic {name} has no readable queue")
+            raise Failed(Code.FORBIDDEN, f"topic {name} has no readable queue")
         return answer
 
     async def _everywhere(

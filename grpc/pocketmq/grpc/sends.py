@@ -64,12 +64,14 @@ class Sends:
         desk = self._desk
         name = desk.topic_of(messages[0].topic)
         if any(each.topic.name != name for each in messages[1:]):
-            raise Failed(Code.MESSAGE_CORRUPTED, "the messages of one send are of one topic")
+            raise Failed(
+                Code.MESSAGE_CORRUPTED, "the messages of one send must have the same topic"
+            )
         now_ms = desk.parts.node.clock.now_ms()
         stored = [stored_of(each, name, client.address, now_ms) for each in messages]
         topic = desk.known_topic(name)
         if not topic.writable or not topic.write_queues:
-            raise Failed(Code.FORBIDDEN, f"the topic {name} has no writable queue")
+            raise Failed(Code.FORBIDDEN, f"topic {name} has no writable queue")
         for each in stored:
             self._check_type(topic, each)
         saving = desk.acts.send.unsaved(topic)

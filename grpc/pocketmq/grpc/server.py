@@ -182,7 +182,7 @@ class GrpcServer:
         self._front.scan()
         now_ms = self._clock.monotonic_ms()
         for stalled in self._port.shares.stalled(now_ms, _STALLED_MS):
-            log.warning("connection closed: others wait for its half message peer=%s", stalled)
+            log.warning("connection closed: its unfinished message blocks others peer=%s", stalled)
             stalled.abort()
         for connection in list(self.connections):
             if not connection.calls and now_ms - connection.last_read_ms > _IDLE_MS:
@@ -215,7 +215,8 @@ class _Opening(asyncio.Protocol):
         error = None if loading.cancelled() else loading.exception()
         if loading.cancelled() or error is not None:
             log.error(
-                'no gRPC client is served: %r; pip install "pocketmq[broker]" brings what is missing',
+                "cannot serve gRPC clients: %r; install what is missing with: pip install "
+                '"pocketmq[broker]"',
                 str(error),
             )
             transport.abort()

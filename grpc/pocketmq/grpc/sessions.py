@@ -99,7 +99,7 @@ class Sessions:
             if desk.parts.tables.groups.find(group) is None:
                 raise Failed(
                     Code.CONSUMER_GROUP_NOT_FOUND,
-                    f"there is no group {group}; make it with: pocketmq group create {group}",
+                    f"group {group} does not exist; create it with: pocketmq group create {group}",
                 )
             entries = settings.subscription.subscriptions
             if len(entries) > _SUBSCRIPTIONS_MAX:
@@ -289,7 +289,7 @@ def _retry(policy: Any, group: GroupConfig) -> None:
         customized = stored.get("customizedRetryPolicy") or {}
         pauses = [int(ms) for ms in customized.get("next") or _BACKOFF_MS]
     except (AttributeError, TypeError, ValueError):
-        log.warning("the retry policy of a group cannot be read group=%s", group.group)
+        log.warning("cannot read the retry policy of a group group=%s", group.group)
         pauses = list(_BACKOFF_MS)
     policy.max_attempts = attempts
     policy.ClearField("strategy")

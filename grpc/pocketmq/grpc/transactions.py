@@ -55,7 +55,7 @@ class Transactions:
         topic = self._desk.topic_of(request.topic)
         name = request.transaction_id
         if not name.strip():
-            raise Failed(Code.INVALID_TRANSACTION_ID, "a transaction is ended by its id")
+            raise Failed(Code.INVALID_TRANSACTION_ID, "the request must name the transaction's id")
         answer_of = classes["EndTransactionResponse"]
         answer = answer_of(status=OK)
         decision = _DECISIONS.get(request.resolution)
@@ -85,7 +85,9 @@ class Transactions:
             ):
                 return HalfPlace(topic, record.queue_offset, record.position)
         raise Failed(
-            Code.INVALID_TRANSACTION_ID, f"there is no transaction {name[:100]!r} of {topic}"
+            Code.INVALID_TRANSACTION_ID,
+            f"topic {topic} has no open transaction {name[:100]!r}: "
+            "it was ended already, or its time is over",
         )
 
     def recall(self, request: Any, client: GrpcClient, call: Call) -> Any:
@@ -94,7 +96,8 @@ class Transactions:
         if desk.config.type_check and MessageType.DELAY not in accepted_types(topic):
             raise Failed(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"only delayed messages are recalled, and {topic.topic} has none (message.type)",
+                f"only delayed messages can be recalled, but topic {topic.topic} takes none "
+                "(message.type)",
             )
         recalled = desk.acts.recall.recall(topic.topic, request.recall_handle, topic.topic, client)
         answer_of = classes["RecallMessageResponse"]

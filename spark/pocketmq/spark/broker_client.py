@@ -48,6 +48,20 @@ _TOGETHER = 256
 # Never used twice, so that an answer of a new connection is not taken for one that an old one owed.
 _OPAQUES = itertools.count(1)
 
+# What errors call the requests; of others they say "the request".
+ACTS = {
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: "a list of the topics",
+    RequestCode.GET_BROKER_CLUSTER_INFO: "a list of the brokers",
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: "a look for a topic's queues",
+    RequestCode.GET_MIN_OFFSET: "a look for a queue's first offset",
+    RequestCode.GET_MAX_OFFSET: "a look for a queue's end",
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "a search by time",
+    RequestCode.QUERY_CONSUMER_OFFSET: "a look for a group's offset",
+    RequestCode.UPDATE_CONSUMER_OFFSET: "a commit of a group's offset",
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "the creation of a group",
+    RequestCode.QUERY_MESSAGE: "a search by key",
+}
+
 
 @dataclass(frozen=True)
 class Access:
@@ -81,7 +95,7 @@ class Access:
             raise IllegalArgument("accessKey and secretKey belong together: give both or none")
         if options.security_token and not options.access_key:
             raise IllegalArgument(
-                "securityToken belongs to accessKey and secretKey: give these, too"
+                "option securityToken needs accessKey and secretKey: give both, too"
             )
         return cls(
             options.name_server,
@@ -101,8 +115,8 @@ class NeverAnswered(ConnectFailed):
     def __init__(self, name_server: str, failure: RemotingError) -> None:
         RemotingError.__init__(
             self,
-            f"{failure} No name server of nameServer={name_server!r} has ever answered: is the option right? "
-            "One that is only away is waited for as long as option retryTimeoutMs says",
+            f"{failure} No name server of nameServer={name_server!r} has answered yet: check that "
+            "option. To wait for one that is only away, give option retryTimeoutMs",
         )
         self.address = name_server
 
@@ -142,7 +156,7 @@ class Connection:
             self._socket.sendall(encode(command))
         except OSError as error:
             raise ConnectionLost(
-                f"{self.address} went away while a request was sent: {error}"
+                f"lost the connection to {self.address} while sending a request: {error}"
             ) from error
         return command.opaque
 
@@ -159,7 +173,7 @@ class Connection:
             except TimeoutError:
                 raise RequestTimeout(self.address, what, self._access.timeout_ms) from None
             except OSError as error:
-                raise ConnectionLost(f"{self.address} went away: {error}") from error
+                raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
             if not data:
                 raise ConnectionLost(f"{self.address} closed the connection during {what}")
             for frame in self._frames.feed(data):
@@ -280,7 +294,7 @@ class BrokerClient:
         busy: Exception | None = None
         for number, opaque in sent.items():
             try:
-                answer = self.connection(address).answer(opaque, "one of many requests")
+                answer = self.connection(address).answer(opaque, "a request")
             except RemotingError as error:
                 self.forget(address)
                 return got, error
@@ -298,14 +312,15 @@ class BrokerClient:
         self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
     ) -> RemotingCommand:
         """Try once. Raises: as call() does."""
+        what = ACTS.get(code, "the request")
         try:
             connection = self.connection(address)
-            answer = connection.answer(connection.request(code, header, body), code.name)
+            answer = connection.answer(connection.request(code, header, body), what)
         except RemotingError:
             self.forget(address)
             raise
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer.code, answer.remark, address, code.name)
+            raise Refused(answer.code, answer.remark, address, what)
         return answer
 
     def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
@@ -406,7 +421,7 @@ class BrokerClient:
         found: list[int | None] = []
         for queue, answer in zip(queues, self.many(requests), strict=True):
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
-                raise Refused(answer.code, answer.remark, queue.address, code.name)
+                raise Refused(answer.code, answer.remark, queue.address, ACTS[code])
             good = answer.code == ResponseCode.SUCCESS
             found.append(
                 QueryConsumerOffsetResponseHeader.parse(answer.ext).offset if good else None

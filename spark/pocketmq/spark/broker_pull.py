@@ -142,13 +142,13 @@ class _Pulls:
             return None
         address = cursor.wanted.queue.address
         try:
-            answer = self._client.connection(address).answer(cursor.opaque, "PULL_MESSAGE")
+            answer = self._client.connection(address).answer(cursor.opaque, "a pull")
         except RemotingError as error:
             self._lost(address, error)
             return None
         cursor.opaque = 0
         if answer.code in BUSY:
-            self._patience.pause(Refused(answer.code, answer.remark, address, "PULL_MESSAGE"))
+            self._patience.pause(Refused(answer.code, answer.remark, address, "a pull"))
             return None
         self._patience.succeeded()
         return answer
@@ -177,7 +177,7 @@ def _advance(
         ResponseCode.PULL_OFFSET_MOVED,
     )
     if answer.code not in known:
-        raise Refused(answer.code, answer.remark, queue.address, f"PULL_MESSAGE of {queue.topic}")
+        raise Refused(answer.code, answer.remark, queue.address, f"a pull from {queue.topic}")
     header = PullMessageResponseHeader.parse(answer.ext)
     before, after = cursor.next, header.next_begin_offset
     what = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
@@ -198,8 +198,8 @@ def _advance(
     else:
         cursor.next = cursor.wanted.end
         loss.lost(
-            f"{what}: offset {before} is wanted, but the queue ends at {header.max_offset}: it was truncated "
-            "or recreated"
+            f"{what}: cannot read offset {before}, because the queue ends at {header.max_offset}: "
+            "it was truncated or recreated"
         )
     return b""
 
@@ -219,7 +219,7 @@ class _Decoder:
             starts = record_starts(data)
         except MessageCodecError as error:
             self._loss.lost(
-                f"a pull of broker {self._broker} answered with bytes that are no record: {error}"
+                f"broker {self._broker} answered a pull with bytes that are not a record: {error}"
             )
             return
         # A record is at least 91 bytes and every place is used once: starts are already ascending.

@@ -35,7 +35,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import ACTS, Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, Range, pull_header, read_ranges
 from pocketmq.spark.broker_times import first_at_time
 from pocketmq.spark.columns import Projection, say_decoded
@@ -140,7 +140,7 @@ class _Asked:
         answers = self.client.many([(q.address, code, header(q)) for q in self._queues])
         for queue, answer in zip(self._queues, answers, strict=True):
             if answer.code != ResponseCode.SUCCESS:
-                raise Refused(answer.code, answer.remark, queue.address, code.name)
+                raise Refused(answer.code, answer.remark, queue.address, ACTS[code])
         return [read(answer) for answer in answers]
 
 
@@ -196,7 +196,8 @@ def look_up(
     for topic, queues in client.queues_of(names, Perm.READ).items():
         if not queues and named and must_exist:
             raise IllegalArgument(
-                f"subscribe: there is no topic {topic!r} that can be read on {client.access.name_server}"
+                f"option subscribe: topic {topic!r} does not exist or cannot be read on "
+                f"{client.access.name_server}; pocketmq topic list names the topics"
             )
         for queue in queues:
             key = QueueKey(topic, queue.broker_name, queue.queue_id)
@@ -369,6 +370,6 @@ def check_known(
     for key, offset in each(wanted.offsets or {}):
         if key not in bounds and offset >= 0:
             loss.lost(
-                f"{option} names topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}, "
-                "which is not there or not selected"
+                f"{option} names topic {key.topic}, broker {key.broker_name}, queue "
+                f"{key.queue_id}, which does not exist or is not selected"
             )

@@ -136,8 +136,8 @@ def say_decoded(projection: Projection, columns: str) -> None:
     """Log what is decoded, and how to reduce it. columns: the option."""
     if not columns and projection.wanted == bulk_schema.STANDARD:
         _log.info(
-            "decoded columns=%d, whatever the query looks at: name them with option columns, or let "
-            "pocketmq.spark.read find them",
+            "decoded columns=%d, whatever the query uses: to decode fewer, name them with option "
+            "columns, or read with pocketmq.spark.read",
             len(projection.decoded),
         )
 

@@ -216,6 +216,6 @@ def check_expression(options: Options) -> None:
     """Refuse SQL92, which only brokers evaluate. Raises: IllegalArgument."""
     if options.expression_type == "SQL92":
         raise IllegalArgument(
-            "expressionType=SQL92 works with option nameServer only: files are read without a broker. "
-            "Use columns properties and a where clause"
+            "cannot filter files by expressionType=SQL92, which only brokers evaluate: give "
+            "option nameServer, or use a where clause on column properties"
         )

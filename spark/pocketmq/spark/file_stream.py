@@ -32,7 +32,7 @@ class FileStream(OffsetStream):
         check_expression(options)
         if options.commit_offsets != "none" and not options.name_server:
             raise IllegalArgument(
-                "commitOffsets needs brokers to commit to: files mode reads only. Use "
+                "commitOffsets needs option nameServer: reading files commits nothing. Use "
                 "pocketmq.spark.commit_progress(spark, name_server, group) beside the query"
             )
         self._planner: Planner | None = None
@@ -47,8 +47,9 @@ class FileStream(OffsetStream):
         if self._planner.walked:
             walked = ", ".join(s.root.path for s in self._planner.walked)
             raise IllegalArgument(
-                f"{walked} has no ConsumeQueue files (only the log was copied, or the queues are in "
-                "RocksDB), so a stream cannot know what is new. A batch read works"
+                f"cannot stream {walked}: it has no ConsumeQueue files (only the log was copied, "
+                "or the queues are in RocksDB), so new messages cannot be recognized. Read it as "
+                "a batch instead"
             )
         return self._planner.bounds
 

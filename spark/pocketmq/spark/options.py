@@ -47,8 +47,8 @@ class Options(Settings):
     subscribe: str = key(
         "",
         name="subscribe",
-        help="Topics, a comma list; `topic` means the same. Default: "
-        "every topic that is no system topic, groups' retry and dead-letter topics included.",
+        help="Topics, a comma list; `topic` means the same. Default: every topic that is not a "
+        "system topic, including groups' retry and dead-letter topics.",
     )
     topic: str = key(
         "", name="topic", help="Read: same as subscribe. Write: topic for rows without one."
@@ -60,16 +60,16 @@ class Options(Settings):
     broker_name: str = key(
         "",
         name="brokerName",
-        help="Files do not hold the broker's name: a JSON map of root to name, or one name. "
-        "Default: the folder above `store`.",
+        help="The broker's name, which files do not hold: one name, or a JSON map of root to "
+        "name. Default: the folder above `store`.",
     )
     starting_offsets: str = key(
         "",
         name="startingOffsets",
-        help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} (with one broker also '
-        '{"topic":{"queue":offset}}) with -2 earliest and -1 '
-        "latest. Default: earliest for a batch, latest for a stream. Queues that a JSON leaves out begin at "
-        "their earliest offset, which the log says.",
+        help='earliest, latest, group, or {"topic":{"broker":{"queue":offset}}} (with one broker '
+        'also {"topic":{"queue":offset}}) with -2 earliest and -1 latest. Default: earliest '
+        "for a batch, latest for a stream. Queues that a JSON leaves out begin at their "
+        "earliest offset, and a log line names them.",
     )
     ending_offsets: str = key(
         "latest", name="endingOffsets", help="latest, or JSON as in startingOffsets (batch)."
@@ -104,10 +104,13 @@ class Options(Settings):
         help="Fail when messages are missing (deleted files, torn tails, bad checksums); else warn.",
     )
     max_offsets_per_trigger: int = key(
-        0, name="maxOffsetsPerTrigger", min=0, help="Most messages in a batch of a stream; 0: all."
+        0,
+        name="maxOffsetsPerTrigger",
+        min=0,
+        help="At most this many messages in a batch of a stream; 0: all.",
     )
     min_offsets_per_trigger: int = key(
-        0, name="minOffsetsPerTrigger", min=0, help="Wait until that many messages are there."
+        0, name="minOffsetsPerTrigger", min=0, help="Wait until this many messages have come."
     )
     max_trigger_delay: str = key(
         "15m",
@@ -117,24 +120,24 @@ class Options(Settings):
     max_bytes_per_trigger: str = key(
         "0",
         name="maxBytesPerTrigger",
-        help="Most bytes in a batch of a stream, estimated (k, m, g); 0: all.",
+        help="At most this many bytes in a batch of a stream, estimated (k, m, g); 0: all.",
     )
     min_partitions: int = key(
         0,
         name="minPartitions",
         min=0,
-        help="At least that many tasks, if there is as much to read.",
+        help="At least this many tasks, if there is enough to read.",
     )
     max_partition_bytes: str = key(
         "",
         name="maxPartitionBytes",
-        help="Most bytes of records for a task (k, m, g). Default: 256m; of files, more where bodies are not "
-        "read and every core has its task.",
+        help="At most this many bytes of records in a task (k, m, g). Default: 256m; for files "
+        "more, where bodies are not read and every core has a task.",
     )
     batch_bytes: str = key(
         "",
         name="batchBytes",
-        help="Bytes of records in an Arrow batch (read, 8m) or of a send request (write, 256k).",
+        help="Bytes of records in an Arrow batch (read, 8m) or in a send request (write, 256k).",
     )
     sub_expression: str = key(
         "*",
@@ -153,7 +156,9 @@ class Options(Settings):
         help="Columns to read: a comma list, all, or kafka. Default: the standard set.",
     )
     group: str = key(
-        "", name="group", help="Consumer group whose offsets are read or shown progress in."
+        "",
+        name="group",
+        help="Consumer group whose offsets are where to begin, or which shows the progress.",
     )
     commit_offsets: str = key(
         "none",
@@ -168,36 +173,37 @@ class Options(Settings):
         False, name="includeSystemTopics", help="Also read topics that the broker keeps for itself."
     )
     pull_batch_size: int = key(
-        32, name="pullBatchSize", min=1, max=65_536, help="Messages asked for in a pull."
+        32, name="pullBatchSize", min=1, max=65_536, help="Messages to ask for in a pull."
     )
     pull_timeout_ms: int = key(
         3000,
         name="pullTimeoutMs",
         min=1,
         unit="ms",
-        help="Wait for an answer; then it is tried again.",
+        help="How long to wait for an answer before asking again.",
     )
     retry_timeout_ms: int = key(
         120_000,
         name="retryTimeoutMs",
         min=0,
         unit="ms",
-        help="How long a broker or name server may be away before a read, a plan or a write fails. Name "
-        "servers that have never answered a plan are given up after 10 s, unless this option is given.",
+        help="How long a broker or name server may be away before a read, a plan or a write "
+        "fails. Name servers that have never answered fail a plan after 10 s, unless this "
+        "option is given.",
     )
     # Not an option: how long a plan waits for the first answer.
     first_contact_ms: int = 10_000
     access_key: str = key("", name="accessKey", help="ACL access key.")
     secret_key: str = key("", name="secretKey", help="ACL secret key.")
     security_token: str = key(
-        "", name="securityToken", help="Token of temporary ACL keys, where there is one."
+        "", name="securityToken", help="Token of temporary ACL keys, if they have one."
     )
     use_tls: bool = key(False, name="useTLS", help="Connect by TLS.")
     delivery: str = key(
         "atleastonce",
         name="delivery",
         choices=("atleastonce", "ledger", "transaction"),
-        help="Write: how repeats are kept away; see the documentation.",
+        help="Write: how repeated messages are avoided; see the documentation.",
     )
     queue_selector: str = key(
         "roundrobin",
@@ -224,9 +230,9 @@ class Options(Settings):
         for tag in tags:
             if _NOT_A_TAG.search(tag):
                 raise IllegalArgument(
-                    f"subExpression joins tags by || only, TagA || TagB: {tag!r} would be one tag. A message "
-                    "has one tag, so no message has two; a tag with such characters is chosen by a where "
-                    "clause on column tags"
+                    f"subExpression joins tags by || only, as in TagA || TagB: {tag!r} would be one "
+                    "tag. To choose tags with such characters, use a where clause on "
+                    "column tags"
                 )
         return tags
 
@@ -269,10 +275,14 @@ class Options(Settings):
             raise IllegalArgument(f"{shape}, not {self.assign!r}")
         for topic, brokers in raw.items():
             if not isinstance(brokers, dict):
-                raise IllegalArgument(f"{shape}: the value of {topic!r} is no object of brokers")
+                raise IllegalArgument(
+                    f"{shape}: the value of {topic!r} is not an object of brokers"
+                )
             for broker, ids in brokers.items():
                 if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
-                    raise IllegalArgument(f"{shape}: the value of {broker!r} is no list of queues")
+                    raise IllegalArgument(
+                        f"{shape}: the value of {broker!r} is not a list of queues"
+                    )
                 result.setdefault(topic, {})[broker] = tuple(ids)
         return result
 
@@ -372,7 +382,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
             names = [k.name for k in known.values() if k.name not in NOT_FOR_USERS]
             instead = _instead_of(name)
             if instead:
-                raise IllegalArgument(f"option {name!r} is of Kafka's source; here {instead}")
+                raise IllegalArgument(f"option {name!r} belongs to Kafka's source; here {instead}")
             near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
             hint = f"; did you mean {known[near[0]].name!r}?" if near else "."
             raise IllegalArgument(
@@ -423,8 +433,9 @@ def table_options(given: Mapping[str, str]) -> dict[str, str]:
     secret = {n for n in given_names(kept) if n in ("accessKey", "secretKey", "securityToken")}
     if secret:
         raise IllegalArgument(
-            f"{', '.join(sorted(secret))} would stand in the catalog for everybody to read: use a temporary "
-            "view, CREATE TEMPORARY VIEW t USING pocketmq OPTIONS (...), or load()"
+            f"{', '.join(sorted(secret))} would be stored in the catalog, where everybody can "
+            "read it: use a temporary view, CREATE TEMPORARY VIEW t USING pocketmq OPTIONS "
+            "(...), or load()"
         )
     return kept
 

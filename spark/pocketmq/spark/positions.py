@@ -98,10 +98,13 @@ def check_batch(starting: Positions, ending: Positions) -> None:
     """Refuse a batch that can have no rows, as Kafka's source does. Raises: IllegalArgument."""
     by_time = starting.ms is not None or starting.ms_by_queue is not None
     if starting.word == "latest" and starting.offsets is None and not by_time:
-        raise IllegalArgument("startingOffsets=latest leaves a batch no rows: it is for streams")
+        raise IllegalArgument(
+            "a batch with startingOffsets=latest has no rows: use earliest, or a stream"
+        )
     if starting.ms is not None and ending.ms is not None and starting.ms > ending.ms:
         raise IllegalArgument(
-            f"startingTimestamp {starting.ms} is behind endingTimestamp {ending.ms}: no row can be between"
+            f"startingTimestamp {starting.ms} is later than endingTimestamp {ending.ms}, so no "
+            "row can be between: exchange them"
         )
     for what, begin, end in (
         ("Offsets", starting.offsets, ending.offsets),
@@ -113,8 +116,8 @@ def check_batch(starting: Positions, ending: Positions) -> None:
                 # JSON for one broker leaves its name out.
                 broker = f"broker {key.broker_name}, " if key.broker_name else ""
                 raise IllegalArgument(
-                    f"topic {key.topic}, {broker}queue {key.queue_id}: starting{what} has {first}, behind "
-                    f"ending{what} with {last}"
+                    f"topic {key.topic}, {broker}queue {key.queue_id}: there is nothing to read, "
+                    f"because starting{what} {first} is beyond ending{what} {last}"
                 )
 
 
@@ -132,8 +135,8 @@ def say_defaults(topics: Topics, keys: Collection[QueueKey], starting: Positions
         again = {k.topic for k in keys if is_group_topic(k.topic)}
         if again:
             _log.warning(
-                "retry_and_dead_letter_topics count=%d first=%s; a retried message is a row for each "
-                "time. Name topics with option subscribe to leave them out",
+                "retry_and_dead_letter_topics count=%d first=%s; a retried message is one row "
+                "for each try. To leave them out, name topics with option subscribe",
                 len(again),
                 _some(sorted(again)),
             )

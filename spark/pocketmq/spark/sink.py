@@ -75,7 +75,7 @@ class _Core:
                     f"create it first: pocketmq topic create {options.topic}"
                 )
             if options.delivery == "ledger" and not options.topic:
-                raise IllegalArgument("delivery=ledger needs option topic, where the ledger lies")
+                raise IllegalArgument("delivery=ledger needs option topic, which holds the ledger")
 
     def write_rows(self, rows: Iterator[dict[str, Any]]) -> Sent:
         context = TaskContext.get()
@@ -122,9 +122,9 @@ class _Core:
                 half, error = failed[0]
                 what = "made visible" if commit else "rolled back"
                 text = (
-                    f"{ended.done} of {len(halves)} messages were {what}, "
-                    f"{len(ended.refused)} were refused, of {len(ended.unknown)} it is not known; "
-                    f"the first is {half.msg_id} of topic {half.topic}: {error}"
+                    f"of {len(halves)} messages, {ended.done} were {what}, {len(ended.refused)} "
+                    f"were refused, and of {len(ended.unknown)} the outcome is unknown; the first "
+                    f"is {half.msg_id} of topic {half.topic}: {error}"
                 )
                 if commit:
                     raise SendFailed(text) from error

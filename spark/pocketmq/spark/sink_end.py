@@ -129,7 +129,7 @@ class HalfEnder:
         self, address: str, sent: list[tuple[Half, int]], tried: _Round, result: Ended
     ) -> bool:
         """Collect answers; return whether the connection held."""
-        what = "END_TRANSACTION"
+        what = "the end of a transaction"
         for number, (half, opaque) in enumerate(sent):
             try:
                 answer = self._client.connection(address).answer(opaque, what)

@@ -95,7 +95,9 @@ def outgoing(row: Mapping[str, Any], topic: str) -> Outgoing:
         raise IllegalArgument("a row has no body; filter such rows or give them an empty body")
     target = row.get("topic") or topic
     if not target:
-        raise IllegalArgument("a row has no topic, and option topic is not given")
+        raise IllegalArgument(
+            "a row has no topic: fill in its column 'topic', or give option topic"
+        )
     properties: dict[str, str] = {}
     for name, value in dict(row.get("properties") or {}).items():
         if value is not None:
@@ -124,7 +126,7 @@ def outgoing(row: Mapping[str, Any], topic: str) -> Outgoing:
     for name, value in properties.items():
         if not name or not value or any(r in name or r in value for r in _RESERVED):
             raise IllegalArgument(
-                f"property {name!r} is empty or holds one of the characters 1 and 2, which separate "
+                f"property {name!r} is empty or contains character 1 or 2, which separate "
                 "properties"
             )
     queue_id = row.get("queueId")

@@ -136,8 +136,8 @@ class TaskSender:
             matching = [q for q in queues if q.queue_id == message.queue_id]
             if not matching:
                 raise IllegalArgument(
-                    f"topic {message.topic} has no writable queue {message.queue_id}; it has "
-                    f"{sorted({q.queue_id for q in queues})}"
+                    f"topic {message.topic} has no writable queue {message.queue_id}: choose one "
+                    f"of {sorted({q.queue_id for q in queues})}"
                 )
             return matching[0]
         if self._selector == "hash" and message.sharding_key:
@@ -266,7 +266,7 @@ class TaskSender:
         waiting = sum(len(lane.waiting) for lane in self._lanes.values())
         unknown = sum(len(lane.batch) for lane in self._lanes.values())
         return SendFailed(
-            f"{self.sent} messages of this task were sent and acknowledged, {unknown} were sent without an "
-            f"answer or refused, {waiting} were not sent yet: {error}. Messages carry {SPARK_ID} "
-            f"{self._id_prefix}/n, which a consumer can tell repeats by"
+            f"{self.sent} messages of this task were sent and acknowledged, {unknown} were sent "
+            f"without an answer or refused, {waiting} were not sent yet: {error}. Messages carry "
+            f"{SPARK_ID} {self._id_prefix}/n, by which a consumer can recognize repeats"
         )

@@ -63,8 +63,9 @@ def from_offset(value: Mapping[str, Any]) -> Offsets:
     """Parse it. Raises: IllegalArgument for a checkpoint that another version or source wrote."""
     if not isinstance(value, dict) or value.get("v") != _VERSION or "offsets" not in value:
         raise IllegalArgument(
-            f"the checkpoint holds an offset that this version does not know: {value!r}. Start the query "
-            "with a new checkpointLocation, or with the version that wrote it"
+            "cannot continue from the checkpoint: this version does not know its offset "
+            f"{value!r}. Start the query with a new checkpointLocation, or with the version that "
+            "wrote it"
         )
     return offsets_of(value["offsets"], "the checkpoint's offset", minimum=0)
 
@@ -167,7 +168,7 @@ class OffsetStream(DataSourceStreamReader):
             known = bounds.get(key)
             if known is None:
                 if begin is None:
-                    _report_gone(key, f"offsets up to {stop} are wanted", loss)
+                    _report_gone(key, f"its offsets up to {stop} were to be read", loss)
                 continue
             begin = known.min_offset if begin is None else begin
             if begin < stop:

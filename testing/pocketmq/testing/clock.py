@@ -44,7 +44,10 @@ class AdvancingClock:
         """
         passed_s = seconds + 60 * minutes + 3600 * hours + 86_400 * days
         if passed_s < 0:
-            raise ValueError("time goes forward only: a broker that has seen the future is no good")
+            raise ValueError(
+                "time can only be advanced, because a broker cannot run with a "
+                "clock that goes back: use a new server"
+            )
         self._wall_ms += round(passed_s * 1000)
         if silent:
             self._silent_ms += round(passed_s * 1000)

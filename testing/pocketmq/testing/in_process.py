@@ -95,7 +95,7 @@ class InProcess(PocketMQ):
     def start(self) -> Self:
         """Start the server. Raises: OSError (a requested port is taken), StoreError, IllegalArgument."""
         if self._is_running:
-            raise RuntimeError("this server runs already: make another one, or stop it first")
+            raise RuntimeError("this server is running already: stop it first, or make another one")
         self._thread = LoopThread("pocketmq-testing", self._enter, new_loop=AdvancingLoop)
         try:
             self._thread.start()

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--pocketmq-nameserver",
         metavar="IP:PORT",
-        help="let `pocketmq` and `pocketmq_session` be a server that runs already",
+        help="let `pocketmq` and `pocketmq_session` be a server that is running already",
     )
     group.addoption(
         "--pocketmq-store",
@@ -102,14 +102,17 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
         from pocketmq.testing.external import External
 
         if settings:
-            pytest.skip("a server that runs already takes no settings: leave --pocketmq-nameserver")
+            pytest.skip(
+                "a server that is running already takes no settings: leave out "
+                "--pocketmq-nameserver"
+            )
         return External(namesrv)
     try:
         from pocketmq.testing.in_process import InProcess
     except ModuleNotFoundError as missing:
         raise pytest.UsageError(
-            f"the broker of the fixture needs {missing.name}, which is not installed: "
-            'pip install "pocketmq[broker]"'
+            f"cannot start the broker of the fixture without {missing.name}, which is not "
+            'installed: pip install "pocketmq[broker]"'
         ) from missing
     return InProcess({**_settings(config), **settings}, store=_store(config))
 
@@ -120,7 +123,7 @@ def _settings(config: pytest.Config) -> dict[str, object]:
     for line in config.getini("pocketmq_config"):
         name, equals, value = line.partition("=")
         if not equals:
-            raise pytest.UsageError(f"pocketmq_config: {line!r} is not key=value")
+            raise pytest.UsageError(f"pocketmq_config: {line!r} is not in the form key=value")
         found[name.strip()] = value.strip()
     return found
 

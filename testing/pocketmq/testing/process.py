@@ -47,7 +47,9 @@ class ServerProcess(External):
     @property
     def pid(self) -> int:
         if self._process is None:
-            raise RuntimeError("this server was not started")
+            raise RuntimeError(
+                "this server was not started: use it in a with block, or call start()"
+            )
         return self._process.pid
 
     def printed(self) -> str:
