@@ -83,6 +83,3 @@ class KVConfig:
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """Return all keys of a namespace, or None if it never had one."""
         return self._table.get(namespace)
-
-    def namespaces(self) -> list[str]:
-        return sorted(self._table)

@@ -198,7 +198,6 @@ _MARK = struct.Struct(">I").unpack_from
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
 _LANGUAGE_NUMBERS = {language.name: int(language) for language in LanguageCode}
 _FIELDS = ("body", "code", "encoding", "ext", "flag", "language", "opaque", "remark", "version")
-_JSON_NAME = {0: "JSON", 1: "ROCKETMQ"}
 
 
 def _encode_json(command: RemotingCommand) -> bytes:

@@ -269,7 +269,7 @@ class Options(Settings):
         if not self.assign:
             return None
         shape = 'assign must be JSON like {"topic":{"broker":[0,1]}}'
-        raw = _json(self.assign, "assign", shape)
+        raw = _json(self.assign, shape)
         result: dict[str, dict[str, tuple[int, ...]]] = {}
         if not isinstance(raw, dict) or not raw:
             raise IllegalArgument(f"{shape}, not {self.assign!r}")
@@ -289,7 +289,7 @@ class Options(Settings):
     @property
     def store_paths(self) -> list[str]:
         if self.paths:
-            raw = _json(self.paths, "paths", 'paths must be a JSON list ["/a/store","/b/store"]')
+            raw = _json(self.paths, 'paths must be a JSON list ["/a/store","/b/store"]')
             if not isinstance(raw, list) or not all(isinstance(p, str) for p in raw):
                 raise IllegalArgument(f"paths must be a JSON list of folders, not {self.paths!r}")
             return raw
@@ -302,7 +302,7 @@ class Options(Settings):
             return None
         if not text.startswith("{"):
             return text
-        raw = _json(text, "brokerName", 'brokerName must be a name or {"/data/a/store":"broker-a"}')
+        raw = _json(text, 'brokerName must be a name or {"/data/a/store":"broker-a"}')
         if not isinstance(raw, dict) or not all(isinstance(n, str) for n in raw.values()):
             raise IllegalArgument("brokerName must map roots to names")
         return raw
@@ -487,7 +487,7 @@ def _words(text: str, name: str) -> tuple[str, ...]:
     return words
 
 
-def _json(text: str, name: str, shape: str) -> Any:
+def _json(text: str, shape: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

@@ -132,7 +132,6 @@ class _Shape:
         self._bodies = struct.Struct(f"{_HEAD_SIZE}x{body_size}s{size - body_end}x" * count).unpack
         self._pack_crcs = struct.Struct(f">{count}I").pack
         self._crc_bits = int.from_bytes(b"\x7f\xff\xff\xff" * count, "big")
-        self._tails = b""
         self._codes: dict[bytes, _Codes | None] = {}
         self._tables: dict[tuple[int, int, bytes, bytes, int], _Table] = {}
 

@@ -60,7 +60,6 @@ class Flush:
         self._on_failed = on_failed
         self._side_tasks = side_tasks
         self.flushed_position = 0
-        self.flushed_ms = 0
         self.failed: StoreFailed | None = None
         self.count = 0
         # Told when an fsync failed, in the pool or on the loop.
@@ -131,13 +130,13 @@ class Flush:
                 if self.failed is not None:
                     return
                 group, self._group = self._group, None
-                target, target_ms = self._log.end, self._log.store_ms
+                target = self._log.end
                 try:
                     await self._sync_log(target)
                 except OSError as error:
                     self._fail(error, group)
                     return
-                self._flushed_to(target, target_ms)
+                self._flushed_to(target)
         except asyncio.CancelledError:
             for waiting in (group, self._group):
                 if waiting is not None and not waiting.done():
@@ -196,9 +195,8 @@ class Flush:
     def _files_between(self, start: int, end: int) -> list[MappedFile]:
         return [file for file in self._log.files.files if file.start < end and file.end > start]
 
-    def _flushed_to(self, position: int, store_ms: int) -> None:
+    def _flushed_to(self, position: int) -> None:
         self.flushed_position = position
-        self.flushed_ms = store_ms
         self.count += 1
         self._flushed_at_ns = time.monotonic_ns()
 
@@ -261,7 +259,7 @@ class Flush:
         except OSError as error:
             self._fail(error, None)
             raise
-        self._flushed_to(work.target, work.store_ms)
+        self._flushed_to(work.target)
         if self._checkpoints_end is not None:
             raise self._checkpoints_end
         work.run()

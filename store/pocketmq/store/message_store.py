@@ -93,7 +93,6 @@ class MessageStore(ReadStore):
         self.put_count = 0
         self.put_size = 0
         self.put_slow_count = 0
-        self.put_size_max = 0
         self._store_host = store_host
         self._now_ms = clock.now_ms
         self._store_flag = STORE_V6 if len(store_host) == HOST_SIZE_V6 else 0

@@ -155,7 +155,7 @@ class MessageTracks:
                 f"the pull by {by}, which the message does not match"
             )
         if offset > place.offset:
-            return self._passed_over(place, group, history, since_ms)
+            return self._passed_over(place, history, since_ms)
         if place.offset < self._store.min_offset(place.topic, place.queue_id):
             return Verdict.EXPIRED, (
                 f"expired before the group had reached it: the group's offset is {offset}"
@@ -225,9 +225,7 @@ class MessageTracks:
             and get_property(each.properties, b"ORIGIN_MESSAGE_ID") in (origin_id, None)
         ]
 
-    def _passed_over(
-        self, place: Place, group: str, history: History, since_ms: int
-    ) -> tuple[Verdict, str]:
+    def _passed_over(self, place: Place, history: History, since_ms: int) -> tuple[Verdict, str]:
         """Judge a message below the group's offset without a known delivery."""
         for event in reversed(history.events):
             if event.kind is EventKind.RESET:
