@@ -84,7 +84,7 @@ def test_whatever_the_clock_and_the_figures_do_each_raise_has_one_end(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[[alarm]", "no TOML"),
+        ("[[alarm]", "not TOML"),
         ("x = 1", "nothing else"),
         ('[[alarm]]\ngroup = "g"\nlag = 1', "a group and a url"),
         ('[[alarm]]\ngroup = "g"\nurl = "ftp://x"\nlag = 1', "http"),

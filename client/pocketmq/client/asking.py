@@ -13,6 +13,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
+from pocketmq.remoting.request_words import request_words
 from pocketmq.remoting.requests import PocketRequestCode
 
 # Requests whose names begin so change nothing.
@@ -95,7 +96,7 @@ class Asking:
         Raises: BrokerRefused, Unreachable; NoAnswer for a read-only request, else AnswerTimeout,
         ConnectionBroken.
         """
-        what = in_words(code, about)
+        what = request_words(code, about)
         found = await self._answer(address, self._command(code, header, body), timeout_ms, what)
         if found.code not in (ResponseCode.SUCCESS, also):
             raise refusal(found.code, found.remark, address, what)
@@ -124,7 +125,7 @@ class Asking:
         try:
             await self._remoting.oneway(address, self._command(code, header, body))
         except RemotingError as error:
-            raise from_remoting(error, address, in_words(code, about)) from error
+            raise from_remoting(error, address, request_words(code, about)) from error
 
     async def ask_name_server(
         self,
@@ -137,7 +138,7 @@ class Asking:
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
         """Like `ask`, at the first name server that answers; it is asked first next time, too."""
-        what = in_words(code, about)
+        what = request_words(code, about)
         last: PocketMQError | None = None
         address = ""
         for _ in self.name_servers:
@@ -162,40 +163,3 @@ class Asking:
             wrong = not_a_name_server(address, await self._what_listens(address))
             raise wrong or last
         raise last
-
-
-# What a request is to the caller; the others are called by their own names.
-_WORDS: dict[int, str] = {
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: "looking up where the topic is",
-    RequestCode.GET_BROKER_CLUSTER_INFO: "asking for the brokers of the cluster",
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: "asking who is in the group",
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: "asking who is in the group",
-    RequestCode.GET_CONSUMER_RUNNING_INFO: "asking the member what it runs",
-    RequestCode.GET_CONSUME_STATS: "asking how far the group has consumed",
-    RequestCode.GET_TOPIC_STATS_INFO: "asking what the topic holds",
-    RequestCode.HEART_BEAT: "telling the broker that this client is here",
-    RequestCode.UPDATE_AND_CREATE_TOPIC: "creating or changing the topic",
-    RequestCode.DELETE_TOPIC_IN_BROKER: "deleting the topic",
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "creating or changing the group",
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: "deleting the group",
-    RequestCode.QUERY_CONSUMER_OFFSET: "asking for the group's offset",
-    RequestCode.UPDATE_CONSUMER_OFFSET: "committing the group's offset",
-    RequestCode.CONSUMER_SEND_MSG_BACK: "giving a failed message back to the broker",
-    RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
-    RequestCode.RECALL_MESSAGE: "recalling the message",
-    RequestCode.VIEW_MESSAGE_BY_ID: "looking up the message",
-    RequestCode.QUERY_MESSAGE: "looking up messages by a key",
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting the group's offsets",
-    RequestCode.UPDATE_BROKER_CONFIG: "changing settings of the broker",
-    RequestCode.GET_BROKER_HA_STATUS: "asking how the broker's replicas are",
-    PocketRequestCode.GET_GROUP_FINDINGS: "asking whose members differ",
-    PocketRequestCode.GET_MESSAGE_TRACK: "asking what became of the message",
-    PocketRequestCode.GET_TIMERS: "asking for delayed messages",
-    PocketRequestCode.CHANGE_ROLE: "changing the broker's role",
-}
-
-
-def in_words(code: RequestCode | PocketRequestCode, about: str = "") -> str:
-    """Describe a request to the caller, for an error."""
-    words = _WORDS.get(code) or request_name(code).partition(" (")[0].lower().replace("_", " ")
-    return f"{words} ({about})" if about else words

@@ -39,6 +39,7 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
+from pocketmq.remoting.request_words import request_words
 from pocketmq.remoting.tls import client_context
 from pocketmq.spark.options import Options
 from pocketmq.spark.retry import BUSY, Patience
@@ -47,20 +48,6 @@ _READ_SIZE = 1 << 18
 _TOGETHER = 256
 # Never used twice, so that an answer of a new connection is not taken for one that an old one owed.
 _OPAQUES = itertools.count(1)
-
-# What errors call the requests; of others they say "the request".
-ACTS = {
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: "a list of the topics",
-    RequestCode.GET_BROKER_CLUSTER_INFO: "a list of the brokers",
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: "a look for a topic's queues",
-    RequestCode.GET_MIN_OFFSET: "a look for a queue's first offset",
-    RequestCode.GET_MAX_OFFSET: "a look for a queue's end",
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "a search by time",
-    RequestCode.QUERY_CONSUMER_OFFSET: "a look for a group's offset",
-    RequestCode.UPDATE_CONSUMER_OFFSET: "a commit of a group's offset",
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: "the creation of a group",
-    RequestCode.QUERY_MESSAGE: "a search by key",
-}
 
 
 @dataclass(frozen=True)
@@ -175,7 +162,7 @@ class Connection:
             except OSError as error:
                 raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
             if not data:
-                raise ConnectionLost(f"{self.address} closed the connection during {what}")
+                raise ConnectionLost(f"{self.address} closed the connection while {what}")
             for frame in self._frames.feed(data):
                 command = decode(frame)
                 if command.is_response:
@@ -294,7 +281,7 @@ class BrokerClient:
         busy: Exception | None = None
         for number, opaque in sent.items():
             try:
-                answer = self.connection(address).answer(opaque, "a request")
+                answer = self.connection(address).answer(opaque, "asking")
             except RemotingError as error:
                 self.forget(address)
                 return got, error
@@ -312,7 +299,7 @@ class BrokerClient:
         self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
     ) -> RemotingCommand:
         """Try once. Raises: as call() does."""
-        what = ACTS.get(code, "the request")
+        what = request_words(code)
         try:
             connection = self.connection(address)
             answer = connection.answer(connection.request(code, header, body), what)
@@ -421,7 +408,7 @@ class BrokerClient:
         found: list[int | None] = []
         for queue, answer in zip(queues, self.many(requests), strict=True):
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
-                raise Refused(answer.code, answer.remark, queue.address, ACTS[code])
+                raise Refused(answer.code, answer.remark, queue.address, request_words(code))
             good = answer.code == ResponseCode.SUCCESS
             found.append(
                 QueryConsumerOffsetResponseHeader.parse(answer.ext).offset if good else None

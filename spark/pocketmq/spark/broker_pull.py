@@ -18,6 +18,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
+from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 
@@ -142,13 +143,19 @@ class _Pulls:
             return None
         address = cursor.wanted.queue.address
         try:
-            answer = self._client.connection(address).answer(cursor.opaque, "a pull")
+            answer = self._client.connection(address).answer(
+                cursor.opaque, request_words(RequestCode.PULL_MESSAGE)
+            )
         except RemotingError as error:
             self._lost(address, error)
             return None
         cursor.opaque = 0
         if answer.code in BUSY:
-            self._patience.pause(Refused(answer.code, answer.remark, address, "a pull"))
+            self._patience.pause(
+                Refused(
+                    answer.code, answer.remark, address, request_words(RequestCode.PULL_MESSAGE)
+                )
+            )
             return None
         self._patience.succeeded()
         return answer
@@ -177,7 +184,12 @@ def _advance(
         ResponseCode.PULL_OFFSET_MOVED,
     )
     if answer.code not in known:
-        raise Refused(answer.code, answer.remark, queue.address, f"a pull from {queue.topic}")
+        raise Refused(
+            answer.code,
+            answer.remark,
+            queue.address,
+            request_words(RequestCode.PULL_MESSAGE, queue.topic),
+        )
     header = PullMessageResponseHeader.parse(answer.ext)
     before, after = cursor.next, header.next_begin_offset
     what = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"

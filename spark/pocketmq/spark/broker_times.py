@@ -8,7 +8,8 @@ from pocketmq.remoting.errors import Refused
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.headers import SearchOffsetHeader, SearchOffsetResponseHeader
 from pocketmq.remoting.record import read_records
-from pocketmq.spark.broker_client import ACTS, BrokerClient, BrokerQueue
+from pocketmq.remoting.request_words import request_words
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, pull_header
 
 # What is to be asked next, the answer, and what was found.
@@ -49,7 +50,7 @@ def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSett
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     answer = yield code, header
     if answer.code != ResponseCode.SUCCESS:
-        raise Refused(answer.code, answer.remark, queue.address, ACTS[code])
+        raise Refused(answer.code, answer.remark, queue.address, request_words(code))
     near = SearchOffsetResponseHeader.parse(answer.ext).offset
     near = min(max(near, low), max(low, high - 1))
     step = 1

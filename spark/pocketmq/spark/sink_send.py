@@ -214,7 +214,7 @@ class TaskSender:
         """Wait for the answer to a lane's batch; repeat it if that may help."""
         try:
             connection = self._client.connection(lane.queue.address)
-            answer = connection.answer(lane.opaque, f"a send to {lane.queue.topic}")
+            answer = connection.answer(lane.opaque, f"sending to {lane.queue.topic}")
         except RemotingError as error:
             self._lose(lane.queue.address)
             self._again(lane, error)
@@ -231,7 +231,7 @@ class TaskSender:
                 self._start(lane)
             return
         refused = Refused(
-            answer.code, answer.remark, lane.queue.address, f"a send to {lane.queue.topic}"
+            answer.code, answer.remark, lane.queue.address, f"sending to {lane.queue.topic}"
         )
         if answer.code not in BUSY:
             raise self._failure(refused) from refused
