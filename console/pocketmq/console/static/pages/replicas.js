@@ -13,7 +13,7 @@ export default {
     const slaves = items.flatMap((each) => (each.status?.haConnectionInfo ?? []).map((one) => ({ master: each, ...one })));
     return [
       head(t("replicas"), { about: t("replicas.about") }),
-      card(t("brokers"), items.length ? brokers(page, items) : empty(t("brokers.none"), t("brokers.none.do"))),
+      card(t("brokers"), items.map(trouble), items.length ? brokers(page, items) : empty(t("brokers.none"), t("brokers.none.do"))),
       card(t("replicas.slaves"), slaves.length ? connections(slaves) : empty(t("replicas.none"), t("replicas.none.do"), { command: "pocketmq up --replicas 2" })),
     ];
   },
@@ -38,7 +38,8 @@ function brokers(page, items) {
           data(each.address, { class: "mono" }),
           state(each),
           number(status?.masterCommitLogMaxOffset),
-          follows ? size(follows.behind) : "–",
+          // Of two logs that have parted none is behind the other.
+          follows?.isActivated ? size(follows.behind) : "–",
           follows?.metadataAgeMs >= 0 ? duration(follows.metadataAgeMs) : "–",
           status?.role && h("span", { class: "row" }, buttons(page, each)),
         ],
@@ -49,9 +50,14 @@ function brokers(page, items) {
 
 function state({ status, error }) {
   if (!status) return [tag(t("replicas.unknown")), " ", data(error ?? "")];
-  if (status.trouble) return [tag(t("replicas.trouble"), "bad"), " ", h("span", { lang: "en", translate: "no" }, status.trouble)];
+  if (status.trouble) return tag(t("replicas.trouble"), "bad");
   const text = status.master ? t("replicas.inSync", { count: number(status.inSyncSlaveNums) }) : t("replicas.follows");
   return tag(text, "good");
+}
+
+/* A sentence or two in a column of their own would push the buttons out of sight. */
+function trouble({ broker, brokerId, status }) {
+  return status?.trouble && h("p", { key: `${broker} ${brokerId}` }, tag(`${broker} ${brokerId}`, "bad"), " ", h("span", { lang: "en", translate: "no" }, status.trouble));
 }
 
 function buttons(page, each) {
