@@ -192,6 +192,8 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
         command_path = "pocketmq" if context is None else context.command_path
         hint = ""
         if getattr(error, "option_name", None) in _OF_COMMANDS and command_path == "pocketmq":
-            hint = " It goes after the command: pocketmq topic list -n ADDR."
-        raise CannotBegin(f"{message()}{hint}; see: {command_path} --help") from error
+            hint = ". It goes after the command: pocketmq topic list -n ADDR"
+        raise CannotBegin(
+            f"{message().removesuffix('.')}{hint}; see: {command_path} --help"
+        ) from error
     return result if isinstance(result, int) else int(ExitCode.OK)

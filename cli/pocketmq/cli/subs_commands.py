@@ -119,6 +119,6 @@ def _print(plans: "list[Plan]") -> None:
         print_rows(
             [{name: row[name] for name in row if name != "group"} for row in rows], as_json=False
         )
-        print_line("a safe order:")
+        print_line("the safest order:")
         for number, step in enumerate(found.steps, 1):
             print_line(f"  {number}. {step}")
