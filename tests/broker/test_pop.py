@@ -285,6 +285,13 @@ async def test_a_message_popped_in_vain_too_often_is_a_dead_letter(tmp_path: Pat
         record = broker.parts.messages.store.record_at(entry[0])
         assert record is not None
         assert get_property(bytes(record)[-400:], b"RETRY_TOPIC") == b"T"
+        # Its sender says that it was consumed as often as can be counted.
+        await peer.produce("T", b"often", more={"j": (1 << 31) - 1})
+        [message] = await popper.pop()
+        assert message.reconsume_times == (1 << 31) - 1
+        clock.advance_ms(60_000)
+        step(broker)
+        assert len(broker.parts.messages.store.entries("%DLQ%g", 0, 0, 9)) == 2
 
 
 async def test_a_notification_tells_that_there_is_something_to_pop(tmp_path: Path) -> None:

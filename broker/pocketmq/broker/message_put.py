@@ -23,6 +23,7 @@ from pocketmq.store.timer.service import TimerService
 Buffer = bytes | bytearray | memoryview
 
 HOST_V6_FLAGS = 0x30
+_TIMES_MAX = (1 << 31) - 1
 _NEVER_DELAYED = 0x4  # prepared, rolled back
 
 
@@ -136,7 +137,8 @@ class MessagePut:
                 flag=record.flag,
                 sys_flag=record.sys_flag,
                 born_ms=record.born_ms,
-                reconsume_times=record.reconsume_times + (1 if again else 0),
+                # The count is its sender's; a copy that has no room for one more would never be stored.
+                reconsume_times=min(record.reconsume_times + (1 if again else 0), _TIMES_MAX),
             )
 
 
