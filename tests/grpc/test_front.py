@@ -5,9 +5,9 @@ import hashlib
 import hmac
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
@@ -103,9 +103,18 @@ async def ack(client: Asking, *received: Any, topic: str = "T") -> list[int]:
     return [entry.status.code for entry in answer.entries]
 
 
+class _Bytes:
+    """Keeps what is written."""
+
+    written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+
 async def test_the_brokers_own_port_speaks_grpc_too(tmp_path: Path) -> None:
-    """Whoever comes there is sent nowhere else, and is closed with the others."""
-    async with front(tmp_path) as (broker, server):
+    """Whoever comes there is sent nowhere else, and is closed with the others; no more come than may."""
+    async with front(tmp_path, max_connections_per_address=1) as (broker, server):
         host, _, port = broker.address.rpartition(":")
         endpoints = {"scheme": 1, "addresses": [{"host": host, "port": int(port)}]}
         async with asking(broker.address) as client:
@@ -117,6 +126,17 @@ async def test_the_brokers_own_port_speaks_grpc_too(tmp_path: Path) -> None:
             [got] = await receive(client)
             assert got.body == b"hello"
             await until(lambda: not broker.server.connections)
+            # One too many asks with its first bytes.
+            reader, writer = await asyncio.open_connection(host, int(port))
+            bytes_of = _Bytes()
+            other = Asking(reader, cast(asyncio.StreamWriter, bytes_of), "other")
+            other.begin("SendMessage", classes["SendMessageRequest"](messages=[message()]))
+            writer.write(bytes_of.written)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            store = broker.parts.messages.store
+            assert sum(store.max_offset("T", each) for each in range(4)) == 1
             await server.__aexit__(None, None, None)
             await client.until(lambda: client.closed)
 

@@ -224,7 +224,7 @@ class _Opening(asyncio.Protocol):
         connection = self._server.connection()
         transport.set_protocol(connection)
         connection.connection_made(transport)
-        if self._early:
+        if self._early and not transport.is_closing():
             transport.resume_reading()
             connection.data_received(self._early)
 

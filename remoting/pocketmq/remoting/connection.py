@@ -538,7 +538,9 @@ class Connection(asyncio.Protocol):
         transport.set_protocol(other)
         self.connection_lost(None)
         other.connection_made(transport)
-        other.data_received(data)
+        # It may have been refused, as one too many.
+        if not transport.is_closing():
+            other.data_received(data)
 
     def _decrypt(self, data: bytes) -> bytes:
         assert self._tls is not None
