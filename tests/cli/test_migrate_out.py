@@ -209,7 +209,7 @@ async def test_what_rocketmq_4_would_never_deliver_is_waited_for(tmp_path: Path)
                 (await Source.found(way.admin, way.master.config.broker_name)).drained(said.append)
             )
             await until(lambda: said)
-            assert said == ["waiting for 0 timers and 1 popped messages"]
+            assert said == ["waiting for 0 timers and 1 pops"]
             assert not waiting.done()
             await popper.ack(popped[0])
 
@@ -238,7 +238,7 @@ async def test_a_timer_that_comes_late_is_not_left_to_who_never_delivers_it(
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(way.restarted())
                 await outwards.run(facts)
-            assert sum(line.startswith("1 timers and 0 popped messages have") for line in said) == 1
+            assert sum(line.startswith("1 timers and 0 pops have") for line in said) == 1
             assert said.count("clients wait now") == 2
             store = way.master.parts.messages.store
             found = [

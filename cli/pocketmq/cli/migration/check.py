@@ -76,8 +76,8 @@ def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
         names = ", ".join(facts.static_topics[:5])
         yield Finding(
             REFUSED,
-            f"{len(facts.static_topics)} topics are static (their queues are spread over brokers by a table "
-            f"that PocketMQ does not have): {names}",
+            "topics are static (their queues are spread over brokers by a table that PocketMQ does not "
+            f"have), {len(facts.static_topics)} of them: {names}",
         )
     lite = sorted(name for name, row in facts.topics.items() if "LITE" in _message_type(row))
     if lite:
@@ -117,7 +117,7 @@ def _message_type(row: object) -> str:
 class Ours:
     """Features of our broker that an Apache broker may not accept.
 
-    timers, pops: messages that wait for their delivery time, and popped ones that are not acknowledged.
+    timers, pops: messages that wait for their delivery time, and pops that are not acknowledged.
     v2_records: of topics with names beyond 127 bytes. isolated: groups in mode isolate.
     """
 
@@ -140,16 +140,15 @@ def outward(ours: Ours, version: str) -> Iterator[Finding]:
         if ours.timers:
             yield Finding(
                 REFUSED,
-                f"{ours.timers} messages wait for their own delivery time, and RocketMQ 4.9 would "
-                f"never deliver them:"
-                " wait until they are due (--drain), or move to 5.x",
+                "messages wait for their own delivery time, and RocketMQ 4.9 would never deliver them "
+                f"({ours.timers} timers): wait until they are due (--drain), or move to 5.x",
             )
         if ours.pops:
             yield Finding(
                 REFUSED,
-                f"{ours.pops} messages were popped and are not acknowledged, and RocketMQ 4.9 "
-                f"would never redeliver them: stop consumers that pop, and wait until the "
-                f"invisible times are over (--drain)",
+                "messages were popped and are not acknowledged, and RocketMQ 4.9 would never redeliver "
+                f"them ({ours.pops} pops): stop consumers that pop, and wait until the invisible times "
+                "are over (--drain)",
             )
         if ours.long_topics:
             yield Finding(

@@ -139,8 +139,10 @@ class Inwards:
     async def verify(self) -> None:
         """Compare the ends of all queues, and pieces of the log. Raises: MigrationRefused."""
         queues = await self._check_queues()
-        size = await self._check_log()
-        self._say(f"the same: {queues} queues, {size} bytes of the log in {_PIECES} places")
+        sizes = await self._check_log()
+        self._say(
+            f"the same: {queues} queues, {sum(sizes)} bytes of the log in {len(sizes)} places"
+        )
 
     async def _check_queues(self) -> int:
         api, address, store = self._source.admin.site.api, self._source.address, self._store
@@ -166,13 +168,16 @@ class Inwards:
                 )
         return len(queues)
 
-    async def _check_log(self) -> int:
-        """Compare pieces of the log. Returns: how many bytes. Raises: MigrationRefused."""
+    async def _check_log(self) -> list[int]:
+        """Compare pieces of the log, the first and the last among them. Returns: their sizes. Raises:
+        MigrationRefused.
+        """
         store, address = self._store, self._follower.state.master
         low, high = store.commit_log_min_position, store.commit_log_max_position
-        if low == high:
-            return 0
-        random, sizes = Random(high), []
+        sizes: list[int] = []
+        begins = range(low, high, _PIECE_SIZE)
+        chosen = {*begins[:1], *begins[-1:]}
+        chosen.update(Random(high).sample(begins, min(_PIECES - len(chosen), len(begins))))
         turns = asyncio.Semaphore(_ASKED_AT_ONCE)
 
         async def compare(begin: int) -> None:
@@ -185,9 +190,9 @@ class Inwards:
             sizes.append(len(mine))
 
         async with asyncio.TaskGroup() as tasks:
-            for begin in {low, *(random.randrange(low, high) for _ in range(_PIECES - 1))}:
+            for begin in chosen:
                 tasks.create_task(compare(begin), name=f"compare {begin}")
-        return sum(sizes)
+        return sizes
 
     # ------------------------------------------------------------ come between
 

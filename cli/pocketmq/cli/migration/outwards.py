@@ -105,10 +105,16 @@ class Outwards:
             f"{self._successor.conf} has been written: start the Apache broker with it now (mqbroker -c "
             f"{self._successor.conf})"
         )
-        await self.follow()
-        await self._talk.confirm(
-            f"{self._successor.address} is level with {self._source.address}, and now takes its place"
-        )
+        try:
+            await self.follow()
+            await self._talk.confirm(
+                f"{self._successor.address} is level with {self._source.address}, and now takes its place"
+            )
+        except asyncio.CancelledError:
+            self._talk.say(
+                "nothing was changed: clients are served here as before; stop the slave if you do not need it"
+            )
+            raise
         while True:
             try:
                 await self.take_over()
@@ -157,7 +163,7 @@ class Outwards:
         timers, pops = await self._source.pending()
         if timers or pops:
             why = (
-                f"{timers} timers and {pops} popped messages have arrived meanwhile, which "
+                f"{timers} timers and {pops} pops have arrived meanwhile, which "
                 f"RocketMQ 4.9 would never deliver: stop the clients that create them"
             )
             self._talk.say(why)

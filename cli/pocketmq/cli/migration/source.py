@@ -88,7 +88,8 @@ class Source:
         )
 
     async def pending(self) -> tuple[int, int]:
-        """Return the number of undelivered timers and of unacknowledged pops; for a broker of ours.
+        """Return the number of undelivered timers and of pops, of up to 32 messages each, that are not
+        acknowledged; for a broker of ours.
 
         Raises: PocketMQError.
         """
@@ -103,7 +104,7 @@ class Source:
         shown = (0, 0)
         while any(left := await self.pending()):
             if left != shown:
-                say(f"waiting for {left[0]} timers and {left[1]} popped messages")
+                say(f"waiting for {left[0]} timers and {left[1]} pops")
             shown = left
             await asyncio.sleep(_LOOK_S)
 
