@@ -4,6 +4,7 @@
     python -m benchmarks.instructions --against HEAD~1     beside a commit, or another checkout's folder
     python -m benchmarks.instructions --only send          rows whose name holds the word
     python -m benchmarks.instructions --keep FOLDER        and keep what callgrind_annotate reads
+    python -m benchmarks.instructions --quick              six rows of a quarter of the work (.ci/speed)
 
 The broker runs under `valgrind --tool=callgrind`, whole, with uvloop, and handles reads as a connection would
 bring them (counted_broker.py); a client runs so, too, at a broker that is not counted. A row is instructions
@@ -14,6 +15,7 @@ too. What the broker's timers do meanwhile is not counted.
 
 import argparse
 import contextlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -21,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import raw_load
@@ -50,31 +52,40 @@ class Work:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one row for each kind of work."""
+    """Print one row for each kind of work, as soon as it is counted."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--against", help="a commit, or the folder of another checkout")
     parser.add_argument("--only", default="", help="rows whose name holds this word")
     parser.add_argument("--keep", type=Path, help="where callgrind's files go")
+    parser.add_argument("--quick", action="store_true", help="few rows, of a quarter of the work")
     given = parser.parse_args(arguments)
-    works = [work for work in all_works() if given.only in work.name]
-    clients = [name for name in CLIENT_WORK if given.only in name]
+    share = _QUICK_SHARE if given.quick else 1
+    works = [
+        replace(work, count=work.count // share)
+        for work in all_works()
+        if given.only in work.name and (work.name in _QUICK or not given.quick)
+    ]
+    clients = [
+        name for name in CLIENT_WORK if given.only in name and (name in _QUICK or not given.quick)
+    ]
     with contextlib.ExitStack() as leave:
         trees = {"here": ROOT}
         if given.against:
             trees[given.against] = leave.enter_context(_checkout(given.against))
-        counts = {
-            name: {
-                **(count(tree, works, given.keep) if works else {}),
-                **(count_clients(tree, clients, given.keep) if clients else {}),
-            }
-            for name, tree in trees.items()
-        }
-    print(f"{'thousand instructions for one':34}" + "".join(f"{name:>14}" for name in trees))
-    for work in (*(each.name for each in works), *clients):
-        row = [counts[name][work] / 1_000 for name in trees]
-        ratio = f"{row[0] / row[1]:>8.3f} x" if len(row) > 1 else ""
-        print(f"{work:34}" + "".join(f"{value:>14.2f}" for value in row) + ratio)
+        folders = list(trees.values())
+        _print(f"{'thousand instructions for one':34}" + "".join(f"{name:>14}" for name in trees))
+        for name, counts in itertools.chain(
+            count(folders, works, given.keep), count_clients(folders, clients, share, given.keep)
+        ):
+            row = [each / 1_000 for each in counts]
+            ratio = f"{row[0] / row[1]:>8.3f} x" if len(row) > 1 else ""
+            _print(f"{name:34}" + "".join(f"{value:>14.2f}" for value in row) + ratio)
     return 0
+
+
+def _print(line: str) -> None:
+    """A row takes seconds to minutes: whoever waits sees each."""
+    print(line, flush=True)
 
 
 def all_works() -> list[Work]:
@@ -111,35 +122,56 @@ CLIENT_WORK = {
     "client, consume by a coroutine": ("consume, coroutine listener", BACKLOG),
     "client, consume by threads": ("consume, thread listener", BACKLOG),
 }
+# What a look at a change needs most, in two to three minutes.
+_QUICK = {
+    "send, 64 in a read",
+    "send, 1 in a read",
+    "send, batches of 16, 8 in a read",
+    "pull of 32",
+    "client, send, 64 under way",
+    "client, consume by a coroutine",
+}
+_QUICK_SHARE = 4
+
+# Name of a work, and its instructions for one unit in each of the trees.
+Counts = Iterator[tuple[str, list[float]]]
 
 
-def count_clients(tree: Path, names: Sequence[str], keep: Path | None = None) -> dict[str, float]:
-    """Instructions of a client's process for one message of each work, at a broker that is not counted."""
-    found: dict[str, float] = {}
+def count_clients(
+    trees: Sequence[Path], names: Sequence[str], share: int = 1, keep: Path | None = None
+) -> Counts:
+    """Count a client's process for one message of each work, at a broker that is not counted.
+
+    share: what the number of messages is divided by.
+    """
+    if not names:
+        return
     with tempfile.TemporaryDirectory() as place, PocketBroker(Path(place) / "broker") as broker:
         subprocess.run(_row("send in batches of 100", broker, "Backlog", BACKLOG), check=True)
         for name in names:
-            row, messages = CLIENT_WORK[name]
-            out = (keep or Path(place)) / f"{tree.name}-{name}.out".replace(",", "").replace(
-                " ", "-"
-            )
-            out.parent.mkdir(parents=True, exist_ok=True)
-            counting = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
-            topic = "Backlog" if "consume" in name else "SendBench"
-            subprocess.run(
-                [
-                    *counting,
-                    f"--callgrind-out-file={out}",
-                    *_row(row, broker, topic, messages),
-                    "--counted",
-                ],
-                check=True,
-                capture_output=True,
-                cwd=ROOT,
-                env=_environment(tree),
-            )
-            found[name] = _total(out) / messages
-    return found
+            yield name, [_client(tree, name, broker, share, keep or Path(place)) for tree in trees]
+
+
+def _client(tree: Path, name: str, broker: PocketBroker, share: int, folder: Path) -> float:
+    row, messages = CLIENT_WORK[name]
+    # A send learns from its first answers: fewer would count little else.
+    messages //= share if "consume" in name else 1
+    out = folder / f"{tree.name}-{name}.out".replace(",", "").replace(" ", "-")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    topic = "Backlog" if "consume" in name else "SendBench"
+    subprocess.run(
+        [
+            *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
+            f"--callgrind-out-file={out}",
+            *_row(row, broker, topic, messages),
+            "--counted",
+        ],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+        env=_environment(tree),
+    )
+    return _total(out) / messages
 
 
 def _row(name: str, broker: PocketBroker, topic: str, messages: int) -> list[str]:
@@ -157,31 +189,24 @@ def _total(dump: Path) -> int:
         return next(int(each.split()[1]) for each in lines if each.startswith("totals:"))
 
 
-def count(tree: Path, works: Sequence[Work], keep: Path | None = None) -> dict[str, float]:
-    """Instructions for one unit of each work, by the sources in `tree`."""
-    # What is pulled, whatever else was asked for.
-    fill = all_works()[0]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        with _Counted(tree, folder, [fill, *works]) as broker:
-            found: dict[str, float] = {}
-            broker.run(fill, fill.count)
-            for work in works:
-                broker.run(work, work.count // 4 or 1)
-                total = broker.run(work, work.count)
-                found[work.name] = total / (work.count * work.units)
-                if keep is not None:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    name = work.name.replace(",", "").replace(" ", "-")
-                    broker.last_dump.rename(keep / f"{tree.name}-{name}.out")
-            return found
+def count(trees: Sequence[Path], works: Sequence[Work], keep: Path | None = None) -> Counts:
+    """Count the broker for one unit of each work, by the sources in each of `trees`."""
+    if not works:
+        return
+    with contextlib.ExitStack() as leave:
+        brokers: list[_Counted] = []
+        for tree in trees:
+            folder = Path(leave.enter_context(tempfile.TemporaryDirectory()))
+            brokers.append(leave.enter_context(_Counted(tree, folder, works)))
+        for work in works:
+            yield work.name, [broker.count(work, keep) for broker in brokers]
 
 
 class _Counted:
     """The broker under callgrind."""
 
     def __init__(self, tree: Path, folder: Path, works: Sequence[Work]) -> None:
-        self._folder = folder
+        self._tree, self._folder = tree, folder
         self._dumps = 0
         namesrv_port, port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
@@ -220,7 +245,7 @@ class _Counted:
         try:
             self._wait_for("following")
             raw_load.create_topic(self.address, TOPIC, QUEUES)
-            # Whatever rows are wanted, there is something to be read.
+            # Whatever rows are wanted, and whatever else was asked for, there is something to be read.
             self.run(self._filling, self._filling.count)
             self._control("-i", "on")
         except BaseException:
@@ -239,8 +264,18 @@ class _Counted:
             pipe.close()
         self._log.close()
 
+    def count(self, work: Work, keep: Path | None) -> float:
+        """Return the instructions for one unit. keep: where callgrind's file goes."""
+        self.run(work, work.count // 4 or 1)
+        total = self.run(work, work.count)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            name = work.name.replace(",", "").replace(" ", "-")
+            self._last_dump.rename(keep / f"{self._tree.name}-{name}.out")
+        return total / (work.count * work.units)
+
     @property
-    def last_dump(self) -> Path:
+    def _last_dump(self) -> Path:
         return self._folder / f"counts.{self._dumps}"
 
     def run(self, work: Work, reads: int) -> int:
@@ -252,7 +287,7 @@ class _Counted:
         self._process.stdin.flush()
         self._wait_for(line.rstrip())
         self._dump()
-        return _total(self.last_dump)
+        return _total(self._last_dump)
 
     def _wait_for(self, wanted: str) -> None:
         assert self._process.stdout is not None
