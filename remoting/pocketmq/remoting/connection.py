@@ -33,7 +33,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.fixed_shape import AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
-from pocketmq.remoting.json_shape import RequestShapes, Shaped
+from pocketmq.remoting.json_shape import RUN_MIN, RequestShapes, Shaped
 from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
@@ -174,8 +174,9 @@ class Connection(asyncio.Protocol):
         self._corked = True
         outbox = self._outbox
         little = 0  # what was done since the clock was read
+        place, count, alike_from = 0, len(frames), 0
         try:
-            for place, frame in enumerate(frames):
+            while place < count:
                 if outbox.size > BUFFER_HIGH:
                     self._flush()
                 is_over = little >= _LITTLE_MAX and self._monotonic_ms() - began_ms >= TURN_MS
@@ -186,7 +187,15 @@ class Connection(asyncio.Protocol):
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
-                little += 1 if self._handle(frame) else _LITTLE_MAX
+                if count - place >= RUN_MIN and place >= alike_from:
+                    done = self._handle_run(frames[place:] if place else frames)
+                    if done:
+                        place += done
+                        little = _LITTLE_MAX
+                        continue
+                    alike_from = place + RUN_MIN
+                little += 1 if self._handle(frames[place]) else _LITTLE_MAX
+                place += 1
         except ProtocolError as error:
             self._refuse(error)
         finally:
@@ -253,6 +262,19 @@ class Connection(asyncio.Protocol):
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
         self.close()
+
+    def _handle_run(self, frames: list[bytes]) -> int:
+        """Handle the first frames at once if they are alike. Returns: how many were handled."""
+        shapes = self._shapes
+        if not isinstance(shapes, RequestShapes):
+            return 0
+        try:
+            done, replies = shapes.answer_run(frames, self, self._handlers)
+        except Exception as error:  # noqa: BLE001 - as in _handle
+            self._fail(decode(frames[0], self._header_size_max), error)
+            return 1
+        self._outbox.add(replies)
+        return done
 
     def _handle(self, frame: bytes) -> bool:
         """Handle one frame. Returns: whether it was cheap. Raises: FrameError."""

@@ -19,8 +19,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.outbox import Buffer
 
 _MARK = struct.Struct(">I").unpack_from
-_SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
-_OPAQUE_MAX = b"2147483647"
+SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
+OPAQUE_MAX = b"2147483647"
 _SLOTS_MAX = 24
 _SHAPES_MAX = 64
 # Beyond this many headers that did not fit, a connection learns from some of them only.
@@ -43,13 +43,15 @@ class ByPlace(NamedTuple):
     fields: names of values that differ; properties: the field that is cut further, "" for none.
     fix(request, names): what all requests have in common that differ in these and in the properties of these
     names; None: they are not to be cut. answer(fixed, values, opaque, body, connection): as `Shaped.quick`;
-    values: of `fields`, then of the properties.
+    values: of `fields`, then of the properties. run(shape, fixed, frames, connection): the answers to several
+    frames of one size, joined, b"" for later, or None: then nothing was done, and each goes its own way.
     """
 
     fields: Sequence[str]
     properties: str
     fix: Callable[[RemotingCommand, Sequence[str]], object | None]
     answer: Callable[[Any, tuple[bytes, ...], int, bytes, Any], Quick]
+    run: Callable[["FixedShape", Any, Sequence[bytes], Any], bytes | None] | None = None
 
 
 class FixedShape:
@@ -60,8 +62,14 @@ class FixedShape:
     ) -> None:
         """places: of the fields, of the properties, and of the opaque."""
         self._answer = way.answer
+        self._run = way.run
         self._fixed = fixed
-        self._is_text = is_text
+        self.is_text = is_text
+        self.mark = (len(header) | (0 if is_text else 1 << 24)).to_bytes(4, "big")
+        self.header = header
+        self.places = tuple(places)
+        # What `run` keeps, by the size of a frame.
+        self.runs: dict[int, Any] = {}
         self._end = 4 + len(header)
         widths: list[str] = []
         at = 0
@@ -85,17 +93,22 @@ class FixedShape:
             return None
         values = self._pick(parts)
         number = parts[self._opaque]
-        if b"".join(values).translate(None, _SAFE):
+        if b"".join(values).translate(None, SAFE):
             return None
-        if self._is_text:
+        if self.is_text:
             if not number.isdigit() or number[0] == 48:
                 return None
-            if len(number) >= 10 and number > _OPAQUE_MAX:
+            if len(number) >= 10 and number > OPAQUE_MAX:
                 return None
             opaque = int(number)
         else:
             opaque = int.from_bytes(number, "big", signed=True)
         return self._answer(self._fixed, values, opaque, frame[end:], connection)
+
+    def answer_run(self, frames: Sequence[bytes], connection: Any) -> bytes | None:
+        """Return the handler's responses to frames of one size; None if they are to be asked one by one."""
+        run = self._run
+        return None if run is None else run(self, self._fixed, frames, connection)
 
 
 def learn_fixed(frame: bytes, request: RemotingCommand, way: ByPlace) -> FixedShape | None:
@@ -119,7 +132,7 @@ def learn_fixed(frame: bytes, request: RemotingCommand, way: ByPlace) -> FixedSh
             names.append(name)
             places.append((start + place[0], start + place[1]))
     if len(places) > _SLOTS_MAX or any(
-        start == end or header[start:end].translate(None, _SAFE) for start, end in places
+        start == end or header[start:end].translate(None, SAFE) for start, end in places
     ):
         return None
     fixed = way.fix(request, names)
@@ -268,7 +281,7 @@ def _places_of_properties(value: bytes, equals: bytes, ends: bytes) -> list[tupl
     for pair in value.split(ends):
         name, is_pair, text = pair.partition(equals)
         start, end = at + len(name) + len(equals), at + len(pair)
-        if is_pair and text and name not in _KEPT_NAMES and not text.translate(None, _SAFE):
+        if is_pair and text and name not in _KEPT_NAMES and not text.translate(None, SAFE):
             found.append((name.decode(), (start, end)))
         at = end + len(ends)
     return found

@@ -28,6 +28,8 @@ from pocketmq.remoting.fixed_shape import (
 
 # Sizes of headers that are cut by place; a client has a few.
 _FIXED_MAX = 64
+# Frames that are answered together: fewer are as cheap one by one.
+RUN_MIN, RUN_MAX = 10, 256
 _OPAQUE_MAX = "2147483647"
 _MARK = struct.Struct(">I").unpack_from
 
@@ -138,6 +140,28 @@ class RequestShapes:
             if is_time_to_learn(self._fixed_misses):
                 self._learn_fixed(frame, decode(frame), text.handler)
         return reply
+
+    def answer_run(
+        self, frames: Sequence[bytes], connection: Any, handlers: Mapping[int, Any]
+    ) -> tuple[int, bytes]:
+        """Answer the first of these frames together, if they are alike.
+
+        Returns: how many, at least RUN_MIN or 0, and their answers.
+        """
+        first = frames[0]
+        known = self._fixed.get(_MARK(first)[0])
+        if known is None or handlers.get(known[0]) is not known[1]:
+            return 0, b""
+        size = len(first)
+        count = 0
+        for frame in frames:
+            if len(frame) != size or count == RUN_MAX:
+                break
+            count += 1
+        if count < RUN_MIN:
+            return 0, b""
+        reply = known[2].answer_run(frames[:count], connection)
+        return (0, b"") if reply is None else (count, reply)
 
     def learn(self, frame: bytes, request: RemotingCommand, handler: Shaped) -> None:
         """Learn from a request that had to be parsed; rarely if shapes change all the time."""

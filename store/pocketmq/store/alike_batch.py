@@ -26,6 +26,7 @@ from pocketmq.remoting.record import (
     SIZE_AND_MAGIC,
     SYS_FLAG_AT,
     numpy_fields,
+    row_fields,
 )
 from pocketmq.store.batch_record import BatchRecords, RecordFrame, behind, check_properties
 from pocketmq.store.tags_code import tags_code
@@ -115,13 +116,13 @@ class _Shape:
         # The last byte of all properties: whether a separator has to follow.
         self._last = data[size - 1 : size]
         self._only_key = self._before.count(b"KEY") == 1
-        self._member = _type_of(
-            size,
-            body=(_HEAD_SIZE, f"V{body_size}"),
-            key=(key_at, f"V{key_size}"),
-            tail=(key_end, f"V{size - key_end}"),
-            own=(key_at, f"V{self._own_size}"),
-        )
+        fields = {
+            "body": (_HEAD_SIZE, f"V{body_size}"),
+            "key": (key_at, f"V{key_size}"),
+            "tail": (key_end, f"V{size - key_end}"),
+            "own": (key_at, f"V{self._own_size}"),
+        }
+        self._member = numpy.dtype(row_fields(size, fields))
         varies = bytearray(b"\xff" * len(data))
         cut: Any = numpy.frombuffer(varies, self._member)
         cut["body"] = cut["own"] = b""
@@ -266,18 +267,15 @@ class _Table:
         self.codes: Sequence[int] = ()
         self.has_no_key = True
         middle_size, own_at = len(frame.middle), size - len(following) - own_size
-        columns: Any = numpy.frombuffer(
-            self.records,
-            _type_of(
-                size,
-                crc=(_CRC_AT, "V4"),
-                offset=(QUEUE_OFFSET_AT, ">i8"),
-                position=(POSITION_AT, ">i8"),
-                middle=(SYS_FLAG_AT, f"V{middle_size}"),
-                body=(SYS_FLAG_AT + middle_size + 4, f"V{body_size}"),
-                own=(own_at, f"V{own_size}"),
-            ),
-        )
+        fields = {
+            "crc": (_CRC_AT, "V4"),
+            "offset": (QUEUE_OFFSET_AT, ">i8"),
+            "position": (POSITION_AT, ">i8"),
+            "middle": (SYS_FLAG_AT, f"V{middle_size}"),
+            "body": (SYS_FLAG_AT + middle_size + 4, f"V{body_size}"),
+            "own": (own_at, f"V{own_size}"),
+        }
+        columns: Any = numpy.frombuffer(self.records, numpy.dtype(row_fields(size, fields)))
         self.crcs, self.offsets, self.positions = (
             columns["crc"],
             columns["offset"],
@@ -287,17 +285,6 @@ class _Table:
         entries: Any = numpy.frombuffer(self.entries, numpy.dtype(numpy_fields(ENTRY_FIELDS)))
         self.entry_positions, self.entry_codes = entries["position"], entries["code"]
         entries["size"] = size
-
-
-def _type_of(size: int, **fields: tuple[int, str]) -> Any:
-    """Return the type of a row of so many bytes with these fields: start, format."""
-    shape: Any = {
-        "names": list(fields),
-        "formats": [code for _, code in fields.values()],
-        "offsets": [start for start, _ in fields.values()],
-        "itemsize": size,
-    }
-    return numpy.dtype(shape)
 
 
 # By place, which the annotations of numpy do not know.

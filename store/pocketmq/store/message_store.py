@@ -17,7 +17,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.remoting.clock import Clock
@@ -44,6 +44,9 @@ from pocketmq.store.following import Arrivals
 from pocketmq.store.read_store import ReadStore
 from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.tags_code import schedule_code, tags_code
+
+if TYPE_CHECKING:
+    from pocketmq.store.alike_run import AlikeRecords, AlikeRun
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,14 @@ class AppendedBatch(NamedTuple):
     queue_offset: int
     store_ms: int
     count: int  # type: ignore[assignment]
+
+
+class AppendedRun(NamedTuple):
+    """Where a run's records were stored: the first, each one's size, and the queue offset of each."""
+
+    position: int
+    size: int
+    offsets: list[int]
 
 
 class MessageStore(ReadStore):
@@ -321,6 +332,72 @@ class MessageStore(ReadStore):
                 arrived(topic, queue_id, following, code, store_ms, made.properties(place))
         positions = made.positions
         return _new_tuple(AppendedBatch, (positions, first_offset, store_ms, count))
+
+    @property
+    def has_numpy(self) -> bool:
+        """Return whether the index has imported numpy: what needs it may be used."""
+        return self._index.alike is not None
+
+    def append_run(
+        self, topic: str, run: "AlikeRun", common: "AlikeRecords", born_host: bytes
+    ) -> AppendedRun | None:
+        """Store plain messages of one topic as `append` would, one after the other: all of them, or none.
+
+        Returns: None, with nothing done, if they have to be appended one by one. Raises: as append.
+        """
+        sys_flag = common.sys_flag | self._store_flag
+        if len(born_host) != HOST_SIZE or sys_flag & _ROLLBACK:
+            return None
+        # By queue id: the queue, and which of the messages are its.
+        queues: dict[int, tuple[ConsumeQueue, list[int]]] = {}
+        offsets: list[int] = []
+        for place, queue_id in enumerate(run.queue_ids):
+            mine = queues.get(queue_id)
+            if mine is None:
+                found = self._queues.get((topic, queue_id))
+                if found is None or found.special:
+                    return None
+                mine = queues[queue_id] = found, []
+            offsets.append(mine[0].max_offset + len(mine[1]))
+            mine[1].append(place)
+        queue = next(iter(queues.values()))[0]
+        count, size = len(offsets), queue.overhead + common.own_size
+        if common.body_size > self._body_size_max:
+            return None
+        for each, places in queues.values():
+            each.make_room_for(len(places))
+        log, total = self._log, count * size
+        if log.at + total > log.limit:
+            self._make_room(total)
+            if log.at + total > log.limit:
+                return None
+        start, position = log.at, log.base + log.at
+        store_ms = max(self._now_ms(), log.store_ms)
+        # The times are the records' own.
+        middle = self._middle_v4(sys_flag, 0, born_host, 0, self._store_host, 0, 0)
+        frame = _new_tuple(RecordFrame, (queue.magic, 0, middle, queue.topic_part, queue.overhead))
+        made = common.records(frame, run, offsets, position, store_ms)
+        log.map[start : start + total] = made.records
+        log.at = start + total
+        log.store_ms = store_ms
+        self.put_count += count
+        self.put_size += total
+        entries = made.entries
+        for each, places in queues.values():
+            packed = [entries[at * ENTRY_SIZE : (at + 1) * ENTRY_SIZE] for at in places]
+            each.put_many(b"".join(packed), made.positions[places[-1]] + size)
+        # Keys and properties are enough for what waits there.
+        keyed = made._replace(records=b"", entries=b"")
+        self._index.add_batch(_new_tuple(BatchToIndex, (queue.key_hash, keyed, store_ms)))
+        arrivals = self._arrivals
+        if arrivals is not None:
+            for queue_id, (_, places) in queues.items():
+                if arrivals.awaited(topic, queue_id):
+                    for place in places:
+                        following, code = offsets[place] + 1, made.codes[place]
+                        properties = made.properties(place)
+                        arrivals.arrived(topic, queue_id, following, code, store_ms, properties)
+        return _new_tuple(AppendedRun, (position, size, offsets))
 
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
         """Wait until the log is on disk up to `position` (the end of a record: position + size).
