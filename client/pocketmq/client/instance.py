@@ -484,7 +484,7 @@ class MQClientInstance:
             try:
                 await consumer.do_rebalance()
             except Exception:
-                log.exception("doRebalance exception group=%s", consumer.group)
+                log.exception("cannot rebalance, will try again group=%s", consumer.group)
 
     async def persist_all_offsets(self) -> None:
         for consumer in list(self.consumers.values()):

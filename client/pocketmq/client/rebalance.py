@@ -163,7 +163,11 @@ class Rebalance:
         own: Sequence[MessageQueue] | None
         if self.message_model is MessageModel.BROADCASTING:
             if all_queues is None:
-                log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
+                log.warning(
+                    "a topic does not exist yet, waiting for it group=%s topic=%s",
+                    self.group,
+                    topic,
+                )
                 return
             own = sorted(all_queues)
         else:
@@ -186,7 +190,7 @@ class Rebalance:
         # than what it was told, and each would wait for three seconds.
         for request in () if self._left else requests:
             log.info(
-                "doRebalance, %s, add a new pull request %s at %s",
+                "pulling begins group=%s queue=%s offset=%s",
                 self.group,
                 request.queue,
                 request.next_offset,
@@ -201,10 +205,16 @@ class Rebalance:
         if self._left:
             return None
         if all_queues is None and not is_retry_topic(topic):
-            log.warning("doRebalance, %s, but the topic[%s] not exist.", self.group, topic)
+            log.warning(
+                "a topic does not exist yet, waiting for it group=%s topic=%s", self.group, topic
+            )
         # A group's retry topic is made by its first heartbeat; until then nobody need hear of it.
         if not client_ids and not (all_queues is None and is_retry_topic(topic)):
-            log.warning("doRebalance, %s %s, get consumer id list failed", self.group, topic)
+            log.warning(
+                "cannot learn who is in the group, will ask again group=%s topic=%s",
+                self.group,
+                topic,
+            )
         if not all_queues or not client_ids:
             return None
         try:
@@ -246,40 +256,40 @@ class Rebalance:
         if not await self._environment.give_up(queue, process_queue):
             return False
         self.table.pop(queue, None)
-        log.info("doRebalance, %s, remove unnecessary mq, %s: %s", self.group, queue, why)
+        log.info("gave a queue up group=%s queue=%s reason=%s", self.group, queue, why)
         return True
 
     async def _add(self, queue: MessageQueue) -> PullRequest | None:
         """Take a queue; None if that is not possible now (invariant 2)."""
         if queue in self.table:
-            log.info("doRebalance, %s, mq already exists, %s", self.group, queue)
+            log.info("has the queue already group=%s queue=%s", self.group, queue)
             return None
         clustering = self.message_model is MessageModel.CLUSTERING
         if self.orderly and clustering and not await self.lock(queue):
-            log.warning(
-                "doRebalance, %s, add a new mq failed, %s, because lock failed", self.group, queue
-            )
+            log.warning("cannot lock a queue, will try again group=%s queue=%s", self.group, queue)
             return None
         self._environment.forget_offset(queue)
         try:
             offset = await self._environment.start_offset(queue)
         except PocketMQError as error:
             log.info(
-                "doRebalance, %s, compute offset failed, %s reason=%r",
+                "cannot learn where to begin, will ask again group=%s queue=%s reason=%r",
                 self.group,
                 queue,
                 str(error),
             )
             return None
         if offset is None or offset < 0:
-            log.warning("doRebalance, %s, add new mq failed, %s", self.group, queue)
+            log.warning(
+                "no offset to begin at, will ask again group=%s queue=%s", self.group, queue
+            )
             return None
         process_queue = ProcessQueue(self._clock.monotonic_ms())
         process_queue.locked = True
         if self.table.setdefault(queue, process_queue) is not process_queue:
-            log.info("doRebalance, %s, mq already exists, %s", self.group, queue)
+            log.info("has the queue already group=%s queue=%s", self.group, queue)
             return None
-        log.info("doRebalance, %s, add a new mq, %s", self.group, queue)
+        log.info("took a queue group=%s queue=%s", self.group, queue)
         return PullRequest(self.group, queue, process_queue, offset)
 
     async def _truncate_not_my_topics(self) -> None:
@@ -290,7 +300,7 @@ class Rebalance:
             if await self._environment.give_up(queue, process_queue):
                 self.table.pop(queue, None)
             log.info(
-                "doRebalance, %s, truncateMessageQueueNotMyTopic remove unnecessary mq, %s",
+                "gave a queue up, its topic is no longer subscribed group=%s queue=%s",
                 self.group,
                 queue,
             )
