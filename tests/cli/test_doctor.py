@@ -40,6 +40,11 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     # A name server's own brokers are meant, not one that happens to be at the default port.
     assert health([*both[:2], "--timeout-ms", "30000"]) == 0
     assert f"broker {ready['broker']}: ok" in capsys.readouterr().out
+    # The wrong port is called by what listens there.
+    http = ready["console"].removeprefix("http://")
+    for wrong, said in ((ready["broker"], "answers like a broker"), (http, "answers HTTP")):
+        assert health(["--namesrv", wrong, "--broker", "-", "--timeout-ms", "30000"]) == 1
+        assert f"is not a name server, it {said}" in capsys.readouterr().out
     started[0].stop()
     assert health([*both[:2], "--timeout-ms", "500"]) == 1
     assert "none is registered" in capsys.readouterr().out

@@ -827,5 +827,5 @@ def test_logs_of_a_consumer_say_who_and_what(caplog: pytest.LogCaptureFixture) -
 
     run_virtual(main)
     assert "consumer started group=g client=10.9.9.9@" in caplog.text
-    assert "add a new pull request" in caplog.text
+    assert "pulling begins" in caplog.text
     assert not logging.getLogger("pocketmq").handlers

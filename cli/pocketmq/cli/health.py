@@ -12,7 +12,7 @@ from typing import NoReturn
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
 from pocketmq.remoting.errors import PocketMQError
 
 _NAMESRV = "127.0.0.1:9876"
@@ -54,11 +54,13 @@ def health(arguments: list[str]) -> ExitCode:
             answer = ask(address, code, timeout_ms=options.timeout_ms)
             # A broker that checks signatures is well when it wants one.
             well = answer.code == 0 or _WANTS_SIGNATURE in (answer.remark or "")
-            said = "ok" if well else f"answers with code {answer.code}"
+            said = "ok" if well else f"answers with {response_name(answer.code)}"
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                said = _other(name, address, "broker") or "is not a broker"
             if name == "broker" and answer.code == 0:
                 said = _trouble(address, options.timeout_ms) or said
         except PocketMQError as error:
-            said = str(error)
+            said = _other(name, address) or str(error)
         healthy = healthy and said == "ok"
         rows.append({"server": name, "address": address, "state": said})
     if not brokers:
@@ -67,8 +69,23 @@ def health(arguments: list[str]) -> ExitCode:
     if options.json:
         sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
     else:
-        sys.stdout.writelines(f"{row['server']} {row['address']}: {row['state']}\n" for row in rows)
+        for row in rows:
+            where = row["server"] if row["address"] == "-" else f"{row['server']} {row['address']}"
+            sys.stdout.write(f"{where}: {row['state']}\n")
     return ExitCode.OK if healthy else ExitCode.FAILED
+
+
+def _other(name: str, address: str, listens: str = "") -> str:
+    """Return what listens where a name server should, if it is known."""
+    if name != "namesrv":
+        return ""
+    import asyncio
+
+    from pocketmq.client.errors import not_a_name_server
+    from pocketmq.client.what_listens import what_listens
+
+    wrong = not_a_name_server(address, listens or asyncio.run(what_listens(address)))
+    return "" if wrong is None else str(wrong)
 
 
 def _brokers(namesrv: str, timeout_ms: int) -> list[str]:
