@@ -18,7 +18,7 @@ from typing import cast
 
 from pocketmq.grpc.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2 import Data, Event, Http2Server, Request
+from pocketmq.grpc.http2 import Data, Gone, Http2Server, Request
 from pocketmq.grpc.http2_frames import Http2Error
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import pack_address
@@ -151,7 +151,10 @@ class GrpcConnection(asyncio.Protocol):
                 event = http2.next_event()
                 if event is None:
                     break
-                self._serve(event)
+                if isinstance(event, Request):
+                    self._begin(event)
+                else:
+                    self._serve(event)
                 if clock_ms() - began_ms >= TURN_MS:
                     self._go_on_soon()
                     break
@@ -218,10 +221,8 @@ class GrpcConnection(asyncio.Protocol):
 
     # ------------------------------------------------------------ calls
 
-    def _serve(self, event: Event) -> None:
-        if isinstance(event, Request):
-            self._begin(event)
-            return
+    def _serve(self, event: Data | Gone) -> None:
+        """Serve what comes of a call that has begun."""
         call = self.calls.get(event.stream_id)
         if call is None:
             return
@@ -246,7 +247,29 @@ class GrpcConnection(asyncio.Protocol):
             path = headers[b":path"][:200].decode("utf-8", "replace")
             call.finish(GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
         elif ended:
-            self._take(call, data, ended=True)
+            size = len(data) - PREFIX_SIZE
+            if (
+                size >= 0
+                and not data[0]
+                and _size(data) == size <= self._port.message_size_max
+                and not method.is_session
+            ):
+                self._handle(call, data[PREFIX_SIZE:])
+            else:
+                self._take(call, data, ended=True)
+
+    def _handle(self, call: Call, message: bytes) -> None:
+        """Handle a whole call's only message, as nearly all have it."""
+        try:
+            call.method.handle(call, message)
+        except GrpcError as error:
+            call.finish(error.status, str(error))
+        except Exception as error:  # noqa: BLE001
+            self._broke(call, error)
+
+    def _broke(self, call: Call, error: Exception) -> None:
+        log.error("call failed peer=%s path=%r", self.peer, call.text(b":path"), exc_info=error)
+        call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
         """Handle bytes of a call's messages, the last ones or not."""
@@ -265,9 +288,8 @@ class GrpcConnection(asyncio.Protocol):
                 method.handle(call, None)
         except GrpcError as error:
             call.finish(error.status, str(error))
-        except Exception as error:
-            log.exception("call failed peer=%s path=%r", self.peer, call.text(b":path"))
-            call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001
+            self._broke(call, error)
 
     def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
         """Return a call's bytes so far, once they can be served. Raises: GrpcError."""

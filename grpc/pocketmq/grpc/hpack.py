@@ -45,6 +45,7 @@ assert len(_STATIC) == 62
 _STATIC_LARGEST = _ENTRY_SIZE + max(len(name) + len(value) for name, value in _STATIC)
 # Static headers, each at the byte that names it by its index; those of the table follow, newest first.
 _PLACES: tuple[Header, ...] = (*[_STATIC[0]] * 0x80, *_STATIC)
+_FIRST = len(_PLACES)
 _CUT = "a header's text goes beyond its block"
 # Bytes that name a header by its index each: most headers of most calls.
 _NAMED = re.compile(rb"[\x81-\xfe]+")
@@ -111,30 +112,36 @@ class HpackDecoder:
         return headers
 
     def _literal(self, block: bytes, at: int, mask: int) -> tuple[Header, int]:
-        if block[at] & mask:
-            index, at = _integer(block, at, mask)
-            name = self._entry(index)[0]
+        index = block[at] & mask
+        at += 1
+        if index:
+            if index == mask:
+                index, at = _integer(block, at - 1, mask)
+            # A place behind the table is an IndexError.
+            name = self._places[0x80 + index][0]
         else:
-            # Two short texts as they are: what clients send anew with each call, so without a further call.
-            size = block[at + 1]
-            value_at = at + 2 + size
-            if size < 0x7F > block[value_at]:
-                end = value_at + 1 + block[value_at]
-                if end <= len(block):
-                    return (block[at + 2 : value_at], block[value_at + 1 : end]), end
-            name, at = self._text(block, at + 1)
+            size = block[at]
+            value_at = at + 1 + size
+            if size < 0x7F:
+                name, at = block[at + 1 : value_at], value_at
+            else:
+                name, at = self._text(block, at)
+        # A short text as it is, which clients send anew with each call, so without a further call.
+        size = block[at]
+        end = at + 1 + size
+        if size < 0x7F and end <= len(block):
+            return (name, block[at + 1 : end]), end
         value, at = self._text(block, at)
         return (name, value), at
 
     def _text(self, block: bytes, at: int) -> tuple[bytes, int]:
         length = block[at]
-        at += 1
-        if length < 0x7F:
-            if at + length > len(block):
-                raise HpackError(_CUT)
-            return block[at : at + length], at + length
         is_huffman = length & 0x80
-        length, at = _integer(block, at - 1, 0x7F)
+        length &= 0x7F
+        if length == 0x7F:
+            length, at = _integer(block, at, 0x7F)
+        else:
+            at += 1
         end = at + length
         if end > len(block):
             raise HpackError(_CUT)
@@ -155,11 +162,12 @@ class HpackDecoder:
         return self._places[0x80 + index]
 
     def _add(self, header: Header) -> None:
-        size = len(header[0]) + len(header[1]) + _ENTRY_SIZE
-        self._places.insert(len(_PLACES), header)
-        self._size += size
+        name, value = header
+        size = len(name) + len(value) + _ENTRY_SIZE
+        self._places.insert(_FIRST, header)
         if size > self._largest:
             self._largest = size
+        self._size += size
         if self._size > self._size_max:
             self._evict()
 
@@ -172,9 +180,11 @@ class HpackDecoder:
         self._evict()
 
     def _evict(self) -> None:
-        while self._size > self._size_max:
-            name, value = self._places.pop()
-            self._size -= len(name) + len(value) + _ENTRY_SIZE
+        size, pop = self._size, self._places.pop
+        while size > self._size_max:
+            name, value = pop()
+            size -= len(name) + len(value) + _ENTRY_SIZE
+        self._size = size
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
@@ -183,6 +193,8 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
     at += 1
     if number < mask:
         return number, at
+    if block[at] < 0x80:
+        return number + block[at], at + 1
     shift = 0
     while True:
         byte = block[at]

@@ -57,7 +57,9 @@ _KIND_MAX = int(max(Kind))
 _CONTINUATION = int(Kind.CONTINUATION)
 # Plain numbers: members of an enum are slow to look up, several times in a call.
 _END_STREAM, _END_HEADERS, _ACK = int(Flag.END_STREAM), int(Flag.END_HEADERS), int(Flag.ACK)
-_HEADERS_FORM = Flag.END_HEADERS | Flag.PADDED | Flag.PRIORITY
+_PRIORITY = int(Flag.PRIORITY)
+_PADDED_OR_PRIORITY = int(Flag.PADDED | Flag.PRIORITY)
+_new_tuple = tuple.__new__
 
 
 class Request(NamedTuple):
@@ -153,7 +155,7 @@ class Http2Server:
 
     def _frames(self) -> Event | None:
         """Process complete frames until one of them is an event."""
-        buffer, at = self._buffer, self._at
+        buffer, at, handlers = self._buffer, self._at, self._HANDLERS
         there = len(buffer)
         while there >= (begin := at + HEAD_SIZE):
             word, flags, stream_id = _HEAD.unpack_from(buffer, at)
@@ -163,8 +165,7 @@ class Http2Server:
             end = begin + size
             if there < end:
                 break
-            self._at = at = end
-            stream_id &= WINDOW_MAX
+            self._at = end
             if self._block is not None and kind != _CONTINUATION:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame within a header block")
             if self._is_first:
@@ -173,11 +174,12 @@ class Http2Server:
                     raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             if kind > _KIND_MAX:
                 self._charge(1)
-                continue
-            handler = self._HANDLERS[kind]
-            event: Event | None = handler(self, stream_id, flags, buffer[begin:end])
-            if event is not None:
-                return event
+            else:
+                payload = buffer[begin:end]
+                event: Event | None = handlers[kind](self, stream_id & WINDOW_MAX, flags, payload)
+                if event is not None:
+                    return event
+            at = self._at
         return None
 
     def _charge(self, cost: int) -> None:
@@ -190,27 +192,24 @@ class Http2Server:
         if self._credit < 0:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames without content")
 
-    def _earn(self) -> None:
-        if self._credit < _CREDIT_MAX:
-            self._credit += _CREDIT_EARNED
-
     # ------------------------------------------------------------ requests
 
     def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id % 2 == 0:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {stream_id}")
-        if flags & _HEADERS_FORM == _END_HEADERS:
-            return self._headers_end(stream_id, flags, payload, None)
-        block = unpadded(payload, flags)
         depends_on = None
-        if flags & Flag.PRIORITY:
-            if len(block) < 5:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers too short for their priority")
-            depends_on = int.from_bytes(block[:4], "big") & WINDOW_MAX
-            block = block[5:]
+        if flags & _PADDED_OR_PRIORITY:
+            payload = unpadded(payload, flags)
+            if flags & _PRIORITY:
+                if len(payload) < 5:
+                    raise Http2Error(
+                        ErrorCode.FRAME_SIZE_ERROR, "headers too short for their priority"
+                    )
+                depends_on = int.from_bytes(payload[:4], "big") & WINDOW_MAX
+                payload = payload[5:]
         if flags & _END_HEADERS:
-            return self._headers_end(stream_id, flags, block, depends_on)
-        self._block = stream_id, flags, [block]
+            return self._headers_end(stream_id, flags, payload, depends_on)
+        self._block = stream_id, flags, [payload]
         self._charge(1)
         return None
 
@@ -244,7 +243,7 @@ class Http2Server:
         stream = self._streams.get(stream_id)
         if stream is None and stream_id <= self.last_stream_id:
             raise Http2Error(ErrorCode.STREAM_CLOSED, f"HEADERS on the closed stream {stream_id}")
-        ended = bool(flags & _END_STREAM)
+        ended = flags & _END_STREAM != 0
         try:
             if stream is None:
                 return self._begin(stream_id, headers, too_large, depends_on, ended=ended)
@@ -277,59 +276,57 @@ class Http2Server:
         if depends_on == stream_id:
             raise StreamError(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
         found = check_request(headers)
-        length = found.get(b"content-length")
-        content_left = None if length is None else _length(length)
-        if ended and content_left:
-            raise StreamError(
-                ErrorCode.PROTOCOL_ERROR, "content-length differs from the size of the data"
-            )
-        stream = self.sending.open(stream_id, STREAM_WINDOW)
-        stream.content_left = content_left
-        stream.peer_ended = ended
-        self._earn()
-        if content_left is None and not ended:
-            data = self._only_data(stream_id)
-            if data is not None:
-                stream.peer_ended = True
-                return Request(stream_id, found, True, data)
-        return Request(stream_id, found, ended)
-
-    def _only_data(self, stream_id: int) -> bytes | None:
-        """Take the next frame, if it is all the data of the stream just begun: most calls come so."""
-        buffer, at = self._buffer, self._at
-        begin = at + HEAD_SIZE
-        if len(buffer) < begin:
-            return None
-        # DATA is kind 0. The windows have room for a frame, whenever one begins.
-        word, flags, number = _HEAD.unpack_from(buffer, at)
-        size = word >> 8
-        end = begin + size
-        if (
-            number != stream_id
-            or flags != _END_STREAM
-            or word & 0xFF
-            or len(buffer) < end
-            or size > FRAME_SIZE_MAX
-        ):
-            return None
-        self._at = end
-        self._arrived(size)
-        return buffer[begin:end]
-
-    def _arrived(self, size: int) -> None:
-        """Count data against the connection's window. Raises: Http2Error."""
-        self._room -= size
-        if self._room < CONNECTION_WINDOW // 2:
-            if self._room < 0:
-                raise Http2Error(
-                    ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window"
+        content_left = None
+        if b"content-length" in found:
+            content_left = _length(found[b"content-length"])
+            if ended and content_left:
+                raise StreamError(
+                    ErrorCode.PROTOCOL_ERROR, "content-length differs from the size of the data"
                 )
-            self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
-            self._room = CONNECTION_WINDOW
+        stream = self.sending.open(stream_id, STREAM_WINDOW)
+        if self._credit < _CREDIT_MAX:
+            self._credit += _CREDIT_EARNED
+        data = b""
+        if ended:
+            stream.peer_ended = True
+        elif content_left is not None:
+            stream.content_left = content_left
+        else:
+            # The next frame may be all the data of this stream: most calls come so. DATA is kind 0. The
+            # windows have room for a frame, whenever one begins.
+            buffer, at = self._buffer, self._at
+            begin = at + HEAD_SIZE
+            if len(buffer) >= begin:
+                word, flags, number = _HEAD.unpack_from(buffer, at)
+                size = word >> 8
+                end = begin + size
+                if (
+                    number == stream_id
+                    and flags == _END_STREAM
+                    and not word & 0xFF
+                    and size <= FRAME_SIZE_MAX
+                    and len(buffer) >= end
+                ):
+                    self._at = end
+                    self._room -= size
+                    if self._room < CONNECTION_WINDOW // 2:
+                        self._reopen()
+                    stream.peer_ended = ended = True
+                    data = buffer[begin:end]
+        return _new_tuple(Request, (stream_id, found, ended, data))
+
+    def _reopen(self) -> None:
+        """Open the connection's window again. Raises: Http2Error if there was more than it allowed."""
+        if self._room < 0:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
+        self.sending.out.append(window_update(0, CONNECTION_WINDOW - self._room))
+        self._room = CONNECTION_WINDOW
 
     def _on_data(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         size = len(payload)
-        self._arrived(size)
+        self._room -= size
+        if self._room < CONNECTION_WINDOW // 2:
+            self._reopen()
         data = unpadded(payload, flags)
         stream = self._streams.get(stream_id) or self._known(stream_id)
         if stream is None or stream.peer_ended:
@@ -340,7 +337,7 @@ class Http2Server:
             return self._reset_by(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
         ended = bool(flags & _END_STREAM)
         if len(data) >= _WORTH_SIZE:
-            self._earn()
+            self._credit = min(self._credit + _CREDIT_EARNED, _CREDIT_MAX)
         elif not ended:
             self._charge(1)
         if ended and stream.content_left is None:

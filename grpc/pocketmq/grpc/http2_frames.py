@@ -140,14 +140,19 @@ def check_request(headers: list[Header]) -> dict[bytes, bytes]:
     """Return the headers of a request by name, the last of equal names. Raises: StreamError if malformed."""
     found = dict(headers)
     names = tuple(found)
-    is_plain = len(found) == len(headers) and found.get(b"te", b"trailers") == b"trailers"
-    if not (
-        is_plain and names in _good and found[b":method"] and found[b":scheme"] and found[b":path"]
+    if (
+        names in _good
+        and len(found) == len(headers)
+        and found[b":method"]
+        and found[b":scheme"]
+        and found[b":path"]
+        and (b"te" not in found or found[b"te"] == b"trailers")
     ):
-        found = _checked(headers)
-        if is_plain and len(_good) < _GOOD_MAX:
-            _good.add(names)
-    return found
+        return found
+    checked = _checked(headers)
+    if len(found) == len(headers) and len(_good) < _GOOD_MAX:
+        _good.add(names)
+    return checked
 
 
 def _checked(headers: list[Header]) -> dict[bytes, bytes]:

@@ -24,41 +24,41 @@ _PAIRS_MAX = 1 << 14
 _Step = tuple[int, bytes] | None
 
 
+class _Pairs(dict[int, tuple[int, bytes]]):
+    """Steps of whole bytes, by state * 256 + byte, as far as texts have needed them: the next state * 256,
+    what was decoded.
+    """
+
+    def __missing__(self, at: int) -> tuple[int, bytes]:
+        """Raises: ValueError."""
+        steps, _ = _machine()
+        first = steps[at >> 4]
+        second = None if first is None else steps[first[0] << 4 | at & 15]
+        if first is None or second is None:
+            raise ValueError("a Huffman text contains the end mark")
+        step = second[0] << 8, first[1] + second[1]
+        if len(self) < _PAIRS_MAX:
+            self[at] = step
+        return step
+
+
+_pairs = _Pairs()
+
+
 def decode(data: bytes) -> bytes:
     """Decode a text. Raises: ValueError if it breaks off or has a wrong padding.
 
     >>> decode(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff"))
     b'www.example.com'
     """
-    pairs, ends = _pairs, _machine()[1]
-    state = 0
+    pairs, state = _pairs, 0
     decoded: list[bytes] = []
     for byte in data:
-        at = state << 8 | byte
-        step = pairs.get(at)
-        if step is None:
-            step = _both(at)
-            if len(pairs) < _PAIRS_MAX:
-                pairs[at] = step
-        state = step[0]
-        decoded.append(step[1])
-    if state not in ends:
+        state, text = pairs[state | byte]
+        decoded.append(text)
+    if state >> 8 not in _machine()[1]:
         raise ValueError("a Huffman text ends with wrong padding")
     return b"".join(decoded)
-
-
-# Steps of whole bytes, by state * 256 + byte, as far as texts have needed them.
-_pairs: dict[int, tuple[int, bytes]] = {}
-
-
-def _both(at: int) -> tuple[int, bytes]:
-    """Return the step for a whole byte. Raises: ValueError."""
-    steps, _ = _machine()
-    first = steps[at >> 4]
-    second = None if first is None else steps[first[0] << 4 | at & 15]
-    if first is None or second is None:
-        raise ValueError("a Huffman text contains the end mark")
-    return second[0], first[1] + second[1]
 
 
 @cache

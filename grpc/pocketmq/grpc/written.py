@@ -186,12 +186,9 @@ def varint(number: int) -> bytes:
     ['00', 'ac02', 'ffffffffffffffffff01']
     """
     number &= _MASK
-    coded = bytearray()
-    while number >= 0x80:
-        coded.append(number & 0x7F | 0x80)
-        number >>= 7
-    coded.append(number)
-    return bytes(coded)
+    if number < 0x80:
+        return bytes((number,))
+    return bytes((number & 0x7F | 0x80,)) + _CODED[number >> 7]
 
 
 class _Coded(dict[int, bytes]):
@@ -201,4 +198,5 @@ class _Coded(dict[int, bytes]):
         return varint(number)
 
 
-_CODED = _Coded({number: varint(number) for number in range(0x400)})
+_CODED = _Coded()
+_CODED.update({number: varint(number) for number in range(0x400)})
