@@ -45,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--java-versions",
+        action="store_true",
+        help="also try ten more versions of the Java client, of 4.3 to 5.3 (5 min)",
+    )
+
+    parser.addoption(
         "--kill-rounds",
         default="30",
         help="how often the kill -9 loop kills the broker, in all (default 30)",

@@ -3,6 +3,7 @@
     $POCKETMQ_PEERS or .peers/ at the repository's root
         java-HASH/MODULE/classpath.txt   jars of one class path, joined by ':' (in Maven's own cache)
         java-HASH/MODULE/classes/        our driver compiled against them (client and tools modules)
+        java-client-VERSION-HASH/        our program Daily and that Java client, by --java-versions
         go-HASH/interop, sdk             our drivers with client-go and with the SDK of RocketMQ 5
         node-HASH/                       our drivers with ali-ons and with the SDK of RocketMQ 5; axe-core
         python-HASH/                     a Python with the SDK of RocketMQ 5
@@ -87,6 +88,20 @@ def java_peers() -> Path:
     return _built("java", build, valid=_jars_exist)
 
 
+def java_version(version: str) -> str:
+    """The class path of the program Daily and of the Java client of this version, of 4.3 to 5.x."""
+    java()
+    maven = program("mvn", "Maven 3.8 or newer (Debian: apt install maven)")
+
+    def build(target: Path) -> None:
+        given = [f"-Drocketmq.version={version}", f"-Dpeers.output={target}"]
+        _run([maven, "-q", "-B", *given, "compile"], SOURCES / "java-versions", "Maven")
+
+    built = _built("java-versions", build, name=f"java-client-{version}")
+    jars = (built / "classpath.txt").read_text(encoding="utf-8").strip()
+    return f"{built / 'classes'}{os.pathsep}{jars}"
+
+
 def go_driver(name: str = "interop") -> Path:
     """The executable of a Go driver: "interop" or "sdk"."""
     go = program("go", "Go 1.25 or newer (https://go.dev/dl or Debian: apt install golang)")
@@ -162,17 +177,24 @@ def python_driver() -> list[str]:
 
 
 def _built(
-    kind: str, build: Callable[[Path], None], valid: Callable[[Path], bool] = Path.is_dir
+    kind: str,
+    build: Callable[[Path], None],
+    valid: Callable[[Path], bool] = Path.is_dir,
+    name: str = "",
 ) -> Path:
-    """The folder of one kind of peer; built under a lock when it is not there yet or not valid."""
-    target = folder() / f"{kind}-{_fingerprint(SOURCES / kind)}"
+    """The folder of one kind of peer; built under a lock when it is not there yet or not valid.
+
+    name: of the folder, where one kind's sources make several.
+    """
+    name = name or kind
+    target = folder() / f"{name}-{_fingerprint(SOURCES / kind)}"
     if target.is_dir() and valid(target):
         return target
-    with _locked(folder() / f"{kind}.lock"):
+    with _locked(folder() / f"{name}.lock"):
         if target.is_dir() and valid(target):
             return target
         shutil.rmtree(target, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=folder(), prefix=f"{kind}-building-") as place:
+        with tempfile.TemporaryDirectory(dir=folder(), prefix=f"{name}-building-") as place:
             # Built elsewhere and renamed, so that a build that was broken off is never taken for whole.
             building = Path(place) / "built"
             building.mkdir()
