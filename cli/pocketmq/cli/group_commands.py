@@ -19,17 +19,19 @@ from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServ
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, confirm, with_admin
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.names import is_system_group
+from pocketmq.remoting.names import is_retry_topic, is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer()
 
+_TYPES = {"CONSUME_PASSIVELY": "push consumers", "CONSUME_ACTIVELY": "pull consumers"}
+
 
 @app.command("list")
 def list_groups(namesrv: NameServer, everything: All = False, as_json: Json = False) -> None:
-    """Every group, with its members online and its lag; those of the system with --all."""
+    """Every group, with its members online and its lag; those of the system and retry topics with --all."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         from pocketmq.admin.views import group_row
@@ -39,9 +41,8 @@ def list_groups(namesrv: NameServer, everything: All = False, as_json: Json = Fa
             if is_system_group(name) and not everything:
                 continue
             row = await group_row(admin, name)
-            rows.append(
-                {"group": name, "members": row.members, "topics": row.topics, "lag": row.lag}
-            )
+            topics = [each for each in row.topics if everything or not is_retry_topic(each)]
+            rows.append({"group": name, "members": row.members, "topics": topics, "lag": row.lag})
         return rows
 
     print_rows(with_admin(namesrv, work), as_json=as_json, empty="no groups")
@@ -130,8 +131,11 @@ def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
     if not found["members"]:
         print_line("no member is online")
     else:
+        # Their names in RocketMQ: CONSUME_PASSIVELY, CLUSTERING, CONSUME_FROM_FIRST_OFFSET.
+        begin = str(found["consume_from_where"]).removeprefix("CONSUME_FROM_").replace("_", " ")
         print_line(
-            f"{found['consume_type']} {found['message_model']} {found['consume_from_where']}"
+            f"{_TYPES.get(found['consume_type'], 'consumers')}, {str(found['message_model']).lower()}, "
+            f"beginning at the {begin.lower()}"
         )
         if found["mode"] not in (None, "compatible"):
             print_line(f"mode: {found['mode']}")

@@ -70,7 +70,7 @@ function verdict({ verdict: { agree, findings, text, source }, members: all, sub
   if (findings.length) return findings.map((each) => finding(each));
   const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
   if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
-  if (agree && all.length > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.agree", { count: all.length }));
+  if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t(all.length > 1 ? "verdict.agree" : "verdict.alone", { count: all.length }));
   if (source === "none" || !text || !all.length) return null;
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
 }
