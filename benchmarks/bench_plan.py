@@ -40,8 +40,9 @@ def write_first(root: Path, queues: int, messages: int) -> None:
     position = 0
     with (log / f"{0:020d}").open("wb") as file:
         for number in range(queues * messages):
-            topic, queue_id = f"Topic{number % queues // QUEUES_A_TOPIC}", number % QUEUES_A_TOPIC
-            record = _record(topic, queue_id, number // queues, position)
+            queue_offset, slot = divmod(number, queues)
+            topic, queue_id = f"Topic{slot // QUEUES_A_TOPIC}", slot % QUEUES_A_TOPIC
+            record = _record(topic, queue_id, queue_offset, position)
             file.write(record)
             entry = _ENTRY.pack(position, len(record), string_hash("a"))
             entries.setdefault((topic, queue_id), bytearray()).extend(entry)

@@ -1,14 +1,18 @@
 """What a plan asks brokers for: everything at once, and no more than it needs."""
 
 import json
+import os
 import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from tests.interop.brokers import RunningBroker
+from tests.remoting.test_connection import certificate
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.cutting_proxy import CuttingProxy
 
@@ -16,19 +20,20 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
+from pocketmq.remoting.headers import GetMaxOffsetHeader
 from pocketmq.remoting.record import MAGIC_V1, Record, write_record
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings
 from pocketmq.spark.broker_reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
+from pocketmq.spark.sink_rows import Outgoing
+from pocketmq.spark.sink_send import TaskSender
 
 SETTINGS = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
 
 
 TOPICS, QUEUES = 200, 8
-# Of which a client has so many under way at one broker.
-TOGETHER = 256
 
 
 class SlowSite:
@@ -84,11 +89,13 @@ class SlowSite:
             broker = {"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": self.address}}
             body = json.dumps({"queueDatas": [queues], "brokerDatas": [broker]}).encode()
         elif request.code == RequestCode.PULL_MESSAGE:
-            offset = int((request.ext or {})["queueOffset"])
-            body = record_of(offset, 1_000 * offset)
+            asked = request.ext or {}
+            first = int(asked["queueOffset"])
+            behind = min(100, first + int(asked["maxMsgNums"]))
+            body = b"".join(record_of(n, 1_000 * n) for n in range(first, behind))
             ext = {
                 "suggestWhichBrokerId": "0",
-                "nextBeginOffset": "1",
+                "nextBeginOffset": str(behind),
                 "minOffset": "0",
                 "maxOffset": "100",
             }
@@ -119,12 +126,8 @@ def record_of(offset: int, ms: int) -> bytes:
         # Ends, starts, and a look at one message in the middle of each, for its size.
         ({}, 0, []),
         ({"startingOffsets": "group", "group": "G"}, 40, ["QUERY_CONSUMER_OFFSET"]),
-        # The broker's answer, that message and the one before.
-        (
-            {"startingTimestamp": "40000"},
-            40,
-            ["SEARCH_OFFSET_BY_TIMESTAMP", "PULL_MESSAGE", "PULL_MESSAGE"],
-        ),
+        # The broker's answer, then that message and its neighbours.
+        ({"startingTimestamp": "40000"}, 40, ["SEARCH_OFFSET_BY_TIMESTAMP", "PULL_MESSAGE"]),
     ],
     ids=["earliest", "group", "time"],
 )
@@ -132,16 +135,55 @@ def test_a_plan_of_200_topics_waits_a_few_times(
     given: dict[str, str], start: int, asks: list[str]
 ) -> None:
     topics = ",".join(f"T{n}" for n in range(TOPICS))
-    each = [TOGETHER] * (TOPICS * QUEUES // TOGETHER) + [TOPICS * QUEUES % TOGETHER]
     asks = [*asks, "GET_MAX_OFFSET", "GET_MIN_OFFSET", "PULL_MESSAGE"]
-    with SlowSite([1, TOPICS - 1, *each * len(asks)]) as site:
+    with SlowSite([1, TOPICS - 1, *[TOPICS * QUEUES] * len(asks)]) as site:
         options = parse_options({"nameServer": site.address, "subscribe": topics} | given)
         found = BrokerReader(options, projection_of(schema_of(""), ""), 1).partitions()
-    wanted = Counter({"GET_ROUTEINFO_BY_TOPIC": 2})
-    for one in asks:
-        wanted[one] += len(each)
-    assert Counter(site.rounds) == wanted
+    assert Counter(site.rounds) == Counter(["GET_ROUTEINFO_BY_TOPIC"] * 2 + asks)
     assert {one.start for p in found for one in p.value.ranges} == {start}
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_broker_that_reads_no_further_until_its_answers_are_taken_is_no_deadlock(
+    secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both directions hold less than what is asked together."""
+    connect = socket.create_connection
+
+    def connect_narrowly(*given: Any, **more: Any) -> socket.socket:
+        made = connect(*given, **more)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+        return made
+
+    monkeypatch.setattr(socket, "create_connection", connect_narrowly)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if secure else None
+    if context is not None:
+        context.load_cert_chain(*certificate(tmp_path))
+    body = bytes(4096)
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
+    server.bind(("127.0.0.1", 0))
+    server.listen()
+
+    def serve() -> None:
+        near = server.accept()[0]
+        near = context.wrap_socket(near, server_side=True) if context is not None else near
+        frames = FrameDecoder()
+        with near:
+            while data := near.recv(65536):
+                for frame in frames.feed(data):
+                    near.sendall(encode(decode(frame).answer(ResponseCode.SUCCESS, body=body)))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    asked = (address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetHeader(topic="T" * 4096, queue_id=0))
+    with server, BrokerClient(Access(address, use_tls=secure)) as client:
+        answers = client.many([asked] * 300)
+    thread.join()
+    assert [len(a.body) for a in answers] == [len(body)] * 300
 
 
 def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) -> None:
@@ -170,6 +212,23 @@ def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) ->
         RequestCode.GET_MIN_OFFSET: 4,
         RequestCode.PULL_MESSAGE: 4,
     }
+
+
+def test_the_mean_size_of_large_messages_is_that_of_those_that_came(broker: RunningBroker) -> None:
+    """A broker gives fewer than it is asked for: partitions would be many times too large."""
+    topic = make_topic(broker, 1)
+    with BrokerClient(Access(broker.namesrv)) as client:
+        sender = TaskSender(client, "SparkTests", "q/0/0", "roundrobin", 4096)
+        for _ in range(24):
+            sender.send(Outgoing(topic, os.urandom(100_000), "", 0, None, None, False))
+        sender.finish()
+        wait_readable(broker, topic, 24)
+        queues = client.queues(topic, Perm.READ)
+        assert (
+            100_000
+            < BrokerBounds(_Asked(client, queues, SETTINGS), queues[0]).mean_size()
+            < 101_000
+        )
 
 
 def test_routes_of_many_topics_are_those_of_each(broker: RunningBroker) -> None:

@@ -5,11 +5,12 @@ sink decides). Routes come from the first name server that answers.
 """
 
 import itertools
+import select
 import socket
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -45,9 +46,11 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.retry import BUSY, Patience
 
 _READ_SIZE = 1 << 18
-_TOGETHER = 256
+# Each wait costs the way there and back. Answers of so many wait in a broker's memory, some 100 bytes each.
+_TOGETHER = 2048
 # Never used twice, so that an answer of a new connection is not taken for one that an old one owed.
 _OPAQUES = itertools.count(1)
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class Connection:
         self._access = access
         self._frames = FrameDecoder()
         self._answers: dict[int, RemotingCommand] = {}
+        self._unsent = memoryview(b"")
         host, _, port = address.rpartition(":")
         try:
             raw = socket.create_connection(
@@ -134,18 +138,70 @@ class Connection:
 
     def request(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> int:
         """Send a request; return the opaque for answer(). Raises: ConnectionLost."""
-        ext = header.ext() if header is not None else {}
-        command = RemotingCommand(code, ext, body, opaque=next(_OPAQUES))
-        if self._access.access_key:
-            self._access.credentials.sign(command)
+        command = self._command(code, header, body)
         try:
             self._socket.settimeout(self._access.timeout_ms / 1000)
             self._socket.sendall(encode(command))
         except OSError as error:
-            raise ConnectionLost(
-                f"lost the connection to {self.address} while sending a request: {error}"
-            ) from error
+            raise self._lost_in_send(error) from error
         return command.opaque
+
+    def _command(self, code: RequestCode, header: Header | None, body: bytes) -> RemotingCommand:
+        ext = header.ext() if header is not None else {}
+        command = RemotingCommand(code, ext, body, opaque=next(_OPAQUES))
+        if self._access.access_key:
+            self._access.credentials.sign(command)
+        return command
+
+    def _lost_in_send(self, error: OSError) -> ConnectionLost:
+        return ConnectionLost(
+            f"lost the connection to {self.address} while sending a request: {error}"
+        )
+
+    # ---- many requests, without a wait: a peer that stops reading until its answers are taken is no deadlock
+
+    def begin(self, requests: Sequence[tuple[RequestCode, Header]]) -> list[int]:
+        """Take requests that step() sends; return their opaques."""
+        commands = [self._command(code, header, b"") for code, header in requests]
+        self._unsent = memoryview(b"".join(encode(c) for c in commands))
+        return [c.opaque for c in commands]
+
+    def step(self) -> bool:
+        """Send and receive what is possible now; return whether anything was. Raises: ConnectionLost."""
+        return self._send_some() | self._receive_some()
+
+    def _send_some(self) -> bool:
+        if not self._unsent:
+            return False
+        self._socket.settimeout(0)
+        try:
+            sent = self._socket.send(self._unsent[:_READ_SIZE])
+        except _NOT_NOW:
+            return False
+        except OSError as error:
+            raise self._lost_in_send(error) from error
+        self._unsent = self._unsent[sent:]
+        return True
+
+    def _receive_some(self) -> bool:
+        self._socket.settimeout(0)
+        try:
+            data = self._socket.recv(_READ_SIZE)
+        except _NOT_NOW:
+            return False
+        except OSError as error:
+            raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
+        self._take(data, "asking")
+        return True
+
+    def arrived(self) -> dict[int, RemotingCommand]:
+        """Return the answers that step() received since the last call, by opaque."""
+        found, self._answers = self._answers, {}
+        return found
+
+    def watch(self, poll: select.poll) -> None:
+        """Register what step() waits for."""
+        poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
 
     def answer(self, opaque: int, what: str) -> RemotingCommand:
         """Wait for the answer to a request. Raises: RequestTimeout, ConnectionLost."""
@@ -153,21 +209,26 @@ class Connection:
         while opaque not in self._answers:
             left = end - time.monotonic()
             if left <= 0:
-                raise RequestTimeout(self.address, what, self._access.timeout_ms)
+                raise RequestTimeout(self.address, f"a request ({what})", self._access.timeout_ms)
             try:
                 self._socket.settimeout(left)
                 data = self._socket.recv(_READ_SIZE)
             except TimeoutError:
-                raise RequestTimeout(self.address, what, self._access.timeout_ms) from None
+                raise RequestTimeout(
+                    self.address, f"a request ({what})", self._access.timeout_ms
+                ) from None
             except OSError as error:
                 raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
-            if not data:
-                raise ConnectionLost(f"{self.address} closed the connection while {what}")
-            for frame in self._frames.feed(data):
-                command = decode(frame)
-                if command.is_response:
-                    self._answers[command.opaque] = command
+            self._take(data, what)
         return self._answers.pop(opaque)
+
+    def _take(self, data: bytes, what: str) -> None:
+        if not data:
+            raise ConnectionLost(f"{self.address} closed the connection while {what}")
+        for frame in self._frames.feed(data):
+            command = decode(frame)
+            if command.is_response:
+                self._answers[command.opaque] = command
 
     def close(self) -> None:
         self._socket.close()
@@ -246,50 +307,59 @@ class BrokerClient:
             for number, (address, _, _) in enumerate(requests):
                 if number not in answers and len(of_address[address]) < _TOGETHER:
                     of_address[address].append(number)
-            sent = {
-                a: self._send_all(a, [(n, requests[n]) for n in ns]) for a, ns in of_address.items()
-            }
-            failure: Exception | None = None
-            for address, opaques in sent.items():
-                got, error = self._collect_all(address, opaques)
-                answers.update(got)
-                failure = failure or error
+            failure = self._exchange(requests, of_address, answers)
             if failure is None:
                 patience.succeeded()
             else:
                 patience.pause(failure)
         return [answers[n] for n in range(len(requests))]
 
-    def _send_all(
-        self, address: str, requests: Sequence[tuple[int, tuple[str, RequestCode, Header]]]
-    ) -> dict[int, int] | RemotingError:
-        """Return number -> opaque for answer(), or why nothing was sent."""
-        try:
-            connection = self.connection(address)
-            return {n: connection.request(code, header) for n, (_, code, header) in requests}
-        except RemotingError as error:
-            self.forget(address)
-            return error
-
-    def _collect_all(
-        self, address: str, sent: dict[int, int] | RemotingError
-    ) -> tuple[dict[int, RemotingCommand], Exception | None]:
-        """Return the answers received, and what prevented the others."""
-        got: dict[int, RemotingCommand] = {}
-        if isinstance(sent, RemotingError):
-            return got, sent
-        busy: Exception | None = None
-        for number, opaque in sent.items():
+    def _exchange(
+        self,
+        requests: Sequence[tuple[str, RequestCode, Header]],
+        of_address: Mapping[str, Sequence[int]],
+        answers: dict[int, RemotingCommand],
+    ) -> Exception | None:
+        """Ask all addresses side by side and add to `answers`; return what prevented some."""
+        failure: Exception | None = None
+        waiting: dict[str, dict[int, int]] = {}
+        for address, numbers in of_address.items():
             try:
-                answer = self.connection(address).answer(opaque, "asking")
+                opaques = self.connection(address).begin([requests[n][1:] for n in numbers])
+                waiting[address] = dict(zip(opaques, numbers, strict=True))
             except RemotingError as error:
-                self.forget(address)
-                return got, error
-            if answer.code in BUSY:
-                busy = Refused(answer.code, answer.remark, address)
-            else:
-                got[number] = answer
-        return got, busy
+                failure = error
+        quiet_s = self.access.timeout_ms / 1000
+        ends = dict.fromkeys(waiting, time.monotonic() + quiet_s)
+        while waiting:
+            for address, numbers_of in list(waiting.items()):
+                connection = self._connections[address]
+                try:
+                    if connection.step():
+                        ends[address] = time.monotonic() + quiet_s
+                    elif time.monotonic() > ends[address]:
+                        raise RequestTimeout(address, "a request", self.access.timeout_ms)
+                except RemotingError as error:
+                    failure = error
+                    self.forget(address)
+                for opaque, answer in connection.arrived().items():
+                    number = numbers_of.pop(opaque, None)
+                    if number is not None and answer.code not in BUSY:
+                        answers[number] = answer
+                    elif number is not None:
+                        failure = Refused(answer.code, answer.remark, address)
+                if not numbers_of or address not in self._connections:
+                    del waiting[address]
+            if waiting:
+                self._wait(waiting, min(ends[a] for a in waiting))
+        return failure
+
+    def _wait(self, addresses: Iterable[str], until: float) -> None:
+        """Return when a connection can go on, or at a time of the monotonic clock."""
+        poll = select.poll()
+        for address in addresses:
+            self._connections[address].watch(poll)
+        poll.poll(max(0.0, until - time.monotonic()) * 1000 + 1)
 
     def patience(self) -> Patience:
         """Return how long one call, or one group of calls, tolerates a fault."""

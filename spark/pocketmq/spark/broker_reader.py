@@ -32,6 +32,7 @@ from pocketmq.remoting.headers import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetHeader,
     GetMinOffsetResponseHeader,
+    PullMessageResponseHeader,
 )
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
@@ -59,6 +60,8 @@ _log = logging.getLogger("pocketmq.spark")
 
 # A read has two times for all queues, and a query's conditions have two.
 _TIMES_TOGETHER = 4
+# Messages that a plan looks at for their sizes, over all queues.
+_SAMPLED = 4096
 
 
 class _Asked:
@@ -117,7 +120,8 @@ class _Asked:
         """
         if not self._means:
             used = [q for q in self._queues if self.maxima[q] > self.minimum(q)]
-            wanted = replace(self.settings, expression="*", expression_type="TAG")
+            count = max(1, min(self.settings.messages, _SAMPLED // max(1, len(used))))
+            wanted = PullSettings(self.settings.group, "*", "TAG", count)
             middles = [(self.minimum(q) + self.maxima[q]) // 2 for q in used]
             answers = self.client.many(
                 [
@@ -128,8 +132,10 @@ class _Asked:
             self._means = dict.fromkeys(self._queues, 1024)
             for q, middle, answer in zip(used, middles, answers, strict=True):
                 if answer.code == ResponseCode.SUCCESS:
-                    count = max(1, min(self.settings.messages, self.maxima[q] - middle))
-                    self._means[q] = max(RECORD_SIZE_MIN, len(answer.body) // count)
+                    # Of large messages a broker gives fewer than it is asked for.
+                    following = PullMessageResponseHeader.parse(answer.ext).next_begin_offset
+                    given = max(1, following - middle)
+                    self._means[q] = max(RECORD_SIZE_MIN, len(answer.body) // given)
         return self._means[queue]
 
     def _each(

@@ -1,6 +1,7 @@
 """Where queues of brokers reach a time: many queues together, since each step waits for an answer."""
 
 from collections.abc import Generator, Mapping
+from itertools import islice
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -12,6 +13,8 @@ from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, pull_header
 
+# The message that a broker calls nearest, the one before it, and the one behind it.
+_NEIGHBOURS = 3
 # What is to be asked next, the answer, and what was found.
 _Search = Generator[tuple[RequestCode, Header], RemotingCommand, int | None]
 
@@ -42,8 +45,8 @@ def first_at_time(
 
 
 def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSettings) -> _Search:
-    """The broker's own answer is close (4.9: the nearest message); from there doubling steps and a binary
-    search over single messages find the exact one.
+    """The broker's own answer is close (4.9: the nearest message), so its neighbours mostly decide; if not,
+    doubling steps and a binary search over single messages find the exact one.
     """
     end = high
     header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
@@ -52,20 +55,15 @@ def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSett
     if answer.code != ResponseCode.SUCCESS:
         raise Refused(answer.code, answer.remark, queue.address, request_words(code))
     near = SearchOffsetResponseHeader.parse(answer.ext).offset
-    near = min(max(near, low), max(low, high - 1))
-    step = 1
-    if low < high and (yield from _reached(queue, near, ms, settings)):
-        high = near
-        while high - step >= low and (yield from _reached(queue, high - step, ms, settings)):
-            high -= step
-            step *= 2
-        low = max(low, high - step + 1) if high - step >= low else low
-    elif low < high:
-        low = near + 1
-        while low + step < high and not (yield from _reached(queue, low + step, ms, settings)):
-            low += step
-            step *= 2
-        high = min(high, low + step)
+    first = max(low, min(near, high - 1) - 1)
+    if low < high:
+        around = yield from _times(queue, first, min(_NEIGHBOURS, high - first), settings)
+        for offset in sorted(around):
+            if around[offset] >= ms:
+                high = offset
+                break
+            low = offset + 1
+        low, high = yield from _doubled(queue, low, high, near, ms, settings)
     while low < high:
         middle = (low + high) // 2
         if (yield from _reached(queue, middle, ms, settings)):
@@ -75,12 +73,37 @@ def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSett
     return None if low >= end else low
 
 
+def _doubled(
+    queue: BrokerQueue, low: int, high: int, near: int, ms: int, settings: PullSettings
+) -> Generator[tuple[RequestCode, Header], RemotingCommand, tuple[int, int]]:
+    """Narrow low and high by steps away from `near`."""
+    step = 1
+    if high <= near:
+        while high - step >= low and (yield from _reached(queue, high - step, ms, settings)):
+            high -= step
+            step *= 2
+        return max(low, high - step + 1), high
+    while low + step < high and not (yield from _reached(queue, low + step, ms, settings)):
+        low += step + 1
+        step *= 2
+    return low, min(high, low + step)
+
+
 def _reached(
     queue: BrokerQueue, offset: int, ms: int, settings: PullSettings
 ) -> Generator[tuple[RequestCode, Header], RemotingCommand, bool]:
     """Whether the message of an offset is there and was stored at `ms` or later."""
-    one = PullSettings(settings.group, "*", "TAG", 1)
-    answer = yield RequestCode.PULL_MESSAGE, pull_header(queue, offset, one)
+    times = yield from _times(queue, offset, 1, settings)
+    return times.get(offset, -1) >= ms
+
+
+def _times(
+    queue: BrokerQueue, first: int, count: int, settings: PullSettings
+) -> Generator[tuple[RequestCode, Header], RemotingCommand, dict[int, int]]:
+    """Return when messages from an offset on were stored, as many of `count` as the broker gives together."""
+    some = PullSettings(settings.group, "*", "TAG", count)
+    answer = yield RequestCode.PULL_MESSAGE, pull_header(queue, first, some)
     if answer.code != ResponseCode.SUCCESS:
-        return False
-    return any(r.store_ms >= ms for r in list(read_records(answer.body, check_crc=False))[:1])
+        return {}
+    records = islice(read_records(answer.body, check_crc=False), count)
+    return {r.queue_offset: r.store_ms for r in records}
