@@ -25,6 +25,7 @@ from pocketmq import bulk
 from pocketmq.spark import read
 from pocketmq.spark.file_reader import told
 from pocketmq.spark.source import PocketMQDataSource
+from pocketmq.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,23 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenStore:
         for i in range(600)
     )
     return store
+
+
+def planned(options: dict[str, str]) -> tuple[Any, list[Any]]:
+    """The reader that Spark makes of options, and its partitions."""
+    source = PocketMQDataSource(options)
+    reader = source.reader(source.schema())
+    return reader, list(reader.partitions())
+
+
+def read_by(reader: Any, partitions: list[Any]) -> list[int]:
+    """What tasks read, without Spark."""
+    return sorted(
+        int(body)
+        for partition in partitions
+        for batch in reader.read(partition)
+        for body in batch.column("body").to_pylist()
+    )
 
 
 def numbers(frame: "DataFrame") -> list[int]:
@@ -153,15 +171,27 @@ def test_options_choose_rows(
     options: dict[str, str], wanted: Callable[[int], bool], written: WrittenStore
 ) -> None:
     """The reader that Spark calls, without Spark."""
-    source = PocketMQDataSource({"path": str(written.root), "columns": "body", **options})
+    reader, partitions = planned({"path": str(written.root), "columns": "body", **options})
+    assert read_by(reader, partitions) == [i for i in range(600) if wanted(i)]
+
+
+@pytest.mark.parametrize(
+    ("options", "longer"),
+    [
+        ({"columns": "body"}, False),
+        ({"columns": "tags"}, True),
+        ({"columns": "body", "keys": "k17"}, True),
+        ({"columns": "body", "keys": "k17", "maxPartitionBytes": "9k"}, False),
+    ],
+)
+def test_what_copies_few_bodies_makes_longer_tasks(
+    options: dict[str, str], longer: bool, written: WrittenStore
+) -> None:
+    """Each task costs a tenth of a second of CPU, as much as a key in a hundred thousand messages."""
+    source = PocketMQDataSource({"path": str(written.root), **options})
+    source.parallelism = 2
     reader = source.reader(source.schema())
-    bodies = [
-        body
-        for partition in reader.partitions()
-        for batch in reader.read(partition)
-        for body in batch.column("body").to_pylist()
-    ]
-    assert sorted(map(int, bodies)) == [i for i in range(600) if wanted(i)]
+    assert (reader._sizes(reader.filters()).row_bytes > 0) == longer
 
 
 def test_offsets_choose_rows_of_each_queue(load: Load, written: WrittenStore) -> None:
@@ -327,20 +357,33 @@ def test_a_group_begins_where_its_offsets_stand(load: Load, tmp_path: Path) -> N
         ({"nameServer": "127.0.0.1:1"}, "not both"),
     ],
 )
-def test_a_mistake_is_reported_before_a_task_starts(
-    options: dict[str, Any],
-    message: str,
-    load: Load,
-    spark: "SparkSession",
-    written: WrittenStore,
+def test_a_mistake_is_reported_by_the_plan(
+    options: dict[str, Any], message: str, written: WrittenStore
 ) -> None:
-    given = json.loads(json.dumps(options).replace("BROKER", written.root.parent.name))
+    """The reader that Spark calls, without Spark."""
+    given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+    given = {k: v.replace("BROKER", written.root.parent.name) for k, v in given.items()}
+    with pytest.raises(Exception, match=message):
+        planned({"path": str(written.root), **given})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "topic,bodi"}, "no column 'bodi'"),
+        ({"subscribe": "Nowhere"}, "no topic 'Nowhere'"),
+    ],
+    ids=["by the schema", "by the plan"],
+)
+def test_a_mistake_is_reported_before_a_task_starts(
+    options: dict[str, str], message: str, load: Load, spark: "SparkSession", written: WrittenStore
+) -> None:
     tracker = spark.sparkContext.statusTracker()
     group = f"mistake {message}"
     spark.sparkContext.setJobGroup(group, "")
     try:
         with pytest.raises(Exception, match=message):
-            load(written.root, **given).collect()
+            load(written.root, **options).collect()
         assert not tracker.getJobIdsForGroup(group)
     finally:
         spark.sparkContext.setJobGroup("", "")
@@ -406,36 +449,44 @@ def hole(store: WrittenStore, positions: list[int]) -> list[int]:
     ],
 )
 def test_damage_follows_fail_on_data_loss_in_batches_and_streams(
-    damage: Callable[[WrittenStore, list[int]], list[int]],
-    reason: str,
-    load: Load,
-    spark: "SparkSession",
-    tmp_path: Path,
+    damage: Callable[[WrittenStore, list[int]], list[int]], reason: str, tmp_path: Path
 ) -> None:
-    """An error with file and position, or every row but the damaged ones."""
+    """An error with file and position, or every row but the damaged ones; by the readers that Spark calls."""
     store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
     positions = store.add(Message(body=b"%d" % i) for i in range(100))
     lost = damage(store, positions)
-    options = {"verifyCrc": "true", "columns": "body"}
-    with pytest.raises(
-        Exception, match=rf"{reason}.*position {positions[lost[0]]}.*failOnDataLoss"
-    ) as caught:
-        load(store.root, **options).collect()
-    assert str(store.log_path(positions[lost[0]])) in str(caught.value)
-    options["failOnDataLoss"] = "false"
     left = [i for i in range(100) if i not in lost]
-    assert numbers(load(store.root, **options)) == left
-    stream = spark.readStream.format("pocketmq").options(startingOffsets="earliest", **options)
-    seen: list[int] = []
+    options = {"path": str(store.root), "verifyCrc": "true", "columns": "body"}
+    told = rf"{reason}.*position {positions[lost[0]]}.*failOnDataLoss"
+    for ways in (planned, planned_by_stream):
+        with pytest.raises(Exception, match=told) as caught:
+            read_by(*ways(options))
+        assert str(store.log_path(positions[lost[0]])) in str(caught.value)
+        assert read_by(*ways(options | {"failOnDataLoss": "false"})) == left
 
-    def take(batch: "DataFrame", _: int) -> None:
-        seen.extend(numbers(batch))
 
-    query = stream.load(str(store.root)).writeStream.foreachBatch(take)
-    query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
-        availableNow=True
-    ).start().awaitTermination()
-    assert sorted(seen) == left
+def planned_by_stream(options: dict[str, str]) -> tuple[Any, list[Any]]:
+    """The reader that Spark makes for a stream, and the partitions of all that is there."""
+    source = PocketMQDataSource(options | {"startingOffsets": "earliest"})
+    reader = source.streamReader(source.schema())
+    first = reader.initialOffset()
+    if HAS_LIMITS:
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        last = reader.latestOffset(first, ReadAllAvailable())
+    else:
+        last = reader.latestOffset()
+    return reader, list(reader.partitions(first, last))
+
+
+def test_spark_shows_what_a_damaged_store_says(load: Load, tmp_path: Path) -> None:
+    store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
+    positions = store.add(Message(body=b"%d" % i) for i in range(100))
+    bad_record(store, positions)
+    with pytest.raises(Exception, match=rf"no record where.*{positions[40]}.*failOnDataLoss"):
+        load(store.root, columns="body").collect()
+    left = [i for i in range(100) if i != 40]
+    assert numbers(load(store.root, columns="body", failOnDataLoss="false")) == left
 
 
 def test_a_log_file_deleted_after_planning_follows_fail_on_data_loss(

@@ -6,13 +6,12 @@ cost more than a loop over its 32 messages; joined to some MiB, the cost per mes
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.rows import Read, decode_joined
-from pocketmq.bulk.walk import record_starts
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
@@ -21,6 +20,9 @@ from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHead
 from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
+
+if TYPE_CHECKING:
+    from pocketmq.bulk.rows import Read
 
 # A group that every broker has, so that a read needs no subscription group of its own.
 _IN_FLIGHT = 4
@@ -79,7 +81,7 @@ def read_ranges(
     client: BrokerClient,
     ranges: Sequence[Range],
     settings: PullSettings,
-    read: Read,
+    read: "Read",
     loss: LossRule,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges of one broker; each queue keeps its order.
@@ -219,13 +221,17 @@ def _advance(
 class _Decoder:
     """Joins the bodies of replies and decodes them."""
 
-    def __init__(self, ranges: Sequence[Range], read: Read, loss: LossRule) -> None:
+    def __init__(self, ranges: Sequence[Range], read: "Read", loss: LossRule) -> None:
         self._broker = ranges[0].queue.broker_name if ranges else ""
         self._exact = {(r.queue.topic, r.queue.queue_id): (r.start, r.end) for r in ranges}
         self._read = read
         self._loss = loss
 
     def __call__(self, bodies: list[bytes | bytearray | memoryview]) -> Iterator[pa.RecordBatch]:
+        # Not imported where a query is planned, as in file_reader.
+        from pocketmq.bulk.rows import decode_joined
+        from pocketmq.bulk.walk import record_starts
+
         data = pa.py_buffer(b"".join(bodies))
         try:
             starts = record_starts(data)

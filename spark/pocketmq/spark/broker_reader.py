@@ -21,7 +21,6 @@ from pocketmq.bulk.offsets import (
     store_at,
 )
 from pocketmq.bulk.partition import Filters, Sizes, Topics
-from pocketmq.bulk.rows import Read
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, Refused
@@ -280,6 +279,9 @@ def read_broker(
     partition: BrokerPartition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
+    # Not imported where a query is planned, as in file_reader.
+    from pocketmq.bulk.rows import Read
+
     loss = LossRule(options.fail_on_data_loss)
     read = Read(
         projection.decoded,

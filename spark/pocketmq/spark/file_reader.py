@@ -17,8 +17,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
 from pocketmq.bulk.partition import Filters, Partition, Sizes
 from pocketmq.bulk.planner import Planner
-from pocketmq.bulk.rows import Read
-from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.schema import parts_of
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Root, Store, find_roots
@@ -73,7 +71,8 @@ class FileReader(DataSourceReader):
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
         self.ending = ending_of(options)
-        self.sizes = _sizes(options, projection, cores)
+        self.cores = cores
+        self.sizes = sizes_of(options)
         check_expression(options)
         check_batch(self.starting, self.ending)
         self.roots: list[Root] = find_roots(options.store_paths, options.broker_names)
@@ -108,7 +107,8 @@ class FileReader(DataSourceReader):
         say_defaults(self.topics, planner.bounds, starting.of_brokers(brokers))
         starts, ends = planner.starts(starting), planner.ends(self.ending)
         self._apply_pushed(planner, starts, ends)
-        found_partitions = planner.partitions(starts, ends, self.sizes)
+        sizes = self._sizes(filters)
+        found_partitions = planner.partitions(starts, ends, sizes)
         found_partitions += planner.walk_partitions(starting, self.ending)
         warn(loss)
         _log.info(
@@ -125,6 +125,16 @@ class FileReader(DataSourceReader):
     def filters(self) -> Filters | None:
         """Return the row filters of options and query; None if nothing can pass."""
         return with_pushed(filters_of(self.options), self.pushed)
+
+    def _sizes(self, filters: Filters) -> Sizes:
+        """As the options say; what reads few bodies makes longer tasks, unless they say how long."""
+        parts = parts_of(self.projection.decoded)
+        # A key is searched in the properties, and few messages have it.
+        bodies = "body" in parts and not filters.keys
+        if self.options.max_partition_bytes or self.cores == 1 or bodies:
+            return self.sizes
+        row_bytes = _INDEX_BYTES if parts == {"queue"} and not filters.keys else _ROW_BYTES
+        return replace(self.sizes, row_bytes=row_bytes, tasks=self.cores)
 
     def _apply_pushed(self, planner: Planner, starts: Offsets, ends: Offsets) -> None:
         """Narrow the planned offsets to what the query's filters leave."""
@@ -143,16 +153,6 @@ class FileReader(DataSourceReader):
         if partition is None or partition.value is None:
             return iter(())
         return read_files(partition.value, self.options, self.projection, self.filters())
-
-
-def _sizes(options: Options, projection: Projection, cores: int) -> Sizes:
-    """As sizes_of(); columns that need no body make longer tasks, unless the option says how long."""
-    sizes = sizes_of(options)
-    parts = parts_of(projection.decoded)
-    if options.max_partition_bytes or cores == 1 or "body" in parts:
-        return sizes
-    row_bytes = _INDEX_BYTES if parts == {"queue"} else _ROW_BYTES
-    return replace(sizes, row_bytes=row_bytes, tasks=cores)
 
 
 def told(
@@ -176,6 +176,10 @@ def read_files(
     partition: Partition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
+    # A process that plans reads nothing, and each query has one: what decodes costs it as much as all else.
+    from pocketmq.bulk.rows import Read
+    from pocketmq.bulk.scanner import read_partition
+
     loss = LossRule(options.fail_on_data_loss)
     read = Read(
         projection.decoded,
