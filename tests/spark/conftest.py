@@ -25,6 +25,9 @@ CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Of the Connect server that a test starts in this JVM: any free one.
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     # A crowded machine starts planners slowly; that is not what is tested.
     "spark.network.timeout": "600s",
     "spark.python.authenticate.socketTimeout": "120s",

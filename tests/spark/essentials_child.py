@@ -1,15 +1,16 @@
 """A batch, a stream with a restart, a write and a read of a broker, in a process of its own.
 
-essentials_child.py classic|connect STORE NAMESRV TOPIC SCRATCH     results as JSON to SCRATCH/result.json
+essentials_child.py classic|sc://... STORE NAMESRV TOPIC SCRATCH     results as JSON to SCRATCH/result.json
 
-For what one process can have one of only: another PySpark version, or a Spark Connect session.
+For what one process can have one of only: another PySpark version, or a session of a Spark Connect server.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 CONF = {
     # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
@@ -34,20 +35,16 @@ def classic() -> Any:
     return made
 
 
-def connect() -> Any:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+def connect(url: str) -> Any:
     from pyspark.sql import SparkSession
 
     from pocketmq.spark import setup
 
-    builder = SparkSession.builder.remote("local[1]")
-    for name, value in CONF.items():
-        builder = builder.config(name, value)
-    return setup(builder.getOrCreate())
+    return setup(SparkSession.builder.remote(url).getOrCreate())
 
 
 def main(kind: str, store: str, namesrv: str, topic: str, scratch: str) -> None:
-    spark = classic() if kind == "classic" else connect()
+    spark = classic() if kind == "classic" else connect(kind)
     files = spark.read.format("pocketmq").option("columns", "all")
     rows = files.load(store).orderBy("queueId", "queueOffset").collect()
     tagged = files.load(store).where("tags = 'a' and queueId = 1").count()
@@ -61,8 +58,8 @@ def main(kind: str, store: str, namesrv: str, topic: str, scratch: str) -> None:
         writer = reader.load(store).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", f"{scratch}/checkpoint")
         writer.trigger(availableNow=True).start(f"{scratch}/out").awaitTermination()
-        seen = spark.read.parquet(f"{scratch}/out").collect()
-        places.append(sorted((r.queueId, r.queueOffset) for r in seen))
+        seen = pq.read_table(f"{scratch}/out", columns=["queueId", "queueOffset"])
+        places.append(sorted((r["queueId"], r["queueOffset"]) for r in seen.to_pylist()))
 
     site = {"nameServer": namesrv, "topic": topic}
     sent = spark.range(20).selectExpr("cast(id as string) as body", "'t' as tags")

@@ -272,10 +272,10 @@ def test_a_query_goes_on_from_its_checkpoint(
 ) -> None:
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     # Before 4.2 a run of what is available is one batch, which a limit would cut off.
-    limits = {"maxOffsetsPerTrigger": "20"} if HAS_LIMITS else {}
+    limits = {"maxOffsetsPerTrigger": "32"} if HAS_LIMITS else {}
     first = run(spark, store.root, checkpoint, out, **limits)
     assert sum(p["numInputRows"] for p in first.recentProgress) == 64
-    assert len(first.recentProgress) >= (3 if HAS_LIMITS else 1)
+    assert len(first.recentProgress) >= (2 if HAS_LIMITS else 1)
     store.add(Message(queue_id=q) for q in (1, 3, 3))
     run(spark, store.root, checkpoint, out)
     run(spark, store.root, checkpoint, out)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
@@ -21,6 +21,9 @@ from tests.spark.peers import (
     or_missing,
 )
 from tests.store.bulk_stores import Message, WrittenStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NEWEST = not pyspark.__version__.startswith("4.0")
 
@@ -89,9 +92,20 @@ def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(not NEWEST, reason="the packages are those of the newest version")
 def test_a_spark_connect_session_reads_streams_and_writes(
-    broker: RunningBroker, tmp_path: Path
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
-    seen = essentials("connect", connect_packages, broker, tmp_path)
+    """The server is in the JVM of the tests' session: another JVM costs 20 s of CPU."""
+    context = spark.sparkContext
+    package: Any = context._jvm
+    for name in ("org", "apache", "spark", "sql", "connect", "service", "SparkConnectService$"):
+        package = getattr(package, name)
+    service = getattr(package, "MODULE$")
+    service.start(context._jsc.sc())
+    try:
+        url = f"sc://127.0.0.1:{service.localPort()}"
+        seen = essentials(url, connect_packages, broker, tmp_path)
+    finally:
+        service.stop(*(getattr(service, f"stop$default${n}")() for n in (1, 2)))
     assert seen["version"] == pyspark.__version__
     assert "connect" in seen["session"]
 
