@@ -270,6 +270,8 @@ async def test_a_disk_that_refuses_for_a_while(
     """R9: full, read-only, without descriptors, broken; with delays and timers due all the while."""
     disk.fail(1 << 30, error)
     async with serving(tmp_path / "store", **settings()) as broker, await Peer.at(broker) as peer:
+        store = broker.parts.messages.store
+        store.side_tasks.retry_ms = 5
         work = Work(peer)
         await work.round()
         first_body = next(iter(await _all(peer, "Topic", 1)))
@@ -281,8 +283,6 @@ async def test_a_disk_that_refuses_for_a_while(
             # Consumers go on.
             found = {body for queue in (0, 1) for body in await _all(peer, "Topic", queue)}
             assert first_body in found
-        store = broker.parts.messages.store
-        store.side_tasks.retry_ms = 5
         disk.heal()
         await until_async(lambda: work.send("Last"), what="messages are taken again")
         await until_async(lambda: not store.side_tasks.troubles)
