@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.broker.members import open_connection
 from tests.broker.signing import signed
 
 from pocketmq.broker.acl import AccessDenied, PlainAccessValidator
 from pocketmq.broker.acl_address import AddressPattern
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
@@ -307,3 +309,16 @@ def test_a_broker_does_not_start_with_a_file_that_says_nothing_clear(
         path.write_text(text, encoding="utf-8")
     with pytest.raises(IllegalArgument, match=says):
         PlainAccessValidator(path)
+
+
+def test_the_keys_of_closed_connections_are_let_go(validator: PlainAccessValidator) -> None:
+    """Of many that come and go, and not of those that are still there."""
+    stays = open_connection(ManualClock())
+    validator.note(stays, "first")
+    for _ in range(2_000):
+        goes = open_connection(ManualClock())
+        validator.note(goes, "key")
+        goes.closed = True
+    validator.note(stays, "second")
+    assert validator._key_of[stays] == "second"
+    assert len(validator._key_of) <= 256

@@ -20,6 +20,16 @@ def test_each_compiled_module_exists_and_is_named_once() -> None:
         assert name.split("/")[0] in compiled["roots"]
 
 
+def test_nothing_refers_weakly_to_what_they_make() -> None:
+    """Such references outlive the objects, whose memory is used again: a broker with accounts crashed so."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        roots = tomllib.load(file)["tool"]["pocketmq"]["compiled"]["roots"]
+    sources = [path for root in roots for path in (ROOT / root / "pocketmq").rglob("*.py")]
+    assert len(sources) > 100
+    assert [path.name for path in sources if "import weakref" in path.read_text()] == []
+    assert [path.name for path in sources if "from weakref" in path.read_text()] == []
+
+
 @pytest.mark.slow
 def test_mypyc_takes_them() -> None:
     """Without the C compiler: what it would say of the code, it says before."""

@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.bearer import AccessDenied as AccessDenied
@@ -66,6 +65,8 @@ log = logging.getLogger(__name__)
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
+# Connections whose keys are known, before it is looked which are closed.
+_SWEEP_MIN = 256
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
 
@@ -338,7 +339,8 @@ class PlainAccessValidator:
         self._seen = self._stamps()
         self._accounts = self._load()
         # Connection -> the access key of its latest accepted request.
-        self._key_of: WeakKeyDictionary[Peer, str] = WeakKeyDictionary()
+        self._key_of: dict[Peer, str] = {}
+        self._sweep_at = _SWEEP_MIN
 
     # ------------------------------------------------------------ files
 
@@ -410,7 +412,7 @@ class PlainAccessValidator:
                     str(denied),
                 )
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
-            self._key_of[connection] = (request.ext or {}).get(ACCESS_KEY, "")
+            self.note(connection, (request.ext or {}).get(ACCESS_KEY, ""))
             return handler(request, connection)
 
         return checked
@@ -456,8 +458,13 @@ class PlainAccessValidator:
             account.check_needs(_needs(wanted))
 
     def note(self, peer: Peer, access_key: str) -> None:
-        """Remember the access key that a client of another front authenticated with."""
-        self._key_of[peer] = access_key
+        """Remember the access key that a client authenticated with, until it is gone."""
+        known = self._key_of
+        # No weak references: those to objects of compiled classes are left behind when the object is freed.
+        if len(known) >= self._sweep_at and peer not in known:
+            known = self._key_of = {each: key for each, key in known.items() if not each.closed}
+            self._sweep_at = max(_SWEEP_MIN, 2 * len(known))
+        known[peer] = access_key
 
     def _account(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool]
