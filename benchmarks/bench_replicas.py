@@ -3,6 +3,7 @@
     python -m benchmarks.bench_replicas                 about five minutes
     python -m benchmarks.bench_replicas --quick         about two minutes
     python -m benchmarks.bench_replicas --java 5.5.0    beside another version
+    python -m benchmarks.bench_replicas --compiled      and with the hot modules compiled, half as long again
 
 alone       an ASYNC_MASTER without a slave, 64 sends in flight
 copied      the same with a slave that follows
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import raw_load
+from benchmarks.compiled_copy import compile_to
 from benchmarks.meter import cpu_seconds, machine
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.kit.waiting import until
@@ -35,6 +37,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 
 TOPIC, QUEUES, BODY, IN_FLIGHT = "ReplicasBench", 4, 128, 64
+OURS, COMPILED = "pocketmq", "compiled"
 FILE = 128 << 20
 # An idle pair is looked at so long, when what the catch-up has left behind is done.
 SETTLE_S, IDLE_S = 10.0, 20.0
@@ -58,8 +61,9 @@ class Pair:
     found: name of a row -> (rate, us of CPU) of each round.
     """
 
-    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, kind: str, folder: Path, stack: ExitStack, compiled: Path) -> None:
         self.kind = kind
+        self._sources = compiled if kind == COMPILED else None
         self.found: Found = {}
         self._folder = folder
         self._stack = stack
@@ -81,8 +85,8 @@ class Pair:
         }
         folder = self._folder / role.lower()
         broker: RunningBroker
-        if self.kind == "pocketmq":
-            broker = PocketBroker(folder, **how)  # type: ignore[arg-type]
+        if self.kind in (OURS, COMPILED):
+            broker = PocketBroker(folder, sources=self._sources, **how)  # type: ignore[arg-type]
         else:
             broker = JavaBroker(folder, version=self.kind, heap="1g", jvm=(), **how)  # type: ignore[arg-type]
         self._stack.callback(broker.kill)
@@ -102,10 +106,10 @@ class Pair:
 
 
 @contextmanager
-def pairs(kinds: Sequence[str], *roles: str) -> Iterator[list[Pair]]:
+def pairs(kinds: Sequence[str], compiled: Path, *roles: str) -> Iterator[list[Pair]]:
     """A pair of each kind, with brokers of these roles."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        made = [Pair(kind, Path(folder, kind), stack) for kind in kinds]
+        made = [Pair(kind, Path(folder, kind), stack, compiled) for kind in kinds]
         for pair in made:
             for role in roles:
                 pair.start(role)
@@ -165,10 +169,13 @@ def idle(pair: Pair) -> None:
     pair.note("idle, % of a core", 100 * (pair.cpu_s - before) / IDLE_S, 0)
 
 
-def measure(kinds: Sequence[str], size: Size) -> list[Found]:
-    """What was found of each kind."""
+def measure(kinds: Sequence[str], compiled: Path, size: Size) -> list[Found]:
+    """What was found of each kind. compiled: where the compiled copy is."""
     found: list[Found] = [{} for _ in kinds]
-    with pairs(kinds, "ASYNC_MASTER") as alone, pairs(kinds, "ASYNC_MASTER") as copied:
+    with (
+        pairs(kinds, compiled, "ASYNC_MASTER") as alone,
+        pairs(kinds, compiled, "ASYNC_MASTER") as copied,
+    ):
         for pair in copied:
             catch_up(pair, size.log)
             idle(pair)
@@ -182,7 +189,7 @@ def measure(kinds: Sequence[str], size: Size) -> list[Found]:
                     each["copied, sends/s"], each["alone, sends/s"], strict=True
                 )
             ]
-    with pairs(kinds, "SYNC_MASTER", "SLAVE") as waited:
+    with pairs(kinds, compiled, "SYNC_MASTER", "SLAVE") as waited:
         for pair in waited:
             assert pair.master is not None
             address = pair.master.address
@@ -208,26 +215,36 @@ def table(kinds: Sequence[str], found: list[Found]) -> Iterator[str]:
     """The lines that are printed."""
     heads = "".join(f"{kind:>12}{'CPU us':>9}" for kind in kinds)
     yield f"{'':>34}{heads}"
-    for name, mine in found[0].items():
+    for name in found[0]:
         each = [of_kind[name] for of_kind in found]
         middle = [[statistics.median(column) for column in zip(*of, strict=True)] for of in each]
         line = "".join(f"{rate:>12,.1f}{price:>9.1f}" for rate, price in middle)
-        if len(each) > 1 and "%" not in name and all(rate for rate, _ in each[1]):
-            ratio = statistics.median(a / b for (a, _), (b, _) in zip(mine, each[1], strict=True))
-            line += f"  {ratio:.2f} x, CPU {middle[0][1] / middle[1][1]:.2f} x"
+        # What the others are compared with: the real brokers, if there are any.
+        *ours, last = each
+        if ours and "%" not in name and all(rate for rate, _ in last):
+            for kind, mine, its in zip(kinds, ours, middle, strict=False):
+                ratio = statistics.median(a / b for (a, _), (b, _) in zip(mine, last, strict=True))
+                line += f"  {kind} {ratio:.2f} x, CPU {its[1] / middle[-1][1]:.2f} x"
         yield f"{name:>34}{line}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true")
+    options.add_argument("--compiled", action="store_true", help="the compiled form, too")
     options.add_argument("--java", default="4.9.7", help="version of the real brokers; - for none")
     given = options.parse_args(arguments)
     size = Size(10_000, 5, 64 * MIB) if given.quick else Size(50_000, 7, 1024 * MIB)
-    kinds = ["pocketmq"] + [given.java] * (given.java != "-")
-    print(machine(), f"load {os.getloadavg()[0]:.1f}", flush=True)
-    for line in table(kinds, measure(kinds, size)):
-        print(line)
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = Path(folder)
+        kinds = [OURS]
+        if given.compiled and compile_to(compiled):
+            kinds.append(COMPILED)
+        if given.java != "-":
+            kinds.append(given.java)
+        print(machine(), f"load {os.getloadavg()[0]:.1f}", flush=True)
+        for line in table(kinds, measure(kinds, compiled, size)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

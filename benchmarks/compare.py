@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import raw_load, report
+from benchmarks.compiled_copy import compile_to
 from benchmarks.meter import Meter, anonymous_mb, cpu_seconds
 from benchmarks.results import Footprint, Growth, Measured, Results
 from benchmarks.rows import (
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names[at:at] = [f"{JAVA}-{version}" for version in javas[1:]]
     rows = [row for row in ROWS if options.only in row.title]
     with _folder(options.data) as folder:
-        if COMPILED in names and not _compile_to(folder / COMPILED):
+        if COMPILED in names and not compile_to(folder / COMPILED):
             names.remove(COMPILED)
         run = _Run(folder, effort, rounds, names, javas)
         if options.growth:
@@ -278,19 +278,6 @@ class _Run:
     @staticmethod
     def _say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
-
-
-def _compile_to(folder: Path) -> bool:
-    """A copy of the sources with their hot modules compiled; False, and said, where that cannot be done."""
-    for root in sorted(found.parent for found in README.parent.glob("*/pocketmq")):
-        shutil.copytree(root, folder / root.name, ignore=shutil.ignore_patterns("*.so"))
-    shutil.copytree(README.parent / "tools", folder / "tools")
-    shutil.copy2(README.parent / "pyproject.toml", folder)
-    command = [sys.executable, str(folder / "tools" / "compiled.py"), "--in-place"]
-    if subprocess.run(command, check=False).returncode:
-        print("the compiled form is not measured: see above", file=sys.stderr)
-        return False
-    return True
 
 
 def _create_topics(broker: RunningBroker) -> None:
