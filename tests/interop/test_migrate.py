@@ -284,8 +284,9 @@ def test_clients_with_tls_go_both_ways(
 
 
 @pytest.mark.reference
+@pytest.mark.parametrize("name", ["python", "java"])
 def test_an_sdk_goes_both_ways_with_the_proxy_of_apache(
-    tmp_path: Path, shared: Shared, leave: ExitStack, topic: str, group: str
+    tmp_path: Path, shared: Shared, leave: ExitStack, name: str, topic: str, group: str
 ) -> None:
     """Its address stays, so that the SDK notices nothing but the pauses."""
     moves = Moves(tmp_path, leave, "5.5.0")
@@ -297,7 +298,7 @@ def test_an_sdk_goes_both_ways_with_the_proxy_of_apache(
     proxy = ProxyProcess(tmp_path / "proxy", namesrv=namesrv)
     leave.callback(proxy.kill)
     proxy.start()
-    driver = shared.get("sdk-python", lambda: sdks.start("python", tmp_path), Driver.close)
+    driver = shared.get(f"sdk-{name}", lambda: sdks.start(name, tmp_path), Driver.close)
     sdk = leave.enter_context(sdks.Sdk(driver, f"127.0.0.1:{proxy.grpc_port}"))
     producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
     kept: set[str] = set()

@@ -217,7 +217,7 @@ class Receives:
         for buffer in found.buffers:
             for record in read_records(buffer, check_crc=False):
                 queue_id, offset = record.queue_id, record.queue_offset
-                if b"POP_CK\x01" in record.properties:
+                if record.properties.find(b"POP_CK\x01") >= 0:
                     # Records of the retry topics bring theirs with them.
                     text = get_property(record.properties, b"POP_CK") or b""
                     words = words_of(Receipt.parse(text.decode()))

@@ -186,7 +186,8 @@ class Following:
                 put_at = queue.put_at
                 if put_at >= queue.put_end:
                     break
-                code = tags_code(properties) if b"TAGS" in properties else 0
+                # `in` takes the name for a number first, which costs ten times as much.
+                code = tags_code(properties) if properties.find(b"TAGS") >= 0 else 0
                 pack_into(queue.map, put_at, own, size, code)
                 queue.put_at = put_at + ENTRY_SIZE
                 queue.max_offset = offset + 1

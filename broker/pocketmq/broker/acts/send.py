@@ -264,7 +264,7 @@ class SendActs:
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we.
             properties = remove_property(properties, b"DELAY")
-        elif b"DELAY\x01" not in properties:
+        elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
         try:
             stored = self._put.put(

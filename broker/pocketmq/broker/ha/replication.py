@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # How long a master that stops or steps down waits for its slaves to have the end of the log.
 STOP_MS = 3_000
 # How long a slave that is promoted waits for the tables of a master that has stepped down.
-_LAST_ROUND_S = 2
+_LAST_ROUND_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
