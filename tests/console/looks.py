@@ -41,7 +41,8 @@ return [...new Set(found)];
 AXE = """
 const options = {runOnly: arguments[0], resultTypes: ['violations'], preload: false};
 // Of a long table's rows, which are alike, some are enough; our own looks are at all of them.
-return axe.run({exclude: [['tbody tr:nth-child(n+31)']]}, options).then(({violations}) => violations.flatMap(({id, help, nodes}) =>
+const where = {exclude: [['tbody tr:nth-child(n+31)']]};
+return axe.run(where, options).then(({violations}) => violations.flatMap(({id, help, nodes}) =>
   nodes.map(({html}) => `${id}: ${help}: ${html.slice(0, 160)}`)));
 """
 # WCAG 2.2 at levels A and AA, and what Deque thinks good; those whose outcome depends on colours, of which

@@ -38,9 +38,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str =
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, value in rows[0].items():
-        table.add_column(
-            _title(name), justify="right" if isinstance(value, (int, float)) else "left"
-        )
+        right = isinstance(value, (int, float))
+        # An id that is cut off is of no use: it goes on in the next line.
+        table.add_column(_title(name), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))
     # A pipe gets whole lines, whatever the width of the terminal.
