@@ -13,7 +13,6 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
-from pocketmq.remoting.request_words import request_words
 from pocketmq.remoting.requests import PocketRequestCode
 
 # Requests whose names begin so change nothing.
@@ -96,7 +95,7 @@ class Asking:
         Raises: BrokerRefused, Unreachable; NoAnswer for a read-only request, else AnswerTimeout,
         ConnectionBroken.
         """
-        what = request_words(code, about)
+        what = code.in_words(about)
         found = await self._answer(address, self._command(code, header, body), timeout_ms, what)
         if found.code not in (ResponseCode.SUCCESS, also):
             raise refusal(found.code, found.remark, address, what)
@@ -125,7 +124,7 @@ class Asking:
         try:
             await self._remoting.oneway(address, self._command(code, header, body))
         except RemotingError as error:
-            raise from_remoting(error, address, request_words(code, about)) from error
+            raise from_remoting(error, address, code.in_words(about)) from error
 
     async def ask_name_server(
         self,
@@ -138,7 +137,7 @@ class Asking:
         also: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
         """Like `ask`, at the first name server that answers; it is asked first next time, too."""
-        what = request_words(code, about)
+        what = code.in_words(about)
         last: PocketMQError | None = None
         address = ""
         for _ in self.name_servers:

@@ -5,40 +5,60 @@ Numbers that are not listed here do not exist in any of them.
 """
 
 from enum import IntEnum
+from typing import Self
+
+# By number; a type checker takes an attribute of an enum without members for one of them.
+_WORDS: dict[int, str] = {}
 
 
-class RequestCode(IntEnum):
+class Request(IntEnum):
+    """The code of a request: its number, and what it does, for errors; without words: by its name."""
+
+    def __new__(cls, number: int, words: str = "") -> Self:
+        code = int.__new__(cls, number)
+        code._value_ = number
+        if words:
+            _WORDS[number] = words
+        return code
+
+    def in_words(self, about: str = "") -> str:
+        """Say what the request does: `asking for the group's offset (G)`."""
+        words = _WORDS.get(self) or self.name.lower().replace("_", " ")
+        return f"{words} ({about})" if about else words
+
+
+class RequestCode(Request):
     """Request codes. Source: RequestCode, RocketMQ 4.9.7 to 5.5.0."""
 
     # Sending and pulling
     SEND_MESSAGE = 10
-    PULL_MESSAGE = 11
-    QUERY_MESSAGE = 12
+    PULL_MESSAGE = 11, "pulling messages"
+    QUERY_MESSAGE = 12, "looking up messages by a key"
     QUERY_BROKER_OFFSET = 13
-    QUERY_CONSUMER_OFFSET = 14
-    UPDATE_CONSUMER_OFFSET = 15
-    UPDATE_AND_CREATE_TOPIC = 17
+    QUERY_CONSUMER_OFFSET = 14, "asking for the group's offset"
+    UPDATE_CONSUMER_OFFSET = 15, "committing the group's offset"
+    UPDATE_AND_CREATE_TOPIC = 17, "creating or changing the topic"
     UPDATE_AND_CREATE_TOPIC_LIST = 18
     GET_ALL_TOPIC_CONFIG = 21
     GET_TOPIC_CONFIG_LIST = 22
     GET_TOPIC_NAME_LIST = 23
-    UPDATE_BROKER_CONFIG = 25
+    UPDATE_BROKER_CONFIG = 25, "changing settings of the broker"
     GET_BROKER_CONFIG = 26
     TRIGGER_DELETE_FILES = 27
     GET_BROKER_RUNTIME_INFO = 28
-    SEARCH_OFFSET_BY_TIMESTAMP = 29
-    GET_MAX_OFFSET = 30
-    GET_MIN_OFFSET = 31
+    SEARCH_OFFSET_BY_TIMESTAMP = 29, "looking up an offset by time"
+    GET_MAX_OFFSET = 30, "asking where the queue ends"
+    GET_MIN_OFFSET = 31, "asking where the queue begins"
     GET_EARLIEST_MSG_STORETIME = 32
-    VIEW_MESSAGE_BY_ID = 33
-    HEART_BEAT = 34
+    VIEW_MESSAGE_BY_ID = 33, "looking up the message"
+    HEART_BEAT = 34, "telling the broker that this client is here"
     UNREGISTER_CLIENT = 35
-    CONSUMER_SEND_MSG_BACK = 36
-    END_TRANSACTION = 37
-    GET_CONSUMER_LIST_BY_GROUP = 38
+    CONSUMER_SEND_MSG_BACK = 36, "giving a failed message back to the broker"
+    END_TRANSACTION = 37, "ending a transaction"
+    GET_CONSUMER_LIST_BY_GROUP = 38, "asking who is in the group"
     CHECK_TRANSACTION_STATE = 39
     NOTIFY_CONSUMER_IDS_CHANGED = 40
-    LOCK_BATCH_MQ = 41
+    LOCK_BATCH_MQ = 41, "locking queues for orderly consumption"
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
@@ -57,31 +77,31 @@ class RequestCode(IntEnum):
     DELETE_KV_CONFIG = 102
     REGISTER_BROKER = 103
     UNREGISTER_BROKER = 104
-    GET_ROUTEINFO_BY_TOPIC = 105
-    GET_BROKER_CLUSTER_INFO = 106
+    GET_ROUTEINFO_BY_TOPIC = 105, "looking up where the topic is"
+    GET_BROKER_CLUSTER_INFO = 106, "asking for the brokers of the cluster"
     # Administration
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200, "creating or changing the group"
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
-    GET_TOPIC_STATS_INFO = 202
-    GET_CONSUMER_CONNECTION_LIST = 203
+    GET_TOPIC_STATS_INFO = 202, "asking what the topic holds"
+    GET_CONSUMER_CONNECTION_LIST = 203, "asking who is in the group"
     GET_PRODUCER_CONNECTION_LIST = 204
     WIPE_WRITE_PERM_OF_BROKER = 205
-    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
-    DELETE_SUBSCRIPTIONGROUP = 207
-    GET_CONSUME_STATS = 208
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206, "asking for the topics of the cluster"
+    DELETE_SUBSCRIPTIONGROUP = 207, "deleting the group"
+    GET_CONSUME_STATS = 208, "asking how far the group has consumed"
     SUSPEND_CONSUMER = 209
     RESUME_CONSUMER = 210
     RESET_CONSUMER_OFFSET_IN_CONSUMER = 211
     RESET_CONSUMER_OFFSET_IN_BROKER = 212
     ADJUST_CONSUMER_THREAD_POOL = 213
     WHO_CONSUME_THE_MESSAGE = 214
-    DELETE_TOPIC_IN_BROKER = 215
+    DELETE_TOPIC_IN_BROKER = 215, "deleting the topic"
     DELETE_TOPIC_IN_NAMESRV = 216
     REGISTER_TOPIC_IN_NAMESRV = 217
     GET_KVLIST_BY_NAMESPACE = 219
     RESET_CONSUMER_CLIENT_OFFSET = 220
     GET_CONSUMER_STATUS_FROM_CLIENT = 221
-    INVOKE_BROKER_TO_RESET_OFFSET = 222
+    INVOKE_BROKER_TO_RESET_OFFSET = 222, "resetting the group's offsets"
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
     GET_TOPICS_BY_CLUSTER = 224
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225
@@ -92,7 +112,7 @@ class RequestCode(IntEnum):
     GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
     CLEAN_EXPIRED_CONSUMEQUEUE = 306
-    GET_CONSUMER_RUNNING_INFO = 307
+    GET_CONSUMER_RUNNING_INFO = 307, "asking the member what it runs"
     QUERY_CORRECTION_OFFSET = 308
     CONSUME_MESSAGE_DIRECTLY = 309
     SEND_MESSAGE_V2 = 310
@@ -124,7 +144,7 @@ class RequestCode(IntEnum):
     CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354
     EXPORT_ROCKSDB_CONFIG_TO_JSON = 355
     LITE_PULL_MESSAGE = 361
-    RECALL_MESSAGE = 370
+    RECALL_MESSAGE = 370, "recalling the message"
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
     GET_ALL_MESSAGE_REQUEST_MODE = 402
@@ -135,7 +155,7 @@ class RequestCode(IntEnum):
     BROKER_HEARTBEAT = 904
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
     EXCHANGE_BROKER_HA_INFO = 906
-    GET_BROKER_HA_STATUS = 907
+    GET_BROKER_HA_STATUS = 907, "asking how the broker's replicas are"
     RESET_MASTER_FLUSH_OFFSET = 908
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002

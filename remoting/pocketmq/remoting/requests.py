@@ -14,17 +14,17 @@ that headers of RocketMQ 5.5.0 name; for the rest, which clients send without be
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Flag, IntEnum, auto
+from enum import Flag, auto
 from typing import TypeVar
 
 from pocketmq.remoting import headers as h
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import Request, RequestCode
 from pocketmq.remoting.header import Header
 
 _T = TypeVar("_T")
 
 
-class PocketRequestCode(IntEnum):
+class PocketRequestCode(Request):
     """Requests that only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
 
     RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
@@ -32,19 +32,19 @@ class PocketRequestCode(IntEnum):
 
     # Header group? -> {"activeCount", "raisedCount", "groups": [{"group", "mode", "members",
     # "findings", "subGroups"}]}: groups whose members differ, or the requested one.
-    GET_GROUP_FINDINGS = 900_001
+    GET_GROUP_FINDINGS = 900_001, "asking whose members differ"
     # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
     # its offset id, by topic and unique key, or by its place; 22 if there is none.
-    GET_MESSAGE_TRACK = 900_002
+    GET_MESSAGE_TRACK = 900_002, "asking what became of the message"
     # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
     # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
     # "recallHandle"}]}: the next messages that wait for a delivery time (not those of delay levels);
     # counting: after a crash the counts are too low for some seconds.
-    GET_TIMERS = 900_003
+    GET_TIMERS = 900_003, "asking for delayed messages"
     # Header act: promote (role?, force?), demote (newBrokerId), resync. The broker changes its role at run
     # time, or accepts refused slaves again; SYSTEM_ERROR with the reason if it does not.
-    CHANGE_ROLE = 900_004
+    CHANGE_ROLE = 900_004, "changing the broker's role"
     # -> {"isolated", "orderInfo", "locks"}: what our slaves copy besides RocketMQ's tables.
     GET_REPLICA_TABLES = 900_005
     # Header topic, one-way, from a name server to a client that asked for the topic's route in vain and

@@ -40,7 +40,6 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
-from pocketmq.remoting.request_words import request_words
 from pocketmq.remoting.tls import client_context
 from pocketmq.spark.options import Options
 from pocketmq.spark.retry import BUSY, Patience
@@ -369,7 +368,7 @@ class BrokerClient:
         self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
     ) -> RemotingCommand:
         """Try once. Raises: as call() does."""
-        what = request_words(code)
+        what = code.in_words()
         try:
             connection = self.connection(address)
             answer = connection.answer(connection.request(code, header, body), what)
@@ -478,7 +477,7 @@ class BrokerClient:
         found: list[int | None] = []
         for queue, answer in zip(queues, self.many(requests), strict=True):
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
-                raise Refused(answer.code, answer.remark, queue.address, request_words(code))
+                raise Refused(answer.code, answer.remark, queue.address, code.in_words())
             good = answer.code == ResponseCode.SUCCESS
             found.append(
                 QueryConsumerOffsetResponseHeader.parse(answer.ext).offset if good else None

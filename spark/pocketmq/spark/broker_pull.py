@@ -17,7 +17,6 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
-from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 
@@ -146,7 +145,7 @@ class _Pulls:
         address = cursor.wanted.queue.address
         try:
             answer = self._client.connection(address).answer(
-                cursor.opaque, request_words(RequestCode.PULL_MESSAGE)
+                cursor.opaque, RequestCode.PULL_MESSAGE.in_words()
             )
         except RemotingError as error:
             self._lost(address, error)
@@ -154,9 +153,7 @@ class _Pulls:
         cursor.opaque = 0
         if answer.code in BUSY:
             self._patience.pause(
-                Refused(
-                    answer.code, answer.remark, address, request_words(RequestCode.PULL_MESSAGE)
-                )
+                Refused(answer.code, answer.remark, address, RequestCode.PULL_MESSAGE.in_words())
             )
             return None
         self._patience.succeeded()
@@ -190,7 +187,7 @@ def _advance(
             answer.code,
             answer.remark,
             queue.address,
-            request_words(RequestCode.PULL_MESSAGE, queue.topic),
+            RequestCode.PULL_MESSAGE.in_words(queue.topic),
         )
     header = PullMessageResponseHeader.parse(answer.ext)
     before, after = cursor.next, header.next_begin_offset

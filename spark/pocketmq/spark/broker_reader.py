@@ -35,7 +35,6 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
-from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, Range, pull_header, read_ranges
 from pocketmq.spark.broker_times import first_at_time
@@ -146,7 +145,7 @@ class _Asked:
         answers = self.client.many([(q.address, code, header(q)) for q in self._queues])
         for queue, answer in zip(self._queues, answers, strict=True):
             if answer.code != ResponseCode.SUCCESS:
-                raise Refused(answer.code, answer.remark, queue.address, request_words(code))
+                raise Refused(answer.code, answer.remark, queue.address, code.in_words())
         return [read(answer) for answer in answers]
 
 

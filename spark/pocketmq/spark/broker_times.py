@@ -9,7 +9,6 @@ from pocketmq.remoting.errors import Refused
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.headers import SearchOffsetHeader, SearchOffsetResponseHeader
 from pocketmq.remoting.record import read_records
-from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.broker_pull import PullSettings, pull_header
 
@@ -53,7 +52,7 @@ def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSett
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     answer = yield code, header
     if answer.code != ResponseCode.SUCCESS:
-        raise Refused(answer.code, answer.remark, queue.address, request_words(code))
+        raise Refused(answer.code, answer.remark, queue.address, code.in_words())
     near = SearchOffsetResponseHeader.parse(answer.ext).offset
     first = max(low, min(near, high - 1) - 1)
     if low < high:

@@ -104,10 +104,7 @@ class Options(Settings):
         help="Fail when messages are missing (deleted files, torn tails, bad checksums); else warn.",
     )
     max_offsets_per_trigger: int = key(
-        0,
-        name="maxOffsetsPerTrigger",
-        min=0,
-        help="At most this many messages in a batch of a stream; 0: all.",
+        0, name="maxOffsetsPerTrigger", min=0, help="Most messages in a stream's batch; 0: all."
     )
     min_offsets_per_trigger: int = key(
         0, name="minOffsetsPerTrigger", min=0, help="Wait until this many messages have come."
@@ -120,13 +117,10 @@ class Options(Settings):
     max_bytes_per_trigger: str = key(
         "0",
         name="maxBytesPerTrigger",
-        help="At most this many bytes in a batch of a stream, estimated (k, m, g); 0: all.",
+        help="Most bytes in a stream's batch, estimated (k, m, g); 0: all.",
     )
     min_partitions: int = key(
-        0,
-        name="minPartitions",
-        min=0,
-        help="At least this many tasks, if there is enough to read.",
+        0, name="minPartitions", min=0, help="At least this many tasks, if there is enough."
     )
     max_partition_bytes: str = key(
         "",
@@ -156,9 +150,7 @@ class Options(Settings):
         help="Columns to read: a comma list, all, or kafka. Default: the standard set.",
     )
     group: str = key(
-        "",
-        name="group",
-        help="Consumer group whose offsets are where to begin, or which shows the progress.",
+        "", name="group", help="Consumer group to begin at, or to show the progress in."
     )
     commit_offsets: str = key(
         "none",

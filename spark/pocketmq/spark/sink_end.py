@@ -19,7 +19,6 @@ from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import EndTransactionHeader, QueryMessageHeader
 from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id
 from pocketmq.remoting.record import read_records
-from pocketmq.remoting.request_words import request_words
 from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.retry import BUSY, Patience
 from pocketmq.spark.sink_send import Half
@@ -130,7 +129,7 @@ class HalfEnder:
         self, address: str, sent: list[tuple[Half, int]], tried: _Round, result: Ended
     ) -> bool:
         """Collect answers; return whether the connection held."""
-        what = request_words(RequestCode.END_TRANSACTION)
+        what = RequestCode.END_TRANSACTION.in_words()
         for number, (half, opaque) in enumerate(sent):
             try:
                 answer = self._client.connection(address).answer(opaque, what)
