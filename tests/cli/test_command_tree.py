@@ -211,8 +211,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.kill()
 
 
-def test_the_commands_of_the_issue_are_there() -> None:
-    """The commands that are promised."""
+def test_the_promised_commands_are_there() -> None:
+    """The tree below is read from the program: without these names it could be empty."""
     assert set(getattr(ROOT, "commands", {})) >= {
         *("up", "broker", "namesrv", "topic", "group", "offset", "message", "dlq", "delay"),
         *("cluster", "store", "bench", "doctor"),
