@@ -190,7 +190,48 @@ def stray_layouts() -> dict[str, int]:
     }
 
 
+@cache
+def _methods() -> frozenset[str]:
+    """Names of functions that are nowhere a property, a field or an attribute."""
+    called: set[str] = set()
+    held: set[str] = set()
+    for _, _, tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                plain = not any("property" in ast.unparse(each) for each in node.decorator_list)
+                (called if plain else held).add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                held.add(node.attr)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                held.add(node.target.id)
+    return frozenset(called - held)
+
+
+def outside_callbacks() -> dict[str, int]:
+    """Modules that set a function on another object after its construction; an event says it instead."""
+
+    def is_function(node: ast.expr) -> bool:
+        return isinstance(node, ast.Lambda) or (
+            isinstance(node, ast.Attribute) and node.attr in _methods()
+        )
+
+    found: dict[str, int] = {}
+    for module, (_, _, tree) in modules().items():
+        count = sum(
+            1
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and is_function(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+            and ast.unparse(target.value) not in ("self", "cls")
+        )
+        if count:
+            found[module] = count
+    return found
+
+
 KINDS = {
+    "callbacks-from-outside": outside_callbacks,
     "module-lines": long_modules,
     "function-lines": long_functions,
     "constructor-arguments": wide_constructors,
