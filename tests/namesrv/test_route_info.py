@@ -3,10 +3,11 @@
 import json
 import struct
 import zlib
+from dataclasses import replace
 
 import pytest
 
-from pocketmq.namesrv.registration_body import decode_registration
+from pocketmq.namesrv.registration_body import decode_registration, decoding
 from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.data_version import DataVersion
@@ -268,11 +269,40 @@ def test_a_compressed_registration_gives_the_same_table_with_and_without_attribu
         (compressed(["T 4 8 6 SINGLE_TAG"])[:-3], True),
         (zlib.compress(b"\x7f\xff\xff\xff"), True),
         (zlib.compress(b"\xff\xff\xff\xff"), True),
+        # A small frame that would take hundreds of MB.
+        (compressed([], bytes(65 << 20)), True),
     ],
 )
 def test_a_broken_registration_is_an_error_that_names_it(body: bytes, packed: bool) -> None:
     with pytest.raises(ProtocolError):
         decode_registration(body, compressed=packed)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_large_registration_is_taken_in_steps(packed: bool) -> None:
+    """A broker of 100,000 topics, or a stranger, does not stop the loop: a step costs a millisecond."""
+    names = [f"T{number}" for number in range(5_000)]
+    rows = {name: {"readQueueNums": 4, "writeQueueNums": 8, "perm": 6} for name in names}
+    wrapper = {"dataVersion": {}, "topicConfigTable": rows}
+    body = (
+        compressed([f"{name} 4 8 6 SINGLE_TAG" for name in names])
+        if packed
+        else json.dumps({"topicConfigSerializeWrapper": wrapper}).encode()
+    )
+    assert sum(1 for _ in decoding(body, compressed=packed)) >= 10
+    table = decode_registration(body, compressed=packed)
+    routes = RouteInfo(ManualClock())
+    taken = Registration("c", "b", 0, "1.1.1.1:1", topics=table.topics)
+    steps = routes.registering(taken, "connection")
+    assert sum(1 for _ in steps) >= 10
+    assert routes.topics() == sorted(names)
+    # A connection that closes amid it takes its broker along.
+    cut = routes.registering(replace(taken, broker_name="b2", address="2.2.2.2:1"), "other")
+    next(cut)
+    routes.connection_closed("other")
+    cut.close()
+    assert "b2" not in str(routes.route("T0"))
+    assert routes.route("T0") is not None
 
 
 def test_a_registration_without_a_body_has_no_topic_table() -> None:

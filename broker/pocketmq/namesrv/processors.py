@@ -11,12 +11,12 @@ from typing import Any
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.registration_body import decode_registration, decode_route_queues
+from pocketmq.namesrv.registration_body import decode_route_queues, decoding
 from pocketmq.namesrv.route_info import Registration, RouteInfo
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.headers import (
@@ -64,7 +64,9 @@ class NameServerProcessors:
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
         code = RequestCode
-        table: dict[int, Callable[[RemotingCommand, Connection], RemotingCommand | None]] = {
+        table: dict[
+            int, Callable[[RemotingCommand, Connection], RemotingCommand | Steps | None]
+        ] = {
             code.PUT_KV_CONFIG: self.put_kv_config,
             code.GET_KV_CONFIG: self.get_kv_config,
             code.DELETE_KV_CONFIG: self.delete_kv_config,
@@ -125,7 +127,7 @@ class NameServerProcessors:
 
     # ------------------------------------------------------------ brokers
 
-    def register_broker(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def register_broker(self, request: RemotingCommand, connection: Connection) -> Steps:
         header = RegisterBrokerHeader.parse(request.ext)
         body = bytes(request.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFF_FFFF != header.body_crc32:
@@ -133,10 +135,10 @@ class NameServerProcessors:
                 "refused a registration, because its crc32 does not match peer=%s", connection.peer
             )
             return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", ext={})
-        table = decode_registration(
+        table = yield from decoding(
             body, compressed=bool(header.compressed), bare=request.version < Version.V3_0_11
         )
-        registered = self._routes.register(
+        registered = yield from self._routes.registering(
             Registration(
                 header.cluster_name,
                 header.broker_name,

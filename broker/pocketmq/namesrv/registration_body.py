@@ -11,19 +11,25 @@ Source: RegisterBrokerBody, TopicConfig, DataVersion, RocketMQ 4.9.7 and 5.3.3.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.tables import TopicConfig
 
+T = TypeVar("T")
+
 # A table of 100,000 topics takes about 13 MiB; a bomb stops here.
+_UNPACKED_SIZE_MAX = 64 << 20
+_TOPICS_MAX = 200_000
+# Between two steps: some milliseconds.
+_UNPACKED_AT_ONCE = 1 << 20
+_TOPICS_AT_ONCE = 500
 # Brokers write plain JSON, of which a registration may have as much as a frame holds.
 _DIALECT_SIZE_MAX = 32 << 10
-_UNPACKED_SIZE_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,26 @@ class TopicTable:
     topics: dict[str, TopicConfig] | None
 
 
+Decoding = Generator[None, None, TopicTable]
+
+
+def drained(steps: Generator[None, None, T]) -> T:
+    """Return what steps give at their end, all at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
 def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) -> TopicTable:
-    """Decode the topic table of a REGISTER_BROKER body.
+    """Decode the topic table of a REGISTER_BROKER body at once. Args, raises: as `decoding`."""
+    return drained(decoding(body, compressed=compressed, bare=bare))
+
+
+def decoding(body: bytes, *, compressed: bool, bare: bool = False) -> Decoding:
+    """Decode the topic table of a REGISTER_BROKER body in steps: it may be of 200,000 topics.
 
     bare: the sender is older than V3_0_11, whose body is the table alone.
     Raises: HeaderError, FastjsonError.
@@ -43,7 +67,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
     if not body:
         return TopicTable(DataVersion(), None)
     if compressed:
-        return _decode_compressed(body)
+        return (yield from _decode_compressed(body))
     data = fastjson.loads(body, dialect_size_max=_DIALECT_SIZE_MAX)
     if not bare:
         data = data.get("topicConfigSerializeWrapper") if isinstance(data, Mapping) else None
@@ -52,7 +76,7 @@ def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) ->
     table = data.get("topicConfigTable")
     return TopicTable(
         DataVersion.from_json(data.get("dataVersion") or {}),
-        None if table is None else _queue_data(table),
+        None if table is None else (yield from _queue_data(table)),
     )
 
 
@@ -68,14 +92,22 @@ def decode_route_queues(body: bytes) -> dict[str, TopicConfig]:
     return found
 
 
-def _queue_data(table: Any) -> dict[str, TopicConfig]:
+def _check_count(count: int) -> None:
+    if count > _TOPICS_MAX:
+        raise HeaderError(f"a broker registers {count} topics; at most {_TOPICS_MAX} are taken")
+
+
+def _queue_data(table: Any) -> Generator[None, None, dict[str, TopicConfig]]:
     if not isinstance(table, Mapping):
         raise HeaderError("the topicConfigTable of a broker's registration is not an object")
-    found = {}
+    _check_count(len(table))
+    found: dict[str, TopicConfig] = {}
     for topic, config in table.items():
         if not isinstance(topic, str) or not isinstance(config, Mapping):
             raise HeaderError("an entry of topicConfigTable is not a topic with its configuration")
         found[topic] = _one_queue_data(topic, config)
+        if len(found) % _TOPICS_AT_ONCE == 0:
+            yield
     return found
 
 
@@ -86,20 +118,32 @@ def _one_queue_data(topic: str, config: Mapping[Any, Any]) -> TopicConfig:
         raise HeaderError(f"cannot read the topic {topic!r} of a registration: {error}") from None
 
 
-def _decode_compressed(body: bytes) -> TopicTable:
+def _unpacked(body: bytes) -> Generator[None, None, bytes]:
+    packed = zlib.decompressobj()
+    data = bytearray()
     try:
-        packed = zlib.decompressobj()
-        data = packed.decompress(body, _UNPACKED_SIZE_MAX)
+        while body and not packed.eof and len(data) < _UNPACKED_SIZE_MAX:
+            data += packed.decompress(body, _UNPACKED_AT_ONCE)
+            body = packed.unconsumed_tail
+            yield
     except zlib.error as error:
         raise HeaderError(f"cannot read a broker's compressed registration: {error}") from error
-    if packed.unconsumed_tail or not packed.eof:
+    if not packed.eof:
         raise HeaderError(
             f"a broker's compressed registration is cut off, or larger than {_UNPACKED_SIZE_MAX} bytes"
         )
-    reader = _Reader(data)
+    return bytes(data)
+
+
+def _decode_compressed(body: bytes) -> Decoding:
+    reader = _Reader((yield from _unpacked(body)))
     version = DataVersion.from_json(fastjson.loads_request(reader.text().encode()))
     topics: dict[str, TopicConfig] = {}
-    for _ in range(reader.number()):
+    count = reader.number()
+    _check_count(count)
+    for place in range(count):
+        if place % _TOPICS_AT_ONCE == 0:
+            yield
         line = reader.text()
         words = line.split(" ", 5)
         try:

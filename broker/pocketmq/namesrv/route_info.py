@@ -21,10 +21,11 @@ Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 
 """
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pocketmq.namesrv.registration_body import drained
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
@@ -35,6 +36,9 @@ from pocketmq.remoting.tables import READ_WRITE, BrokerData, TopicConfig
 log = logging.getLogger(__name__)
 
 BROKER_TIMEOUT_MS = 120_000
+# Between two steps of a registration: a millisecond or less.
+_TOPICS_AT_ONCE = 500
+_NAMED_MAX = 100
 
 
 @dataclass(slots=True)
@@ -103,9 +107,16 @@ class RouteInfo:
     # ------------------------------------------------------------ brokers come
 
     def register(self, registration: Registration, connection: Hashable | None) -> Registered:
-        """Accept a broker's registration and its topics (invariants 1, 4).
+        """Accept a broker's registration at once. Args, raises: as `registering`."""
+        return drained(self.registering(registration, connection))
+
+    def registering(
+        self, registration: Registration, connection: Hashable | None
+    ) -> Generator[None, None, Registered]:
+        """Accept a broker's registration and its topics (invariants 1, 4), in steps.
 
         connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
+        If that closes between two steps, the rest is not taken, and the broker is removed.
         Raises: RegistrationRefused (invariant 5).
         """
         name, broker_id, address = (
@@ -136,12 +147,6 @@ class RouteInfo:
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
         sent: set[str] = set() if before is None else before.sent
-        if registration.topics is not None and broker_id == MASTER_ID:
-            topics = registration.topics
-            if not changed and known_id:
-                topics = {topic: data for topic, data in topics.items() if topic not in sent}
-            self._take_topics(name, topics)
-            sent |= topics.keys()
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
             registration.data_version,
@@ -150,6 +155,9 @@ class RouteInfo:
             registration.timeout_ms,
             sent,
         )
+        if registration.topics is not None and broker_id == MASTER_ID:
+            known = sent if not changed and known_id else frozenset[str]()
+            yield from self._take_topics(name, registration.topics, known, sent)
         if broker_id == MASTER_ID:
             return Registered()
         master = broker.addresses.get(MASTER_ID, "")
@@ -165,18 +173,30 @@ class RouteInfo:
             if live is not None and live.connection is None and not live.is_let_go:
                 raise RegistrationRefused(name, each)
 
-    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig]) -> None:
+    def _take_topics(
+        self, broker_name: str, topics: Mapping[str, TopicConfig], known: Set[str], sent: set[str]
+    ) -> Generator[None, None, None]:
+        """Take the topics that are not among `known`, and note all as sent."""
         new: list[str] = []
-        for topic, queues in topics.items():
-            table = self._topics.setdefault(topic, {})
-            old = table.get(broker_name)
-            table[broker_name] = queues
-            if old is None:
-                new.append(topic)
-            elif old != queues:
-                log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+        for place, (topic, queues) in enumerate(topics.items(), 1):
+            if topic not in known:
+                table = self._topics.setdefault(topic, {})
+                old = table.get(broker_name)
+                table[broker_name] = queues
+                if old is None:
+                    new.append(topic)
+                elif old != queues:
+                    log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+                sent.add(topic)
+            if place % _TOPICS_AT_ONCE == 0:
+                yield
         if new:
-            log.info("topics registered broker=%s topics=%s", broker_name, ",".join(new))
+            log.info(
+                "topics registered broker=%s count=%d topics=%s",
+                broker_name,
+                len(new),
+                ",".join(new[:_NAMED_MAX]),
+            )
             self._when_new(new)
 
     def let_go(self, address: str) -> None:
