@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.members import open_connection
+from tests.broker.pairs import end_of, pair
 from tests.broker.serving import Peer, serving
 from tests.broker.test_acts import Site
+from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.wire.send import SendMessageProcessor
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.json_shape import RUN_MIN, RequestShapes, Shaped
@@ -169,21 +171,52 @@ async def test_reads_of_many_sends_are_answered_each(tmp_path: Path, flush: str)
     async with serving(tmp_path, store={"flush_disk_type": flush}) as broker:
         broker.parts.messages.store._index.step()
         async with await Peer.at(broker) as peer:
-            found: list[tuple[int, int]] = []
-            for place in range(5):
-                ext = {**COMMON, "e": "0", "g": "1790000000000"}
-                several = [
-                    peer.send(CODE, {**ext, "i": f"UNIQ_KEY\x01{place}{number:02}"}, b"body")
-                    for number in range(4 * RUN_MIN if place else 1)
-                ]
-                for opaque in several:
-                    answer = await peer.answer(opaque)
-                    assert answer.ext is not None
-                    found.append((answer.code, int(answer.ext["queueOffset"])))
+            found = [each for place in range(5) for each in await _sent(peer, place)]
             count = 1 + 16 * RUN_MIN
             assert found == [(0, offset) for offset in range(count)]
             read = broker.parts.messages.store.read("T", 0, 0, count)
             assert read.count == count
+
+
+async def _sent(peer: Peer, place: int) -> list[tuple[int, int]]:
+    """One message, or many of one read if place is not 0. Returns: code and queue offset of each."""
+    ext = {**COMMON, "e": "0", "g": "1790000000000"}
+    several = [
+        peer.send(CODE, {**ext, "i": f"UNIQ_KEY\x01{place}{number:02}"}, b"body")
+        for number in range(4 * RUN_MIN if place else 1)
+    ]
+    found: list[tuple[int, int]] = []
+    for opaque in several:
+        answer = await peer.answer(opaque)
+        assert answer.ext is not None
+        found.append((answer.code, int(answer.ext["queueOffset"])))
+    return found
+
+
+async def test_reads_of_many_sends_wait_for_the_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them have its acknowledgement, or all are answered that it did not come in time."""
+    monkeypatch.setattr("pocketmq.broker.ha.follower.RETRY_MS", 50)
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(broker_role="SYNC_MASTER", slave_timeout=60_000)
+        master.parts.messages.store._index.step()
+        slave = await brokers.slave()
+        slaves = master.parts.messages.promise.replicas.slaves
+        await until(lambda: slaves.in_sync_count == 1)
+        async with await Peer.at(master) as peer:
+            for place in range(5):
+                found = await _sent(peer, place)
+                assert {code for code, _ in found} == {ResponseCode.SUCCESS}
+                assert end_of(slave) == end_of(master)
+            (connection,) = master.parts.services.replication._listener.connections
+            connection.pause_writing()
+            master.config.slave_timeout = 100
+            late = await _sent(peer, 5)
+            assert late == [
+                (ResponseCode.FLUSH_SLAVE_TIMEOUT, found[-1][1] + number)
+                for number in range(1, 4 * RUN_MIN + 1)
+            ]
 
 
 def test_a_read_of_frames_of_one_size_is_cut_wherever_it_ends() -> None:

@@ -7,7 +7,7 @@ when the response is sent; of the successes each sixteenth is measured (latencie
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -72,6 +72,33 @@ class KeptAnswers:
         else:
             known = self._promise.replicas.ask(end, partial(self._send, answer))
         return None if known is None else self._counted(answer, known)
+
+    def park_run(
+        self,
+        code: int,
+        connection: Connection,
+        end: int,
+        replies: bytes | Sequence[bytes],
+        count: int,
+    ) -> bytes | None:
+        """Like park, for messages of one read that wait for slaves only: all for the end of the last.
+
+        replies: so many, joined if they have one size.
+        """
+        began_ms = connection.last_read_ms
+
+        def text(known: ResponseCode) -> bytes:
+            self._latencies.add(code, known, self._monotonic_ms() - began_ms, count)
+            parts = replies
+            if known is not ResponseCode.SUCCESS:
+                if isinstance(parts, bytes):
+                    width = len(parts) // count
+                    parts = [parts[at : at + width] for at in range(0, len(parts), width)]
+                parts = [_late(each, known) for each in parts]
+            return parts if isinstance(parts, bytes) else b"".join(parts)
+
+        known = self._promise.replicas.ask(end, lambda known: connection.send(text(known)))
+        return None if known is None else text(known)
 
     def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:
         """Continue when slaves have the message, or do not."""

@@ -270,10 +270,15 @@ class SendMessageProcessor:
     def _park_run(
         self, code: int, connection: Connection, stored: AppendedRun, replies: bytes | list[bytes]
     ) -> bytes:
-        """Park each answer until its message is kept."""
+        """Park the answers until the messages are kept."""
         position, size, offsets = stored
+        count = len(offsets)
+        if not self._promise.is_sync_flush:
+            # The slaves get a read's messages as one, and acknowledge them so.
+            end = position + count * size
+            return self._kept.park_run(code, connection, end, replies, count) or b""
         if isinstance(replies, bytes):
-            width = len(replies) // len(offsets)
+            width = len(replies) // count
             replies = [replies[at : at + width] for at in range(0, len(replies), width)]
         now: list[bytes] = []
         for place, reply in enumerate(replies, 1):
