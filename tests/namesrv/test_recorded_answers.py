@@ -1,5 +1,6 @@
 """What the real name servers answered, ours answers too: byte for byte where the body is a route."""
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from tests.namesrv.recordings import Exchange, exchanges, recordings
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from pocketmq.namesrv.processors import NameServerProcessors
+from pocketmq.namesrv.registration_body import drained
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
@@ -31,6 +33,8 @@ class OneServer:
 
     def ask(self, request: RemotingCommand) -> RemotingCommand:
         reply = self.handlers[request.code](request, self.connection)
+        if isinstance(reply, Generator):
+            reply = drained(reply)
         assert isinstance(reply, RemotingCommand)
         return decode(encode(reply)[4:])
 
