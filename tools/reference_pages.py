@@ -249,7 +249,11 @@ def compatibility() -> str:
         own_commands=table(
             ("command", "letters", "the same in PocketMQ's words"),
             (
-                (each.name, _letters(each), f"`pocketmq {each.instead}`" if each.instead else "")
+                (
+                    each.name,
+                    _letters(each),
+                    f"`pocketmq {each.instead}`" if each.instead else each.why,
+                )
                 for each in MQADMIN
                 if each.run
             ),

@@ -103,8 +103,7 @@ def test_each_row_of_the_table_is_whole(command: object) -> None:
         assert {letter for _, _, letter in pairs} <= set(letters)
         values = [letter for name, _, letter in pairs if not name]
         asked.bind(*values, **{name: letter for name, _, letter in pairs if name})
-    else:
-        assert command.instead or command.why
+    assert bool(command.instead) != bool(command.why)
     if command.instead:
         assert _is_command(command.instead)
 

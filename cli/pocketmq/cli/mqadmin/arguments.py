@@ -75,7 +75,9 @@ def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) ->
     parser = _Parser(
         prog=f"mqadmin {command.name}",
         description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=f"The same: pocketmq {command.instead}" if command.instead else None,
+        epilog=f"The same: pocketmq {command.instead}"
+        if command.instead
+        else f"In PocketMQ: {command.why}",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -2,8 +2,9 @@
 
     module:                                     where the functions of its commands are, in this package;
       name | what it does | pocketmq command    a function is called like its command; the `pocketmq` command
-        letter:name letter:name=                does the same. = takes a value, ! must be given, of those
-                                                with ? one must be given
+        letter:name letter:name=                does the same, or - and why there is none.
+                                                = takes a value, ! must be given, of those with ?
+                                                one must be given
         =%-20s #Head|  %-4s #Head               the columns of what it shows, RocketMQ's, each with its width;
         +%-4s #Head                             + goes on with them; a command may have several tables
         > part.method letter name=letter        instead of a function: the call of the administration,
@@ -30,8 +31,7 @@ class MqOption:
 @dataclass(slots=True)
 class MqCommand:
     """One command. run: `module:function`, or a call `part.method letter`, empty if it is not served;
-    instead: the `pocketmq` command that does the same; why: the reason if it is not served and nothing
-    does the same.
+    instead: the `pocketmq` command that does the same; why: the reason if no command does.
     """
 
     name: str
@@ -123,7 +123,7 @@ groups:
   getConsumerStatus | the offsets that members have in memory | group show
     g:group=! t:topic=! i:originClientId=
     =%-50s #clientId|  %-15s #brokerName|  %-15s #queueId|  %-20s #offset
-  setConsumeMode | how 5.x clients that ask the broker for their queues get messages: PULL or POP
+  setConsumeMode | how 5.x clients get messages: PULL or POP | - for all groups: defaultMessageRequestMode
     b:brokerAddr? c:clusterName? t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=
   producer | every producer at a broker | group producers
     b:broker=!
@@ -199,19 +199,19 @@ cluster:
     b:brokerName=!
   addWritePerm | let producers send to a broker again | cluster writable BROKER yes
     b:brokerName=!
-  updateKvConfig | set a value in the name servers' table
+  updateKvConfig | set a value in the name servers' table | - the page Name server of the console
     s:namespace=! k:key=! v:value=!
     > settings.put_kv s k v
     < create or update kv config to namespace success.
-  deleteKvConfig | delete a value from the name servers' table
+  deleteKvConfig | delete a value from the name servers' table | - the page Name server of the console
     s:namespace=! k:key=!
     > settings.delete_kv s k
     < delete kv config from namespace success.
-  cleanExpiredCQ | delete queue files whose messages have expired
+  cleanExpiredCQ | delete queue files whose messages have expired | - not needed: they go with the log's files
     b:brokerAddr= c:cluster=
-  cleanUnusedTopic | delete the queues of topics that are gone
+  cleanUnusedTopic | delete the queues of topics that are gone | - not needed: topic delete deletes them, too
     b:brokerAddr= c:cluster=
-  deleteExpiredCommitLog | delete log files whose time is over
+  deleteExpiredCommitLog | delete log files whose time is over | - not needed: the broker does, at deleteWhen
     b:brokerAddr= c:cluster=
 """
 _ACL = "edit plain_acl.yml (the setting aclFile): a broker picks up changes within a second"
@@ -290,7 +290,9 @@ def _commands() -> Iterator[MqCommand]:
         else:
             name, summary, instead = (*line.strip().split(" | "), "")[:3]
             function = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
-            command = MqCommand(name, summary, f"{module}:{function}", instead)
+            why = instead.removeprefix("- ") if instead.startswith("-") else ""
+            instead = "" if why else instead
+            command = MqCommand(name, summary, f"{module}:{function}", instead, why)
             yield command
     for name, summary, other in _ELSEWHERE:
         yield MqCommand(name, summary, instead=other)
