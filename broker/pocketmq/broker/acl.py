@@ -65,8 +65,6 @@ log = logging.getLogger(__name__)
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
-# Connections whose keys are known, before it is looked which are closed.
-_SWEEP_MIN = 256
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
 
@@ -340,7 +338,6 @@ class PlainAccessValidator:
         self._accounts = self._load()
         # Connection -> the access key of its latest accepted request.
         self._key_of: dict[Peer, str] = {}
-        self._sweep_at = _SWEEP_MIN
 
     # ------------------------------------------------------------ files
 
@@ -460,10 +457,9 @@ class PlainAccessValidator:
     def note(self, peer: Peer, access_key: str) -> None:
         """Remember the access key that a client authenticated with, until it is gone."""
         known = self._key_of
-        # No weak references: those to objects of compiled classes are left behind when the object is freed.
-        if len(known) >= self._sweep_at and peer not in known:
+        # At times, not by weak references: those to objects of compiled classes are left behind.
+        if len(known) % 256 == 255 and peer not in known:
             known = self._key_of = {each: key for each, key in known.items() if not each.closed}
-            self._sweep_at = max(_SWEEP_MIN, 2 * len(known))
         known[peer] = access_key
 
     def _account(

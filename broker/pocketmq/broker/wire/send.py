@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, SentBatch, store_refusal
 from pocketmq.broker.parts import Messages, Node
@@ -30,6 +30,7 @@ from pocketmq.broker.wire.plain_send import (
     template_of,
 )
 from pocketmq.broker.wire.send_answer import SendAnswers
+from pocketmq.broker.wire.send_runs import SendRuns
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -37,17 +38,11 @@ from pocketmq.remoting.fixed_shape import ByPlace, FixedShape
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.json_shape import Shaped, text_of
 from pocketmq.store import StoreError
-from pocketmq.store.message_store import AppendedRun
 from pocketmq.store.tags_code import value_code
-
-if TYPE_CHECKING:
-    from pocketmq.broker.wire.send_run import SendRun
 
 log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
-# Larger frames cost more than what is done for a message otherwise; sizes of one shape.
-_RUN_FRAME_MAX, _RUNS_MAX = 8_192, 32
 
 
 class SendMessageProcessor:
@@ -65,6 +60,7 @@ class SendMessageProcessor:
         self._latencies = messages.stats.latencies
         self._monotonic_ms = node.clock.monotonic_ms
         self._kept = KeptAnswers(node, messages)
+        self._runs = SendRuns(node, messages, self._kept)
         self._targets: dict[str, Target] = {}
         self.forget_targets()
 
@@ -219,73 +215,10 @@ class SendMessageProcessor:
     def _quick_run(
         self, shape: FixedShape, alike: Alike, frames: Sequence[bytes], connection: Connection
     ) -> bytes | None:
-        """Like `_quick_alike`, for several messages of one read (send_run.py)."""
-        topic, target = alike.topic, alike.target
-        if not self._store.has_numpy or self._targets.get(topic) is not target:
+        """Like `_quick_alike`, for several messages of one read."""
+        if self._targets.get(alike.topic) is not alike.target:
             return None
-        run = self._run_of(shape, alike, len(frames[0]))
-        taken = None if run is None else run.take(frames)
-        if run is None or taken is None:
-            return None
-        cut, messages = taken
-        try:
-            stored = self._store.append_run(topic, messages, run.records, connection.peer_host)
-        except StoreError:
-            return None
-        if stored is None:
-            return None
-        ids, size = messages.queue_ids, stored.size
-        for queue_id in set(ids):
-            counter = target.counters[queue_id]
-            if counter is None:
-                counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
-            count = ids.count(queue_id)
-            counter.nums += count
-            counter.size += count * size
-            counter.sizes[(size - 1).bit_length()] += count
-        replies = run.answers(cut, messages, stored)
-        if alike.properties.wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
-            return self._park_run(alike.plain.code, connection, stored, replies)
-        took_ms = self._monotonic_ms() - connection.last_read_ms
-        self._latencies.add(alike.plain.code, ResponseCode.SUCCESS, took_ms, len(frames))
-        return replies if isinstance(replies, bytes) else b"".join(replies)
-
-    def _run_of(self, shape: FixedShape, alike: Alike, size: int) -> "SendRun | None":
-        """Return how runs of frames of this size are taken; None at their first, and if they are not."""
-        runs = shape.runs
-        found = runs.get(size)
-        if found is None and size in runs and size <= _RUN_FRAME_MAX:
-            from pocketmq.broker.wire import send_run
-
-            try:
-                found = send_run.SendRun(shape, alike, size)
-            except ValueError:
-                # An empty body, or properties that are too long: refused or taken one by one.
-                return None
-        if len(runs) >= _RUNS_MAX:
-            runs.clear()
-        runs[size] = found
-        return cast("SendRun | None", found)
-
-    def _park_run(
-        self, code: int, connection: Connection, stored: AppendedRun, replies: bytes | list[bytes]
-    ) -> bytes:
-        """Park the answers until the messages are kept."""
-        position, size, offsets = stored
-        count = len(offsets)
-        if not self._promise.is_sync_flush:
-            # The slaves get a read's messages as one, and acknowledge them so.
-            end = position + count * size
-            return self._kept.park_run(code, connection, end, replies, count) or b""
-        if isinstance(replies, bytes):
-            width = len(replies) // count
-            replies = [replies[at : at + width] for at in range(0, len(replies), width)]
-        now: list[bytes] = []
-        for place, reply in enumerate(replies, 1):
-            kept = self._kept.park(code, connection, position + place * size, reply)
-            if kept is not None:
-                now.append(kept)
-        return b"".join(now)
+        return self._runs.answer(shape, alike, frames, connection)
 
     def _put(
         self,
