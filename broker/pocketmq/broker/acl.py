@@ -456,11 +456,10 @@ class PlainAccessValidator:
 
     def note(self, peer: Peer, access_key: str) -> None:
         """Remember the access key that a client authenticated with, until it is gone."""
-        known = self._key_of
         # At times, not by weak references: those to objects of compiled classes are left behind.
-        if len(known) % 256 == 255 and peer not in known:
-            known = self._key_of = {each: key for each, key in known.items() if not each.closed}
-        known[peer] = access_key
+        if len(self._key_of) % 256 == 255 and peer not in self._key_of:
+            self._key_of = {peer: key for peer, key in self._key_of.items() if not peer.closed}
+        self._key_of[peer] = access_key
 
     def _account(
         self, peer: str, access_key: str | None, holds: Callable[[str], bool]
