@@ -500,7 +500,7 @@ async def test_what_a_client_sends_in_one_turn_leaves_in_pieces_and_what_is_alon
     """The broker works on the first while the client makes the next."""
     loop = asyncio.get_running_loop()
     writes: Any = _Writes()
-    connection = Connection({}, spawn=lambda run: None, monotonic_ms=lambda: 0, sniff=False)
+    connection = Connection({}, spawn=lambda run: None, monotonic_ms=lambda: 0)
     connection.connection_made(writes)
 
     def post(size: int) -> None:

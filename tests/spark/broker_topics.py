@@ -9,7 +9,8 @@ from tests.kit.waiting import until
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import CreateTopicHeader
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.sink_rows import Outgoing
 from pocketmq.spark.sink_send import TaskSender
 

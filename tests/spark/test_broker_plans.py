@@ -22,7 +22,8 @@ from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMaxOffsetHeader
 from pocketmq.remoting.record import MAGIC_V1, Record, write_record
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_pull import PullSettings
 from pocketmq.spark.broker_reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of

@@ -15,7 +15,8 @@ from pocketmq.bulk.schema import ALL
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
 from pocketmq.spark.broker_times import first_at_time
 from pocketmq.spark.source import PocketMQDataSource
@@ -129,7 +130,7 @@ def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "NoSuchTopic"}, "no topic 'NoSuchTopic'"),
+        ({"subscribe": "NoSuchTopic"}, "topic 'NoSuchTopic' does not exist"),
         ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "0"}, "cannot connect to 127.0.0.1:1"),
         ({"nameServer": "somewhere"}, 'nameServer must be "host:port;host:port"'),
         ({"accessKey": "a"}, "accessKey and secretKey belong together"),

@@ -10,7 +10,8 @@ from tests.spark.broker_topics import make_topic, send, wait_readable
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.progress import commit_progress
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import HAS_LIMITS

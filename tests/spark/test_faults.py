@@ -18,7 +18,8 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue, NeverAnswered
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue, NeverAnswered
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
 from pocketmq.spark.broker_reader import BrokerReader
 from pocketmq.spark.broker_stream import make_broker_stream

@@ -18,7 +18,8 @@ from tests.spark.broker_topics import make_topic, wait_readable
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.sink_rows import check_schema, outgoing
 
 if TYPE_CHECKING:

@@ -67,7 +67,8 @@ class Replicas:
         """Resync one broker, and wait until a slave follows. Returns: the files at the broker that keep what
         was cut off its log. Raises: BrokerRefused; TimeoutError with the reason why it does not follow.
         """
-        before = len(_following(await self.status(address)).get("cuts", ()))
+        status = await self.status(address)
+        before = len(_following(status).get("cuts", ()))
         await self.change(address, "resync")
         for _ in range(_LOOKS_MAX):
             status = await self.status(address)

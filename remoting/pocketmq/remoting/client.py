@@ -138,7 +138,6 @@ class RemotingClient:
             on_open=self._open.add,
             on_close=lambda connection: self._lost(address, connection),
             frame_size_max=self._frame_size_max,
-            sniff=False,
             read_on=True,
         )
 

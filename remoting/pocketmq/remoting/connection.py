@@ -17,13 +17,13 @@ Owner: created and closed by RemotingServer or RemotingClient; only the event lo
 import asyncio
 import inspect
 import logging
-import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from pocketmq.remoting.codes import ResponseCode, request_name
 from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
+from pocketmq.remoting.entrance import Entrance
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
@@ -38,7 +38,7 @@ from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
 from pocketmq.remoting.shares import Shares
-from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
+from pocketmq.remoting.tls import TlsLayer
 from pocketmq.remoting.waiter import Waiter
 
 log = logging.getLogger(__name__)
@@ -48,11 +48,9 @@ Later = Coroutine[Any, Any, RemotingCommand | None]
 Steps = Generator[None, None, RemotingCommand | Later | None]
 Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 
-# So many small requests that are answered at once take well under a millisecond: the clock is not read.
+# So many small requests, answered at once, take well under a millisecond: the clock is not read.
 _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
-# How HTTP/2 begins, the form of gRPC; a frame of such a length is refused.
-_HTTP2 = b"PRI * HTTP/2.0"
 
 
 class Connection(asyncio.Protocol):
@@ -71,27 +69,21 @@ class Connection(asyncio.Protocol):
         on_open: Callable[["Connection"], None] | None = None,
         on_close: Callable[["Connection"], None] | None = None,
         default_handler: Handler | None = None,
-        tls: ServerTls | None = None,
-        sniff: bool = True,
+        entrance: Entrance | None = None,
         read_on: bool = False,
         shares: Shares | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
-        http2: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. tls: of a
-        server; None refuses handshakes. sniff: check the first byte (servers). read_on: invariant 4. http2:
-        makes what serves a peer that begins with HTTP/2."""
+        """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. entrance:
+        of a server; None takes all bytes for frames. read_on: invariant 4."""
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
         self._monotonic_ms = monotonic_ms
         self._on_open = on_open
         self._on_close = on_close
-        self._server_tls = tls
-        self._tls: TlsLayer | None = None
-        self._sniffed = not sniff
-        self._http2 = http2
+        self._entrance = entrance
         self._read_on = read_on
         self._decoder = FrameDecoder(frame_size_max)
         self._header_size_max = frame_size_max if read_on else REQUEST_HEADER_SIZE_MAX
@@ -101,7 +93,7 @@ class Connection(asyncio.Protocol):
         # How this peer writes what it sends most.
         self._shapes: RequestShapes | AnswerShapes | None = None
         self._outbox = Outbox(self._count_unread)
-        self._corked = False
+        self._corked = self._flush_scheduled = self._ending = False
         self._shares = shares
         # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
         self._steps: tuple[RemotingCommand, Steps] | None = None
@@ -111,13 +103,10 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._waiting: list[bytes] = []
         self._later: deque[Callable[[], None]] = deque()
-        self._ending = False
-        self._flush_scheduled = False
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.peer = ""
+        self.peer = self.local = ""
         self.peer_host = b"\0" * 8
-        self.local = ""
         self.closed = False
         self.last_read_ms = self.last_write_ms = self.partial_since_ms = 0
         self.tags: dict[str, Any] = {}
@@ -140,10 +129,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_read_ms = self._monotonic_ms()
-        if not self._sniffed and not self._sniff(data):
-            return
-        if self._tls is not None:
-            data = self._decrypt(data)
+        entrance = self._entrance
+        if entrance is not None:
+            data = entrance.take(self, self._transport, data)
+            if entrance.open:
+                self._entrance = None
             if not data:
                 return
         try:
@@ -292,8 +282,7 @@ class Connection(asyncio.Protocol):
                 self.send(quick)
                 return False
         command = decode(frame, self._header_size_max)
-        flag = command.flag
-        if flag & 1:
+        if (flag := command.flag) & 1:
             known = shapes if isinstance(shapes, AnswerShapes) else None
             self._shapes = answered(self._pending, frame, command, known) or shapes
             return True
@@ -349,9 +338,9 @@ class Connection(asyncio.Protocol):
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
 
     def _finish_waiting(self) -> None:
-        """Handle what was read though nobody takes the answers: commits, acknowledgements, one-way sends.
+        """Handle what was read, such as commits and one-way sends, though nobody takes the answers.
 
-        At most one read's worth, since nothing more is read while requests wait.
+        It is one read's worth at most.
         """
         waiting, self._waiting = self._waiting, []
         try:
@@ -373,9 +362,9 @@ class Connection(asyncio.Protocol):
             self._steps[1].close()
             self._steps = None
         pending, self._pending = self._pending, {}
-        text = f"the connection to {self.peer} ended before the answer came"
+        lost = f"the connection to {self.peer} ended before the answer came"
         for future in (each for each in pending.values() if not each.done()):
-            future.set_exception(ConnectionLost(text))
+            future.set_exception(ConnectionLost(lost))
 
     def pause_writing(self) -> None:
         if self._read_on:
@@ -428,10 +417,7 @@ class Connection(asyncio.Protocol):
             self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
 
     def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
-        """Send a request of our own; the future gets the answer, or ConnectionLost.
-
-        The caller bounds the wait; `invoke` does it. Raises: TooManyRequests, ConnectionLost.
-        """
+        """Send a request; the caller bounds the wait. Raises, or gives: TooManyRequests, ConnectionLost."""
         command.opaque = opaque = self.take_opaque()
         assert self._loop is not None
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
@@ -537,43 +523,13 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         return not (self.closed or self._ending or transport is None or transport.is_closing())
 
-    def _sniff(self, data: bytes) -> bool:
-        """Choose between TLS and plain by the first byte; False if the peer was refused."""
-        self._sniffed = True
-        try:
-            self._tls = layer_for(data, self._server_tls)
-        except NotAccepted as refusal:
-            log.warning("connection closed: peer=%s speaks %s", self.peer, refusal)
-            self.abort()
-            return False
-        if self._tls is not None:
-            self._outbox.encrypt_by(self._tls)
-        elif self._http2 is not None and data.startswith(_HTTP2):
-            self._hand_over(self._http2(), data)
-            return False
-        return True
+    def encrypt_by(self, layer: TlsLayer) -> None:
+        """Let all that is written go through this layer."""
+        self._outbox.encrypt_by(layer)
 
-    def _hand_over(self, other: asyncio.Protocol, data: bytes) -> None:
-        """Let another protocol have the transport; this connection is over."""
+    def leave(self) -> asyncio.Transport:
+        """Give the transport away; this connection is over."""
         transport, self._transport = self._transport, None
         assert transport is not None
-        transport.set_protocol(other)
         self.connection_lost(None)
-        other.connection_made(transport)
-        # It may have been refused, as one too many.
-        if not transport.is_closing():
-            other.data_received(data)
-
-    def _decrypt(self, data: bytes) -> bytes:
-        assert self._tls is not None
-        try:
-            plain, answer, ended = self._tls.feed(data)
-        except ssl.SSLError as error:
-            log.warning("connection closed: TLS failed peer=%s reason=%r", self.peer, str(error))
-            self.abort()
-            return b""
-        if answer and self._transport is not None:
-            self._transport.write(answer)
-        if ended:
-            self.close()
-        return plain
+        return transport

@@ -216,7 +216,8 @@ class Passed(asyncio.Protocol):
 
     def _take(self, frame: bytes, command: RemotingCommand) -> None:
         request = None if command.is_response else command
-        if request is not None and request.code == _C.HEART_BEAT:
+        # int: for pyright, which takes a member for its row, the number with words.
+        if request is not None and request.code == int(_C.HEART_BEAT):
             self._heartbeat = request
             if self._passage.is_known is not None:
                 self._passage.server.spawn(self._beat(frame, request))

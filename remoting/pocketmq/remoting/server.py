@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.entrance import Entrance
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
 from pocketmq.remoting.shares import ConnectionLimits, Shares
 from pocketmq.remoting.slices import Slices
@@ -123,10 +124,9 @@ class RemotingServer:
             on_open=self._opened,
             on_close=self._closed,
             default_handler=self._default_handler,
-            tls=self.tls if tls else None,
+            entrance=Entrance(self.tls if tls else None, self.http2),
             shares=self.shares,
             frame_size_max=self._frame_size_max,
-            http2=self.http2,
         )
 
     def _opened(self, connection: Connection) -> None:

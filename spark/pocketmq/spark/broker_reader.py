@@ -35,7 +35,8 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.names import TOOLS_GROUP, is_system_topic
 from pocketmq.remoting.record import RECORD_SIZE_MIN
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_pull import PullSettings, Range, pull_header, read_ranges
 from pocketmq.spark.broker_times import first_at_time
 from pocketmq.spark.columns import Projection, say_decoded

@@ -10,7 +10,8 @@ from pyspark.sql.datasource import InputPartition
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey, each
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_reader import (
     BrokerBounds,
     cut_ranges,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.spark.broker_client import Access, BrokerClient
+from pocketmq.spark.broker_client import BrokerClient
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_stream import commit_group
 from pocketmq.spark.stream import from_offset
 

@@ -29,7 +29,8 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import Access, BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.options import Options
 from pocketmq.spark.retry import Patience
 from pocketmq.spark.sink_end import HalfEnder
