@@ -82,7 +82,7 @@ def test_a_commit_that_cannot_be_carried_out_raises_and_says_how_much_is_visible
     ) as proxy:
         halves = halves_of(broker, topic, 1000, proxy.address)
         writer = writer_of(broker, topic, retryTimeoutMs="50")
-        with pytest.raises(SendFailed, match=r"600 of 1000 messages"):
+        with pytest.raises(SendFailed, match=r"of 1000 messages, 600 were made visible"):
             writer.commit([Sent(0, 1000, False, halves)])
     assert visible(broker, topic) == 600
 
