@@ -115,7 +115,7 @@ _MESSAGE = st.tuples(st.integers(0, 5), _KEYS, st.sampled_from(["A1", "B2"]), st
 
 @settings(max_examples=60)
 @given(
-    st.lists(_MESSAGE, min_size=RUN_MIN - 1, max_size=24),
+    st.lists(_MESSAGE, min_size=RUN_MIN - 1, max_size=RUN_MIN + 14),
     st.sampled_from([Encoding.JSON, Encoding.ROCKETMQ]),
     st.sampled_from(
         [
@@ -125,7 +125,7 @@ _MESSAGE = st.tuples(st.integers(0, 5), _KEYS, st.sampled_from(["A1", "B2"]), st
             "WAIT\x01false\x02b\x01{}\x02",
         ]
     ),
-    st.sampled_from([1, 93, 2**31 - 30]),
+    st.sampled_from([1, 93, 2**31 - 60]),
 )
 def test_a_run_is_stored_as_its_messages_one_by_one(
     ends: tuple[End, End],

@@ -28,8 +28,9 @@ from pocketmq.remoting.fixed_shape import (
 
 # Sizes of headers that are cut by place; a client has a few.
 _FIXED_MAX = 64
-# Frames that are answered together: fewer are as cheap one by one.
-RUN_MIN, RUN_MAX = 10, 256
+# Frames that are answered together. At 24 both ways take the same time; valgrind, which counts instructions and
+# not what waits for memory, would say ten.
+RUN_MIN, RUN_MAX = 24, 256
 _OPAQUE_MAX = "2147483647"
 _MARK = struct.Struct(">I").unpack_from
 
