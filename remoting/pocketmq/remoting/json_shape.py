@@ -28,8 +28,8 @@ from pocketmq.remoting.fixed_shape import (
 
 # Sizes of headers that are cut by place; a client has a few.
 _FIXED_MAX = 64
-# Frames that are answered together. At 24 both ways take the same time; valgrind, which counts instructions and
-# not what waits for memory, would say ten.
+# Frames that are answered together. At 24 both ways take the same time; by instructions, which do not tell
+# what waits for memory, it would be ten.
 RUN_MIN, RUN_MAX = 24, 256
 _OPAQUE_MAX = "2147483647"
 _MARK = struct.Struct(">I").unpack_from
