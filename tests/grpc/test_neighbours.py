@@ -1,10 +1,13 @@
 """Several brokers: a client sees the queues of all, each with the front of its broker."""
 
+import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
 from tests.kit.waiting import until_async as until
@@ -117,3 +120,18 @@ async def test_a_front_that_stops_is_no_longer_announced(tmp_path: Path) -> None
         await until(both, "both fronts")
         await front_b.__aexit__(None, None, None)
         assert await announced() == {"a"}
+
+
+async def test_a_port_in_use_is_left_for_a_free_one_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second `pocketmq up` starts as well, and its user is told where the SDKs find it."""
+    caplog.set_level(logging.INFO)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        async with serving(tmp_path) as broker:
+            async with GrpcServer(broker, GrpcConfig(port=taken), port_is_wish=True) as server:
+                assert server.port != taken
+    assert f"port {taken} is in use: gRPC is on {server.port} instead" in caplog.text

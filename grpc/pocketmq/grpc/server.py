@@ -72,6 +72,8 @@ class GrpcServer:
                 raise
             listener = await self._listen(0)
         self.port = int(listener.sockets[0].getsockname()[1])
+        if self._config.port not in (0, self.port):
+            log.info("port %d is in use: gRPC is on %d instead", self._config.port, self.port)
         self.address = address_text(settings.broker_ip1, self.port)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stop, listener)
