@@ -100,11 +100,17 @@ class Access:
             self._refusals.note(call, str(denied))
             raise Failed(Code.UNAUTHORIZED, str(denied)) from None
 
-    def note(self, call: Call, client: GrpcClient) -> None:
+    def account_of(self, call: Call) -> str:
+        """Return the access key that a checked call names; empty without one, and without accounts."""
+        if self._accounts is None:
+            return ""
+        match = _HEADER.fullmatch(call.text(b"authorization"))
+        return match[1] if match is not None else ""
+
+    def note(self, client: GrpcClient) -> None:
         """Remember a client's account: it decides if the client is asked about a topic's transactions."""
         if self._accounts is not None:
-            match = _HEADER.fullmatch(call.text(b"authorization"))
-            self._accounts.note(client, match[1] if match is not None else "")
+            self._accounts.note(client, client.account)
 
 
 def publishes(request: Any) -> Wanted:

@@ -1,7 +1,8 @@
-"""GrpcClient: an SDK's client as a peer of the broker; and the table of all of them by id.
+"""GrpcClient: an SDK's client as a peer of the broker; and the table of all of them by account and id.
 
-1. The id identifies the client, whichever connections it uses; a client that says goodbye, is silent for
-   SILENT_MS, or has had no connection for PARTED_MS, is gone.
+1. Account and id identify the client, whichever connections it uses: who only knows the id of another
+   account's client cannot speak for it. A client that says goodbye, is silent for SILENT_MS, or has had no
+   connection for PARTED_MS, is gone.
 2. The broker's requests to clients go over their Telemetry calls. SDK clients do not share queues themselves,
    so notices to rebalance are not passed on.
 3. A client that has sent no settings is registered by its requests: after a restart of the broker most are.
@@ -35,14 +36,15 @@ Translate = Callable[["GrpcClient", int, Mapping[str, str], bytes], Any]
 
 
 class GrpcClient:
-    """A Peer. settings: as the client last sent them, None before; told: the answer it got; seen_ms:
-    monotonic.
+    """A Peer. account: its access key, empty without access control; settings: as the client last sent
+    them, None before; told: the answer it got; seen_ms: monotonic.
     """
 
     __slots__ = (
         "__weakref__",
         "_ask",
         "_translate",
+        "account",
         "client_id",
         "closed",
         "connection",
@@ -56,8 +58,14 @@ class GrpcClient:
     )
 
     def __init__(
-        self, client_id: str, language: str, connection: "GrpcConnection", translate: Translate
+        self,
+        account: str,
+        client_id: str,
+        language: str,
+        connection: "GrpcConnection",
+        translate: Translate,
     ) -> None:
+        self.account = account
         self.client_id = client_id
         self.language = language
         self.connection = connection
@@ -124,22 +132,24 @@ class GrpcClient:
 
 
 class Clients:
-    """Owner of the clients by id; `gone` is called with each that leaves."""
+    """Owner of the clients by account and id; `gone` is called with each that leaves."""
 
     def __init__(
         self,
         monotonic_ms: Callable[[], int],
         translate: Translate,
         gone: Callable[[GrpcClient], None],
+        account_of: Callable[[Call], str],
     ) -> None:
         self._monotonic_ms = monotonic_ms
+        self._account_of = account_of
         self._translate = translate
         self._gone = gone
         # In the order in which they were seen last.
-        self.by_id: dict[str, GrpcClient] = {}
+        self.by_id: dict[tuple[str, str], GrpcClient] = {}
 
     def of(self, call: Call) -> GrpcClient:
-        """Return the client of a call. Raises: Failed."""
+        """Return the client of a call whose signature was checked. Raises: Failed."""
         client_id = call.text(b"x-mq-client-id")
         if not client_id or len(client_id) > _ID_SIZE_MAX:
             raise Failed(
@@ -147,20 +157,24 @@ class Clients:
                 f"the header x-mq-client-id must name the client, in 1 to {_ID_SIZE_MAX} "
                 "characters",
             )
-        client = self.by_id.pop(client_id, None)
+        account = self._account_of(call)
+        client = self.by_id.pop((account, client_id), None)
         if client is None:
             if len(self.by_id) >= _COUNT_MAX:
                 self.remove(next(iter(self.by_id.values())), "too many clients")
-            client = GrpcClient(client_id, _language(call), call.connection, self._translate)
-        self.by_id[client_id] = client
+            client = GrpcClient(
+                account, client_id, _language(call), call.connection, self._translate
+            )
+        self.by_id[account, client_id] = client
         client.connection = call.connection
         client.seen_ms = self._monotonic_ms()
         return client
 
     def remove(self, client: GrpcClient, why: str) -> None:
         """Remove a client."""
-        if self.by_id.get(client.client_id) is client:
-            del self.by_id[client.client_id]
+        name = client.account, client.client_id
+        if self.by_id.get(name) is client:
+            del self.by_id[name]
         if not client.closed:
             client.closed = True
             log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)

@@ -31,8 +31,8 @@ class Front:
             client.abort()
             events.connection_closed(client)
 
-        self.clients = Clients(self._clock.monotonic_ms, translate, gone)
         access = Access(parts.node.accounts, self._clock.monotonic_ms)
+        self.clients = Clients(self._clock.monotonic_ms, translate, gone, access.account_of)
         desk = Desk(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(desk)
         transactions = Transactions(desk)

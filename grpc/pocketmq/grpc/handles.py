@@ -48,7 +48,7 @@ class Handle(NamedTuple):
                     return cls(" ".join(words[:_SHARED]), int(offset), int(position))
             except ValueError:
                 pass
-        raise _no_handle(text)
+        raise no_handle(text)
 
     def out(self, group: str, topic: str) -> Out:
         """Return where the message is. Raises: Failed."""
@@ -65,7 +65,7 @@ def handed_out(group: str, topic: str, words: str) -> Out:
         receipt = Receipt.parse(words)
         name = real_topic(topic, group, receipt.retry)
     except HeaderError:
-        raise _no_handle(words) from None
+        raise no_handle(words) from None
     return Out(QueueOf(group, name, receipt.queue_id), receipt)
 
 
@@ -74,7 +74,8 @@ def words_of(receipt: Receipt) -> str:
     return " ".join([str(word) for word in receipt[:_SHARED]])
 
 
-def _no_handle(text: str) -> Failed:
+def no_handle(text: str) -> Failed:
+    """Return the refusal of a text that names no message that was handed out."""
     return Failed(
         Code.INVALID_RECEIPT_HANDLE,
         f"{text[:100]!r} is not a receipt handle: send the one that came with the message",

@@ -111,6 +111,11 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
         _check_group(group)
         properties["__SHARDINGKEY"] = group
     if system.HasField("lite_topic"):
+        if _has_control(system.lite_topic):
+            # It would end here, and what follows would be properties of the sender's choice.
+            raise Failed(
+                Code.ILLEGAL_LITE_TOPIC, "a lite topic must not contain control characters"
+            )
         properties["__LITE_TOPIC"] = system.lite_topic
         is_special = True
     trace = system.trace_context

@@ -21,7 +21,7 @@ from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
-from pocketmq.grpc.handles import Handle, Out, handed_out, words_of
+from pocketmq.grpc.handles import Handle, Out, handed_out, no_handle, words_of
 from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
@@ -31,7 +31,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import PopMessageHeader
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.pop_receipt import NORMAL, Receipt
-from pocketmq.remoting.record import Buffer, Record, read_records
+from pocketmq.remoting.record import Buffer, Record, read_record, read_records
 
 _INVISIBLE_MS = 60_000
 _INVISIBLE_MS_MIN = 10_000
@@ -326,14 +326,29 @@ class Receives:
         desk = self._desk
         handle, (queue, receipt) = self._handle_of(request)
         receipts = desk.acts.receipts
-        if handle.position < 0 or not receipts.is_valid(queue, handle.offset, receipt):
+        if not receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
+        self._check_position(handle, queue)
         sent_back = SentBack(queue.group, handle.position, delay_level=-1)
         desk.acts.send_back.send_back(sent_back, client)
         receipts.done(queue, receipt, [handle.offset], client)
         end = desk.parts.messages.store.commit_log_max_position
         answer_of = classes["ForwardMessageToDeadLetterQueueResponse"]
         return desk.when_kept(call, end, answer_of(status=OK), answer_of())
+
+    def _check_position(self, handle: Handle, queue: QueueOf) -> None:
+        """Check that the handle's position is that of its message: the client could name any other's.
+
+        Raises: Failed.
+        """
+        data = self._desk.parts.messages.store.message_at(handle.position)
+        record = None if data is None else read_record(data, check_crc=False)
+        if record is None or (record.topic, record.queue_id, record.queue_offset) != (
+            queue.topic,
+            queue.queue_id,
+            handle.offset,
+        ):
+            raise no_handle(str(handle))
 
     def _handle_of(self, request: Any) -> tuple[Handle, Out]:
         """Return the parsed handle of a request. Raises: Failed."""

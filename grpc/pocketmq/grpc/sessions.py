@@ -119,7 +119,7 @@ class Sessions:
         client.settings = settings
         client.telemetry = call
         client.connection = call.connection
-        desk.access.note(call, client)
+        desk.access.note(client)
         self._beat(client)
         client.told = self.settled(settings)
         answer = framed(TelemetryCommand(status=OK, settings=client.told).SerializeToString())
