@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pocketmq.namesrv.registration_body import decode_registration, decoding
+from pocketmq.namesrv.room import NoRoom
 from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.data_version import DataVersion
@@ -309,3 +310,57 @@ def test_a_registration_without_a_body_has_no_topic_table() -> None:
     table = decode_registration(b"", compressed=False)
     assert table.topics is None
     assert table.data_version == DataVersion(0, 0)
+
+
+def test_all_registrations_together_have_a_bound(
+    routes: RouteInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who registers more is refused, with one line of log; brokers that are known stay, and stay alive."""
+    monkeypatch.setattr("pocketmq.namesrv.room.BROKERS_MAX", 10)
+    monkeypatch.setattr("pocketmq.namesrv.room.SIZE_MAX", 100_000)
+    routes.register(registration(), "known")
+    for number in range(9):
+        routes.register(registration(f"b{number}", address=f"10.0.1.{number}:1", topics={}), "fake")
+    for name, address in (("c", "10.0.2.1:1"), ("c", "10.0.1.1:1"), ("a", "10.0.2.1:1")):
+        with pytest.raises(NoRoom, match="limit"):
+            routes.register(registration(name, address=address), "fake")
+    with pytest.raises(NoRoom, match="characters"):
+        routes.register(registration("a" * 2_000), "fake")
+    many = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}
+    for version in (1, 2):
+        with pytest.raises(NoRoom, match="do not fit"):
+            routes.register(
+                registration("b1", address="10.0.1.1:1", topics=many, version=version), "fake"
+            )
+    assert 100 < len(routes.topics()) < 200
+    routes.register_topic("late", {"a": TopicConfig("late", 4, 4, 6)})
+    assert routes.route("late") is None
+    with pytest.raises(NoRoom, match="1 topics"):
+        routes.register(
+            registration(topics={"T": TopicConfig("T", 8, 8, 6), **dict(list(many.items())[-1:])}),
+            "known",
+        )
+    assert sum(each.levelname == "ERROR" for each in caplog.records) == 1
+    assert len(routes.connection_closed("fake")) == 9
+    assert addresses(routes) == [{0: "10.0.0.1:10911"}]
+    routes.register(registration(topics=dict(list(many.items())[:50]), version=3), "known")
+    assert len(routes.topics()) == 51
+    routes.connection_closed("known")
+    assert (routes.topics(), routes._room.size) == ([], 0)
+
+
+def test_a_broker_that_is_removed_while_its_topics_are_taken_leaves_none(routes: RouteInfo) -> None:
+    many = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}
+    steps = routes.registering(registration(topics=many), "link")
+    next(steps)
+    routes.unregister("a", 0, "10.0.0.1:10911", "other")
+    assert list(steps) == []
+    assert (routes.topics(), routes._room.size) == ([], 0)
+
+
+def test_a_goodbye_under_another_name_leaves_the_broker_to_be_found_gone(routes: RouteInfo) -> None:
+    """Its place was left without a sign of life that could end, for ever in the routes."""
+    routes.register(registration(), "link")
+    routes.unregister("other", 0, "10.0.0.1:10911", "stranger")
+    assert routes.connection_closed("link") == ["10.0.0.1:10911"]
+    assert routes.route("T") is None

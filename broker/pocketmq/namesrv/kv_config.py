@@ -3,16 +3,18 @@
     {"configTable":{"ORDER_TOPIC_CONFIG":{"TopicTest":"broker-a:4"}}}
 
 1. Every change is in the file before it is answered.
-2. An unreadable file is an error at start: it is never overwritten with an empty table.
+2. All keys and values together have SIZE_MAX characters: each change writes the whole file.
+3. An unreadable file is an error at start: it is never overwritten with an empty table.
 Owner: the name server; `ConfigFile` alone writes.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.errors import HeaderError, IllegalArgument
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+SIZE_MAX = 4 << 20
 
 
 class TableFile(Protocol):
@@ -52,10 +54,18 @@ class KVConfig:
         }
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises: OSError if it cannot be saved; then nothing has changed."""
+        """Set a value.
+
+        Raises: IllegalArgument (invariant 2), OSError if it cannot be saved; then nothing has changed.
+        """
         old = self._table.get(namespace, {}).get(key)
         if old == value:
             return
+        more = len(value) - len(old) if old is not None else len(namespace) + len(key) + len(value)
+        if more > 0 and self._size() + more > SIZE_MAX:
+            raise IllegalArgument(
+                f"all values of a name server have at most {SIZE_MAX} characters: delete some before"
+            )
         self._table.setdefault(namespace, {})[key] = value
         self._save(namespace, key, old)
 
@@ -64,6 +74,13 @@ class KVConfig:
         old = self._table.get(namespace, {}).pop(key, None)
         if old is not None:
             self._save(namespace, key, old)
+
+    def _size(self) -> int:
+        return sum(
+            len(namespace) + len(key) + len(value)
+            for namespace, pairs in self._table.items()
+            for key, value in pairs.items()
+        )
 
     def _save(self, namespace: str, key: str, old: str | None) -> None:
         if self._file is None:

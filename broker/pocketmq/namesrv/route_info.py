@@ -16,16 +16,18 @@
 5. A broker of this process cannot be impersonated: requests over a connection can neither take its place or
    address nor remove it. Ours: in RocketMQ, and for brokers of other processes here, the last request wins.
 6. Answers are ordered by name, so a client that compares two of them sees no change where there is none.
+7. All registrations together have a bound (room.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Mapping, Set
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pocketmq.namesrv.registration_body import drained
+from pocketmq.namesrv.room import NAME_SIZE_MAX, Room, Sent
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
@@ -50,7 +52,7 @@ class LiveInfo:
     connection: Hashable | None
     ha_address: str
     timeout_ms: int
-    sent: set[str]
+    sent: Sent
     is_let_go: bool = False
 
 
@@ -103,6 +105,7 @@ class RouteInfo:
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
+        self._room = Room(clock)
 
     # ------------------------------------------------------------ brokers come
 
@@ -117,7 +120,7 @@ class RouteInfo:
 
         connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
         If that closes between two steps, the rest is not taken, and the broker is removed.
-        Raises: RegistrationRefused (invariant 5).
+        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 7).
         """
         name, broker_id, address = (
             registration.broker_name,
@@ -126,6 +129,7 @@ class RouteInfo:
         )
         if connection is not None:
             self._refuse_own(name, broker_id, address)
+            self._check_room(registration)
         self._clusters.setdefault(registration.cluster, set()).add(name)
         broker = self._brokers.get(name)
         if broker is None:
@@ -146,7 +150,7 @@ class RouteInfo:
         broker.addresses[broker_id] = address
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
-        sent: set[str] = set() if before is None else before.sent
+        sent = Sent() if before is None else before.sent
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
             registration.data_version,
@@ -156,8 +160,8 @@ class RouteInfo:
             sent,
         )
         if registration.topics is not None and broker_id == MASTER_ID:
-            known = sent if not changed and known_id else frozenset[str]()
-            yield from self._take_topics(name, registration.topics, known, sent)
+            known: Set[str] = sent.topics if not changed and known_id else frozenset()
+            yield from self._take_topics(name, address, registration.topics, known)
         if broker_id == MASTER_ID:
             return Registered()
         master = broker.addresses.get(MASTER_ID, "")
@@ -173,23 +177,41 @@ class RouteInfo:
             if live is not None and live.connection is None and not live.is_let_go:
                 raise RegistrationRefused(name, each)
 
+    def _check_room(self, registration: Registration) -> None:
+        """Check what a registration adds besides topics. Raises: NoRoom (invariant 7)."""
+        cluster, name, address = (
+            registration.cluster,
+            registration.broker_name,
+            registration.address,
+        )
+        if max(map(len, (cluster, name, address, registration.ha_address))) > NAME_SIZE_MAX:
+            raise self._room.refused(f"names and addresses have at most {NAME_SIZE_MAX} characters")
+        for table, key in (
+            (self._clusters, cluster),
+            (self._brokers, name),
+            (self._live, address),
+        ):
+            if key not in table and not self._room.for_another(len(table)):
+                raise self._room.refused(
+                    f"there are {len(table)} brokers, addresses or clusters already, which is the limit"
+                )
+
     def _take_topics(
-        self, broker_name: str, topics: Mapping[str, TopicConfig], known: Set[str], sent: set[str]
+        self, broker_name: str, address: str, topics: Mapping[str, TopicConfig], known: Set[str]
     ) -> Generator[None, None, None]:
-        """Take the topics that are not among `known`, and note all as sent."""
+        """Take the topics that are not among `known`, and note all as sent. Raises: NoRoom."""
+        live = self._live[address]
         new: list[str] = []
+        refused = 0
         for place, (topic, queues) in enumerate(topics.items(), 1):
             if topic not in known:
-                table = self._topics.setdefault(topic, {})
-                old = table.get(broker_name)
-                table[broker_name] = queues
-                if old is None:
-                    new.append(topic)
-                elif old != queues:
-                    log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
-                sent.add(topic)
+                refused += not self._take_topic(broker_name, topic, queues, live, new)
             if place % _TOPICS_AT_ONCE == 0:
                 yield
+                now = self._live.get(address)
+                if now is None or now.sent is not live.sent:
+                    # It was removed meanwhile: nothing would ever remove what is taken now.
+                    return
         if new:
             log.info(
                 "topics registered broker=%s count=%d topics=%s",
@@ -198,6 +220,27 @@ class RouteInfo:
                 ",".join(new[:_NAMED_MAX]),
             )
             self._when_new(new)
+        if refused:
+            raise self._room.refused(
+                f"{refused} topics of broker {broker_name!r} do not fit beside those that are registered"
+            )
+
+    def _take_topic(
+        self, broker_name: str, topic: str, queues: TopicConfig, live: LiveInfo, new: list[str]
+    ) -> bool:
+        """Take one topic, and add it to `new` if it is; False if there is no room."""
+        old = self._topics.get(topic, {}).get(broker_name)
+        own = live.connection is None
+        if not self._room.take_sent(topic, live.sent, own=own):
+            return False
+        if old is None:
+            if not self._room.take_queues(topic, own=own):
+                return False
+            new.append(topic)
+        elif old != queues:
+            log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+        self._topics.setdefault(topic, {})[broker_name] = queues
+        return True
 
     def let_go(self, address: str) -> None:
         """Treat a broker of this process like any other, so that its place may be taken."""
@@ -208,7 +251,11 @@ class RouteInfo:
     def register_topic(self, topic: str, queues: Mapping[str, TopicConfig]) -> None:
         """Add a topic that nobody has registered; a known one stays unchanged (217, 5.x)."""
         if topic not in self._topics:
-            found = {name: data for name, data in queues.items() if name in self._brokers}
+            found = {
+                name: data
+                for name, data in queues.items()
+                if name in self._brokers and self._room.take_queues(topic, own=False)
+            }
             if found:
                 self._topics[topic] = found
                 self._when_new([topic])
@@ -239,16 +286,17 @@ class RouteInfo:
         """
         if connection is not None:
             self._refuse_own(broker_name, broker_id, address)
-        self._live.pop(address, None)
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.addresses.get(broker_id) == address:
-            self._remove(broker, broker_id, "unregistered")
+            self._remove([(broker, broker_id)], "unregistered")
+        # Under another name there may be a successor, which must still be found gone one day.
+        if not any(address in each.addresses.values() for each in self._brokers.values()):
+            self._forget(address)
 
     def connection_closed(self, connection: Hashable) -> list[str]:
         """Remove the brokers that registered over `connection`; return their addresses (invariant 3)."""
         gone = [address for address, live in self._live.items() if live.connection is connection]
-        for address in gone:
-            self._remove_address(address, "its connection was closed")
+        self._remove_addresses(gone, "its connection was closed")
         return gone
 
     def expire(self) -> list[Hashable]:
@@ -256,32 +304,54 @@ class RouteInfo:
         now = self._clock.monotonic_ms()
         gone = [a for a, live in self._live.items() if now - live.last_ms > live.timeout_ms]
         connections = [self._live[address].connection for address in gone]
-        for address in gone:
-            self._remove_address(address, "it did not register in time")
+        self._remove_addresses(gone, "it did not register in time")
         return [connection for connection in connections if connection is not None]
 
-    def _remove_address(self, address: str, why: str) -> None:
-        self._live.pop(address, None)
-        for broker in list(self._brokers.values()):
-            for broker_id, known in list(broker.addresses.items()):
-                if known == address:
-                    self._remove(broker, broker_id, why)
+    def _remove_addresses(self, addresses: Sequence[str], why: str) -> None:
+        gone = set(addresses)
+        for address in gone:
+            self._forget(address)
+        places = [
+            (broker, broker_id)
+            for broker in self._brokers.values()
+            for broker_id, known in broker.addresses.items()
+            if known in gone
+        ]
+        if places:
+            self._remove(places, why)
 
-    def _remove(self, broker: BrokerData, broker_id: int, why: str) -> None:
-        name = broker.broker_name
-        address = broker.addresses.pop(broker_id)
-        log.info("broker removed name=%s id=%d address=%s: %s", name, broker_id, address, why)
-        if broker.addresses:
+    def _forget(self, address: str) -> None:
+        live = self._live.pop(address, None)
+        if live is not None:
+            self._room.free_sent(live.sent)
+
+    def _remove(self, places: Iterable[tuple[BrokerData, int]], why: str) -> None:
+        """Remove addresses of brokers by id, and what has none left: all with one look at the topics."""
+        empty: set[str] = set()
+        for broker, broker_id in places:
+            name = broker.broker_name
+            address = broker.addresses.pop(broker_id)
+            log.info("broker removed name=%s id=%d address=%s: %s", name, broker_id, address, why)
+            if not broker.addresses:
+                del self._brokers[name]
+                empty.add(name)
+        if not empty:
             return
-        del self._brokers[name]
         for cluster, names in list(self._clusters.items()):
-            names.discard(name)
+            names -= empty
             if not names:
                 del self._clusters[cluster]
         for topic, table in list(self._topics.items()):
-            table.pop(name, None)
-            if not table:
-                del self._topics[topic]
+            for name in table.keys() & empty:
+                self._drop(topic, name)
+
+    def _drop(self, topic: str, broker_name: str) -> None:
+        """Remove a broker's queues of a topic, and a topic without any."""
+        table = self._topics[topic]
+        if table.pop(broker_name, None) is not None:
+            self._room.free_queues(topic)
+        if not table:
+            del self._topics[topic]
 
     # ------------------------------------------------------------ topics
 
@@ -290,13 +360,9 @@ class RouteInfo:
         table = self._topics.get(topic)
         if table is None:
             return
-        if not cluster:
-            del self._topics[topic]
-            return
-        for name in self._clusters.get(cluster, ()):
-            table.pop(name, None)
-        if not table:
-            del self._topics[topic]
+        names = self._clusters.get(cluster, set()) if cluster else table.keys()
+        for name in table.keys() & names:
+            self._drop(topic, name)
 
     def set_writable(self, broker_name: str, writable: bool) -> int:
         """Remove or add the write permission of all queues of a broker; return the number of topics.
