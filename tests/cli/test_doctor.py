@@ -31,7 +31,10 @@ def up(started: list[Server], folder: Path, *words: str) -> dict[str, str]:
 
 
 def test_health_says_by_its_exit_code_whether_both_answer(
-    started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    started: list[Server],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = up(started, tmp_path)
     both = ["--namesrv", ready["namesrv"], "--broker", ready["broker"]]
@@ -40,6 +43,18 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     # A name server's own brokers are meant, not one that happens to be at the default port.
     assert health([*both[:2], "--timeout-ms", "30000"]) == 0
     assert f"broker {ready['broker']}: ok" in capsys.readouterr().out
+    # What is set for every other command counts here, too; each name server of a list is asked.
+    monkeypatch.setenv("NAMESRV_ADDR", f"{ready['namesrv']};127.0.0.1:1")
+    assert health(["--timeout-ms", "30000"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[0], lines[2]] == [
+        f"namesrv {ready['namesrv']}: ok",
+        f"broker {ready['broker']}: ok",
+    ]
+    assert "127.0.0.1:1" in lines[1]
+    monkeypatch.setenv("POCKETMQ_NAMESRV_ADDR", ready["namesrv"])
+    assert health(["--timeout-ms", "30000"]) == 0
+    capsys.readouterr()
     # The wrong port is called by what listens there.
     http = ready["console"].removeprefix("http://")
     for wrong, said in ((ready["broker"], "answers like a broker"), (http, "answers HTTP")):

@@ -104,7 +104,7 @@ def test_a_store_that_another_broker_has_open_ends_it_with_one_line(
     second = up(started, folder, "--data", "store")
     assert second.end() == 2
     assert second.last_line().startswith("pocketmq: the store ")
-    assert "in use by another broker" in second.last_line()
+    assert f"in use by another broker, process {first.process.pid} (" in second.last_line()
     assert "Traceback" not in second.log_path.read_text()
     assert first.stop() == 0
 

@@ -15,7 +15,7 @@ from tests.cli.servers import COMMAND, Server
 
 from pocketmq.admin import Admin
 from pocketmq.cli.app import run
-from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.client import Message, Producer
 
@@ -248,7 +248,9 @@ def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
     assert (row["topic"], row["keys"], row["body"]) == ("Later", "slow", "later")
 
 
-def test_messages_with_a_time_of_their_own_are_shown_and_taken_back(ask: Ask) -> None:
+def test_messages_with_a_time_of_their_own_are_shown_and_taken_back(
+    ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ask("topic", "create", "Timed", "--queues", "1")
     made = send(ask, "Timed", "in an hour", "--deliver-at", "+1h")
     (waiting,) = [row for row in ask("delay", "list") if row["topic"] == "Timed"]
@@ -256,6 +258,16 @@ def test_messages_with_a_time_of_their_own_are_shown_and_taken_back(ask: Ask) ->
     (row,) = [row for row in ask("delay", "show") if row["topic"] == "Timed"]
     assert row["id"] == made["id"]
     assert ask("delay", "recall", "Timed", row["recall"])["recalled"] == made["id"]
+    # The broker takes every recall; that there is nothing left to recall is for the command to say.
+    again = ["delay", "recall", "--namesrv", namesrv, "Timed"]
+    assert run([*again, row["recall"]]) == ExitCode.FAILED
+    assert "was recalled or delivered before" in capsys.readouterr().err
+    assert [each["waiting"] for each in ask("delay", "list") if each["topic"] == "Timed"] in (
+        [],
+        [0],
+    )
+    with pytest.raises(CannotBegin, match="recall handle is invalid: 'nonsense'"):
+        run([*again, "nonsense"])
 
 
 def test_bench_counts_what_it_did(ask: Ask) -> None:

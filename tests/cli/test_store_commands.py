@@ -14,6 +14,7 @@ from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.store_commands import repair
 from pocketmq.files.records import Entry
 from pocketmq.store.mending import FILLER_TOPIC, sure_end
 from pocketmq.store.reader import StoreReader
@@ -141,6 +142,8 @@ def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
         server.create_topic("T", queues=1)
         for body in (b"first", b"second", b"third"):
             server.send("T", body)
+        with pytest.raises(CannotBegin, match=r"in use by a broker; nothing was changed\. Stop"):
+            repair(str(store))
     [log] = (store / "commitlog").iterdir()
     whole = log.read_bytes()
     log.write_bytes(whole.replace(b"second", b"sXcond"))

@@ -8,12 +8,14 @@ from pocketmq.cli.message_commands import body_text
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
-from pocketmq.cli.site import client_options, completed, with_admin
+from pocketmq.cli.site import SiteRefused, client_options, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer()
+# The broker lists no more at once.
+_LISTED_MAX = 1_000
 
 
 @app.command("list")
@@ -110,6 +112,23 @@ async def _timed(
     ]
 
 
+async def _is_gone(admin: "Admin", topic: str, handle: str) -> bool:
+    """Return True if the broker knows all that waits for the topic, and this message is not among it."""
+    from pocketmq.remoting.errors import IllegalArgument
+    from pocketmq.remoting.recall_handle import RecallHandle
+
+    try:
+        named = RecallHandle.decode(handle)
+    except IllegalArgument:
+        return False
+    for each in await admin.delays.list(topic, count=_LISTED_MAX):
+        if each.broker == named.broker and each.messages is not None and each.settled:
+            # A list that is too short, and a count of an Apache broker, prove nothing.
+            whole = len(each.messages) >= (each.counts or {}).get(topic, 0)
+            return whole and all(one.msg_id != named.unique_key for one in each.messages)
+    return False
+
+
 @app.command()
 def recall(
     topic: TopicName,
@@ -124,11 +143,20 @@ def recall(
 ) -> None:
     """Take a message back that waits for a time of its own."""
 
-    async def work() -> str:
+    async def work() -> str | None:
+        from pocketmq.admin import Admin
         from pocketmq.client import Producer
 
-        async with Producer("pocketmq-cli", **client_options(namesrv)) as producer:
+        options = client_options(namesrv)
+        async with Admin(**options) as admin, Producer("pocketmq-cli", **options) as producer:
+            if await _is_gone(admin, topic, handle):
+                return None
             return await producer.recall(topic, handle)
 
     msg_id = completed(work)
+    if msg_id is None:
+        raise SiteRefused(
+            f"no message of topic {topic!r} with this handle waits any more: it was recalled or delivered "
+            "before. See: pocketmq delay show"
+        )
     print_fields({"topic": topic, "recalled": msg_id}, as_json=as_json)

@@ -4,11 +4,13 @@ Exit code 0 if all of them answer, else 1. Plain code without typer: it runs eve
 """
 
 import argparse
+import itertools
 import json
 import os
 import sys
 from typing import NoReturn
 
+from pocketmq.cli import contexts
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting import fastjson
@@ -29,21 +31,28 @@ def health(arguments: list[str]) -> ExitCode:
     """Check, print a line for each, and return the exit code. Raises: CannotBegin."""
     parser = _Parser(prog="pocketmq health", description="Ask whether the servers answer.")
     parser.add_argument(
-        "--namesrv", metavar="ADDR", help=f"name server (default: {_NAMESRV}); - for none"
+        "--namesrv",
+        "-n",
+        metavar="ADDR",
+        help="name servers, 'host:port;host:port' (default: NAMESRV_ADDR, the context's, or "
+        f"{_NAMESRV}); - for none",
     )
     parser.add_argument(
         "--broker",
         metavar="ADDR",
-        help=f"broker (default: those of the name server, if one is given, else {_BROKER}); - for none",
+        help="broker (default: those that the name server knows, if one is given or set, else "
+        f"{_BROKER}); - for none",
     )
     parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args(arguments)
-    namesrv = options.namesrv or _port("NAMESRV", _NAMESRV)
+    said = options.namesrv or _name_servers_set()
+    namesrvs = _addresses(said or _port("NAMESRV", _NAMESRV))
     brokers = [options.broker or _port("BROKER", _BROKER)]
-    if options.broker is None and options.namesrv not in (None, "-"):
-        brokers = _brokers(namesrv, options.timeout_ms)
-    asked = [("namesrv", namesrv, RequestCode.GET_NAMESRV_CONFIG)]
+    if options.broker is None and said not in ("", "-"):
+        found = [_brokers(each, options.timeout_ms) for each in namesrvs]
+        brokers = list(dict.fromkeys(itertools.chain.from_iterable(found)))
+    asked = [("namesrv", each, RequestCode.GET_NAMESRV_CONFIG) for each in namesrvs]
     asked += [("broker", each, RequestCode.GET_BROKER_RUNTIME_INFO) for each in brokers]
     healthy = True
     rows: list[dict[str, str]] = []
@@ -73,6 +82,23 @@ def health(arguments: list[str]) -> ExitCode:
             where = row["server"] if row["address"] == "-" else f"{row['server']} {row['address']}"
             sys.stdout.write(f"{where}: {row['state']}\n")
     return ExitCode.OK if healthy else ExitCode.FAILED
+
+
+def _name_servers_set() -> str:
+    """Return the name servers of the environment or the context, as every command reads them."""
+    if said := os.environ.get("POCKETMQ_NAMESRV_ADDR"):
+        return said
+    return contexts.environment().get("NAMESRV_ADDR", "")
+
+
+def _addresses(namesrv: str) -> list[str]:
+    """Return the addresses of a list as the client reads it, whose imports would cost more than the check.
+
+    >>> _addresses("mq1;http://mq2:9877")
+    ['mq1:9876', 'mq2:9877']
+    """
+    found = [each.strip().rpartition("/")[2] for each in namesrv.replace(",", ";").split(";")]
+    return [each if ":" in each else f"{each}:9876" for each in found if each not in ("", "-")]
 
 
 def _other(name: str, address: str, listens: str = "") -> str:

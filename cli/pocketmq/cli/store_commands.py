@@ -34,6 +34,7 @@ from pocketmq.remoting.record import read_record
 if TYPE_CHECKING:
     from pocketmq.store.mending import Mending
     from pocketmq.store.reader import StoreReader
+    from pocketmq.store.store_lock import StoreLock
 
 app = typer.Typer()
 
@@ -300,6 +301,8 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     from pocketmq.store.mending import Mending, sure_end
 
     store = _opened_store(folder)
+    # A long walk through a store that cannot be repaired now would be for nothing.
+    _locked(store.root).release()
     walked = store.walk(sure_end=sure_end(store))
     mending = Mending(store, with_progress(walked, "records"))
     if mending.unfilled and not store.checkpoint.ours:
@@ -321,20 +324,33 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     )
 
 
+def _locked(root: Path) -> "StoreLock":
+    """Take the store's lock. Raises: CannotBegin if a broker has it."""
+    from pocketmq.store import StoreError, StoreLocked
+    from pocketmq.store.store_lock import StoreLock
+
+    lock = StoreLock(str(root))
+    try:
+        lock.acquire()
+    except StoreLocked as error:
+        raise CannotBegin(
+            f"the store {root} is in use by a broker{error.holder}; nothing was changed. Stop that broker, "
+            "repair, and start it again"
+        ) from error
+    except StoreError as error:
+        raise CannotBegin(str(error)) from error
+    return lock
+
+
 async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
     """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
     from pocketmq.store.mending import note_gaps
     from pocketmq.store.store_config import sizes_of
-    from pocketmq.store.store_lock import StoreLock
 
     root, is_foreign = store.root, not store.checkpoint.ours
-    lock = StoreLock(str(root))
-    try:
-        lock.acquire()
-    except StoreError as error:
-        raise CannotBegin(str(error)) from error
+    lock = _locked(root)
     kept = root / time.strftime("before-repair-%Y%m%d-%H%M%S")
     sizes = sizes_of(root)
     try:

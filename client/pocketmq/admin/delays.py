@@ -45,7 +45,7 @@ class BrokerDelays:
 
     levels: delay level -> undelivered messages in its queue. counts: topic -> messages with a delivery
     time; None: the broker does not support these. messages: the next of them; None: it cannot list them.
-    behind_ms: how late their delivery is.
+    behind_ms: how late their delivery is. settled: the broker says that it has counted all that was sent.
     """
 
     broker: str
@@ -53,6 +53,7 @@ class BrokerDelays:
     counts: dict[str, int] | None = None
     messages: list[Timed] | None = None
     behind_ms: int = 0
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Delays:
                     {str(name): int(number) for name, number in data["counts"].items()},
                     [_timed(master.name, each) for each in data["messages"]],
                     int(data["behindMs"]),
+                    settled=not data["offsetBehind"] and not data["counting"],
                 )
             )
         return found

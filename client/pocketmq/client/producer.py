@@ -240,7 +240,10 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         try:
             broker_name = RecallHandle.decode(recall_handle).broker
         except IllegalArgument as error:
-            raise IllegalMessage(str(error)) from None
+            raise IllegalMessage(
+                f"{error}: {recall_handle[:80]!r}. Give the recall_handle of the SendResult of a message "
+                "with a delivery time; `pocketmq delay show` prints those of all that wait"
+            ) from None
         address = await instance.master_address(inner, broker_name)
         return await instance.api.recall(address, inner, self.config.inner_group, recall_handle)
 

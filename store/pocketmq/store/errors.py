@@ -21,12 +21,16 @@ class StoreError(PocketMQError):
 
 
 class StoreLocked(StoreError):
-    """Another process has this store open."""
+    """Another process has this store open.
 
-    def __init__(self, root: str) -> None:
+    holder: ", process 4711 (java)", where the system tells it.
+    """
+
+    def __init__(self, root: str, holder: str = "") -> None:
+        self.holder = holder
         super().__init__(
-            f"the store {root} is in use by another broker (its file 'lock' is locked). Stop that "
-            "broker, or start this one with another data directory"
+            f"the store {root} is in use by another broker{holder}: its file 'lock' is locked. Stop "
+            "that broker, or start this one with another data directory"
         )
 
 

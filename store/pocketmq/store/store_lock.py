@@ -12,6 +12,8 @@ Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
 import contextlib
 import fcntl
 import os
+import struct
+import sys
 from enum import Enum
 
 from pocketmq.store.errors import StoreLocked, StoreUnreadable
@@ -19,6 +21,8 @@ from pocketmq.store.folder import sync_folder
 
 # fcntl locks do not keep the same process out, so a second open of one store is noticed here.
 _held: set[tuple[int, int]] = set()
+# Linux' struct flock: type, whence, start, length, process.
+_FLOCK = struct.Struct("hhqqi")
 
 
 class StoreLock:
@@ -45,8 +49,9 @@ class StoreLock:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
+            holder = _holder(descriptor)
             os.close(descriptor)
-            raise StoreLocked(self._root) from error
+            raise StoreLocked(self._root, holder) from error
         os.pwrite(descriptor, b"lock", 0)
         status = os.fstat(descriptor)
         self._identity = (status.st_dev, status.st_ino)
@@ -58,6 +63,22 @@ class StoreLock:
             _held.discard(self._identity)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _holder(descriptor: int) -> str:
+    """Return which process locks byte 0, as part of a sentence; empty if the system does not tell."""
+    if sys.platform != "linux":
+        return ""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    try:
+        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        # A process of another container has no number here.
+        if kind == fcntl.F_UNLCK or pid <= 0:
+            return ""
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return f", process {pid} ({file.read().strip()})"
+    except OSError:
+        return ""
 
 
 class LastStop(Enum):
