@@ -65,16 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--replica-kills",
-        default=2,
+        default=30,
         type=int,
-        help="how often a master or its slave is killed under load, in all (default 2; 60 for the figures)",
+        help="how often a master or its slave is killed under load, in all (default 30; 60 for the figures)",
     )
 
     parser.addoption(
         "--replica-faults",
-        default=2,
+        default=20,
         type=int,
-        help="how often the network between a master and its slave is bad (default 2; 100 for the figures)",
+        help="how often the network between a master and its slave is bad (default 20; 100 for the figures)",
     )
 
     parser.addoption(

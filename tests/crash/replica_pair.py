@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.crash.test_kill_loop import TOPIC, send_request, stored_messages
 from tests.interop.brokers import PocketBroker
+from tests.kit.nursery import Nursery
 from tests.kit.rough_proxy import RoughProxy
 from tests.kit.waiting import until_async as until
 
@@ -61,8 +62,11 @@ class ReplicaPair:
             )
             address = await namesrv.listen()
             self._client = await stack.enter_async_context(RemotingClient({}, SystemClock()))
+            nursery = stack.enter_context(Nursery())
             self._brokers = [
-                PocketBroker(self._folder / name, namesrv=address, config=self._settings())
+                PocketBroker(
+                    self._folder / name, namesrv=address, config=self._settings(), nursery=nursery
+                )
                 for name in "ab"
             ]
             # In front of each broker's port for slaves.

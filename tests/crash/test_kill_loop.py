@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.brokers import PocketBroker
+from tests.kit.nursery import Nursery
 
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
@@ -106,7 +107,7 @@ async def stored_messages(address: str) -> dict[tuple[int, int], bytes]:
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_nothing_acknowledged_is_lost_by_kill_9(
-    flush: str, tmp_path: Path, request: pytest.FixtureRequest
+    flush: str, tmp_path: Path, request: pytest.FixtureRequest, nursery: Nursery
 ) -> None:
     """R1: every round kills at a random moment of 20 to 250 ms."""
     rounds = int(request.config.getoption("--kill-rounds")) // 2
@@ -123,6 +124,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
             "mappedFileSizeCommitLog": 1 << 20,
             "mappedFileSizeConsumeQueue": 2_000,
         },
+        nursery=nursery,
     )
 
     async def one_round(kill_after_s: float) -> None:

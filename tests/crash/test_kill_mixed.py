@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.crash.mixed_load import WORKERS, Ledger, batch, plain, verify, work
 from tests.interop.brokers import PocketBroker
+from tests.kit.nursery import Nursery
 
 log = logging.getLogger(__name__)
 # Small files: many ends of files are crossed, and many are there when the broker starts.
@@ -33,7 +34,7 @@ DELETES = {"fileReservedTime": 0, "deleteWhen": ";".join(f"{hour:02d}" for hour 
 @pytest.mark.slow
 @pytest.mark.parametrize("retained", [True, False], ids=["kept", "deleted-meanwhile"])
 def test_nothing_acknowledged_is_lost_by_kill_9_under_mixed_load(
-    retained: bool, tmp_path: Path, request: pytest.FixtureRequest
+    retained: bool, tmp_path: Path, request: pytest.FixtureRequest, nursery: Nursery
 ) -> None:
     """Plain, batch, delay, timer, transaction and pop; files roll over; without `kept` they are deleted."""
     rounds = max(1, int(request.config.getoption("--kill-rounds")) // 5)
@@ -45,6 +46,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_mixed_load(
         tmp_path,
         broker_name="b",
         config={**SMALL, **({} if retained else DELETES)},
+        nursery=nursery,
     )
     workers = WORKERS if retained else (plain, batch)
     starts: list[float] = []

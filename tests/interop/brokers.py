@@ -15,6 +15,7 @@ from typing import Self
 
 from tests.interop import toolchain
 from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
+from tests.kit.nursery import Nursery
 from tests.kit.waiting import until
 
 from pocketmq.cli.ask import ask
@@ -269,8 +270,9 @@ class PocketBroker(RunningBroker):
         broker_name: str | None = None,
         broker_id: int = 0,
         sources: Path | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
-        """sources: another checkout, whose code it runs."""
+        """sources: another checkout, whose code it runs. nursery: forks its processes, to start sooner."""
         super().__init__(
             folder,
             config=config,
@@ -280,6 +282,7 @@ class PocketBroker(RunningBroker):
             broker_id=broker_id,
         )
         self._process: Process | None = None
+        self._nursery = nursery
         roots = (
             [] if sources is None else sorted({each.parent for each in sources.glob("*/pocketmq")})
         )
@@ -319,6 +322,7 @@ class PocketBroker(RunningBroker):
             self.folder / "pocketmq.out",
             cwd=self.folder,
             environment=self._environment,
+            nursery=self._nursery,
         )
 
     def wait_until_ready(self) -> None:

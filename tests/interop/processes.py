@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.kit.nursery import Forked, Nursery
 from tests.kit.waiting import PATIENCE_S
 
 _PORTS = random.SystemRandom()
@@ -73,11 +74,17 @@ class Process:
         *,
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
+        """nursery: forks it; the command is `pocketmq`, and the environment this one's."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self.command = list(command)
         self.log_path = log
         self._from = log.stat().st_size if log.exists() else 0
+        self._popen: subprocess.Popen[bytes] | Forked
+        if nursery is not None:
+            self._popen = nursery.start(self.command[1:], log, cwd)
+            return
         with log.open("ab") as out:
             self._popen = subprocess.Popen(
                 self.command,

@@ -443,7 +443,8 @@ def test_kills_at_random_moments_lose_nothing_and_keep_the_order(
     load = Load(namesrv)
     with load.running():
         load.more(20)
-        for number in range(int(pytestconfig.getoption("--replica-kills"))):
+        # The four cases share the rounds.
+        for number in range(int(pytestconfig.getoption("--replica-kills")) // 4):
             # The moment.
             time.sleep(chance.uniform(0, 1))
             dying = chance.choice([pair[:1], pair[1:], pair])
