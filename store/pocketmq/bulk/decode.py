@@ -113,6 +113,24 @@ def decode(
     ).batch()
 
 
+def records_with(
+    data: pa.Buffer,
+    starts: Int64s,
+    has: Callable[[pa.BinaryArray], Bools],
+    *,
+    on_bad: BadRecord,
+    known: Known | None,
+    verify_crc: bool,
+) -> tuple[Int64s, Known | None]:
+    """Return the records, among those at `starts`, with a message whose stored properties `has` chooses.
+
+    has: given the properties of many messages, which need not be valid UTF-8.
+    """
+    columns = ("propertiesRaw",)
+    decoder = _Decoder(data, starts, columns, on_bad, "", known, False, True, verify_crc)
+    return decoder.with_properties(has)
+
+
 def _fields_of(columns: Sequence[str], parts: frozenset[str], verify_crc: bool) -> list[str] | None:
     """Return the fields of the fixed part that the columns need; None for all: lengths are needed too."""
     if verify_crc or parts & {"body", "props"}:
@@ -251,6 +269,17 @@ class _Decoder:
 
     # ---- columns
 
+    def with_properties(
+        self, has: Callable[[pa.BinaryArray], Bools]
+    ) -> tuple[Int64s, Known | None]:
+        if not len(self._starts):
+            return self._starts, self._known
+        chosen = has(self._stored_properties())
+        if self._record_of is not None:
+            chosen = np.isin(np.arange(len(self._starts)), self._record_of[chosen])
+        known = None if self._known is None else self._known.take(chosen)
+        return self._starts[chosen], known
+
     def batch(self) -> pa.RecordBatch:
         if "body" in self._columns and self._variable is not None:
             bodies, bad = self._bodies()
@@ -365,11 +394,14 @@ class _Decoder:
 
     def _raw_properties(self) -> pa.StringArray:
         if self._texts is None:
-            assert self._variable is not None
-            raw = gather(self._data, self._variable.properties_start, self._variable.properties_end)
-            inner = None if self._inner is None else self._inner.properties
-            self._texts = to_text(self._rows(raw, inner))
+            self._texts = to_text(self._stored_properties())
         return self._texts
+
+    def _stored_properties(self) -> pa.BinaryArray:
+        """Of each message, as bytes."""
+        assert self._variable is not None
+        raw = gather(self._data, self._variable.properties_start, self._variable.properties_end)
+        return self._rows(raw, None if self._inner is None else self._inner.properties)
 
     def _properties(self) -> PropertyTable:
         if self._table is None:

@@ -223,7 +223,7 @@ def _parts(
 # Looks into the index files of a store, to see where in the log its wanted records are: at most, and for
 # each task that may come of it.
 _SAMPLES = 4096
-_SAMPLES_A_TASK = 256
+_SAMPLES_A_TASK = 64
 _SAMPLES_MIN = 2
 _SAMPLES_MAX = 256
 # Looking into a queue costs as much as walking over that many records; fewer queues are no burden.

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.bulk.decode import Known, decode
+from pocketmq.bulk.decode import Known, decode, records_with
 from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Filters
@@ -87,18 +87,19 @@ def decode_filtered(
     filters = read.filters
     columns = _with_helpers(read, exact, extra)
     # Rows that a code or an offset already chose are decoded at once; else the filter's columns first.
-    first_look = filters.keys or filters.start_ms is not None or filters.end_ms is not None
-    if (first_look or (filters.tags and known is None)) and not may_hold_batches:
-        light = [c for c in needed(replace(read, columns=())) if c != "keys"]
-        light += ["commitLogOffset", *(["propertiesRaw"] if filters.keys else [])]
-        look = decode(
-            data, starts, light, on_bad=on_bad, broker_name=store.root.broker_name,
-            known=known, verify_crc=read.verify_crc,
+    in_time = filters.start_ms is not None or filters.end_ms is not None
+    if filters.keys and not may_hold_batches:
+        starts, known = records_with(
+            data, starts, lambda texts: _holds_one(texts, filters.keys),
+            on_bad=on_bad, known=known, verify_crc=read.verify_crc,
         )  # fmt: skip
-        kept = look.filter(_mask(look, replace(filters, keys=()), None))
-        if filters.keys:
-            kept = kept.filter(pa.array(_holds_one(kept.column("propertiesRaw"), filters.keys)))
-        rows = np.isin(starts + base, kept.column("commitLogOffset").to_numpy())
+    elif (in_time or (filters.tags and known is None)) and not may_hold_batches:
+        look = decode(
+            data, starts, [*needed(replace(read, columns=())), "commitLogOffset"], on_bad=on_bad,
+            broker_name=store.root.broker_name, known=known, verify_crc=read.verify_crc,
+        )  # fmt: skip
+        kept = look.column("commitLogOffset").filter(_mask(look, filters, None))
+        rows = np.isin(starts + base, kept.to_numpy())
         starts = starts[rows]
         known = None if known is None else known.take(rows)
     batch = decode(
@@ -184,7 +185,7 @@ def _inside(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
     return pa.array(inside | (places < 0))
 
 
-def _holds_one(texts: pa.StringArray, wanted: Sequence[str]) -> Bools:
+def _holds_one(texts: pa.BinaryArray, wanted: Sequence[str]) -> Bools:
     """Return True for texts that contain a wanted one; some others may be included.
 
     Searching all texts at once costs a fraction of extracting the keys from each.
