@@ -16,10 +16,12 @@ from tests.kit.waiting import until_async as until
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.fixed_shape import RUN_MIN
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.json_shape import RUN_MIN, RequestShapes, Shaped
+from pocketmq.remoting.json_shape import RequestShapes, Shaped
+from pocketmq.remoting.record import encode_batch
 
-CODE = RequestCode.SEND_MESSAGE_V2
+CODE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 COMMON = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "f": "0", "h": "3", "j": "0", "m": "false"}
 QUEUES = 4
 
@@ -57,13 +59,15 @@ class End:
         self.connection.peer_host = self.site.asker.host
         self.waiting = Waiting()
         self.store._arrivals = self.waiting
-        handler = self.handlers[CODE]
-        assert isinstance(handler, Shaped)
-        self.handler = handler
         for queue_id in range(QUEUES):
             # Every queue is there, and the topic takes the short way.
             ext = {**COMMON, "e": str(queue_id), "g": "1790000000000", "i": "a\x01b"}
-            self.handler.handle(RemotingCommand(CODE, ext, b"first"), self.connection)
+            self._handler(CODE).handle(RemotingCommand(CODE, ext, b"first"), self.connection)
+
+    def _handler(self, code: int) -> Shaped:
+        handler = self.handlers[code]
+        assert isinstance(handler, Shaped)
+        return handler
 
     def read(self, frames: Sequence[bytes], shapes: RequestShapes | None) -> tuple[bytes, int]:
         """Handle what a read brought. Returns: the answers, and how many were given together."""
@@ -78,10 +82,11 @@ class End:
                     together += done
                     continue
             command = decode(frames[place])
-            reply: Any = self.handler.handle(command, self.connection)
+            handler = self._handler(command.code)
+            reply: Any = handler.handle(command, self.connection)
             answers.append(reply if isinstance(reply, bytes) else encode(reply))
             if shapes is not None and not shapes._fixed:
-                shapes.learn(frames[place], command, self.handler)
+                shapes.learn(frames[place], command, handler)
             place += 1
         return b"".join(answers), together
 
@@ -92,7 +97,7 @@ class End:
         return (
             bytes(store.raw(0, store.commit_log_max_position) or b""),
             [list(store.entries("T", queue_id, 0, 1 << 20)) for queue_id in range(QUEUES)],
-            {name: (put.nums, put.size, put.sizes) for name, put in stats.put.items()},
+            {name: (put.nums, put.batched, put.size, put.sizes) for name, put in stats.put.items()},
             (store.put_count, store.put_size),
             self.waiting.arrived_there,
             [bytes(found) for found in store.query_by_key("T", key, 64, 0, 1 << 60).records],
@@ -163,6 +168,63 @@ def test_a_run_is_stored_as_its_messages_one_by_one(
     plain = all(key.isalnum() and key.isascii() and queue < QUEUES for queue, key, *_ in messages)
     if plain and opaque > 93 and len(messages) > RUN_MIN:
         assert done >= len(messages)
+
+
+_BATCH = st.tuples(
+    st.integers(0, 4),
+    st.lists(st.tuples(_KEYS, st.sampled_from(["A1", "B2"]), st.binary(min_size=3)), min_size=3),
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(_BATCH, min_size=2, max_size=20),
+    st.sampled_from([Encoding.JSON, Encoding.ROCKETMQ]),
+    st.sampled_from(
+        [
+            "UNIQ_KEY\x01{}\x02TAGS\x01{}\x02",
+            "b\x01c\x02UNIQ_KEY\x01{}",
+            "UNIQ_KEY\x01{}\x02KEYS\x01{}",
+            "TAGS\x01t\x02UNIQ_KEY\x01{}\x02",
+        ]
+    ),
+    st.sampled_from(["WAIT\x01true\x02", "WAIT\x01false\x02KEYS\x01k", "TAGS\x01X"]),
+    st.integers(3, 5),
+)
+def test_batches_of_a_read_are_stored_as_one_by_one(
+    ends: tuple[End, End],
+    batches: list[tuple[int, list[tuple[str, str, bytes]]]],
+    encoding: Encoding,
+    properties: str,
+    outer: str,
+    size: int,
+) -> None:
+    """As runs of plain messages are; `size` messages in each batch."""
+    together, single = ends
+    shapes = RequestShapes()
+    done = 0
+    for again in range(4):
+        frames: list[bytes] = []
+        for place, (queue_id, members) in enumerate(batches):
+            of_batch = [members[number % len(members)] for number in range(size)]
+            body = encode_batch(
+                (7, (text * 9)[:9], properties.format(key, tag).encode())
+                for key, tag, text in of_batch
+            )
+            ext = {**COMMON, "m": "true", "e": str(queue_id), "g": str(1_790_000_000_000 + place)}
+            command = RemotingCommand(
+                BATCH, {**ext, "i": outer}, body, 100 + again * 20 + place, encoding=encoding
+            )
+            frames.append(encode(command)[4:])
+        answers, count = together.read(frames, shapes)
+        assert answers == single.read(frames, None)[0]
+        done += count
+    key = batches[0][1][0][0]
+    assert together.state(key) == single.state(key)
+    keys = {key for _, members in batches for key, _, _ in members}
+    plain = all(key.isalnum() and key.isascii() for key in keys)
+    if plain and outer[0] == "W" and max(queue for queue, _ in batches) < QUEUES:
+        assert done >= len(batches)
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])

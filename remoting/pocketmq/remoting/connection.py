@@ -31,9 +31,9 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
-from pocketmq.remoting.fixed_shape import AnswerShapes, answered
+from pocketmq.remoting.fixed_shape import RUN_MIN, AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
-from pocketmq.remoting.json_shape import RUN_MIN, RequestShapes, Shaped
+from pocketmq.remoting.json_shape import RequestShapes, Shaped
 from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
 from pocketmq.remoting.peer import TURN_MS, PeerAnswer
@@ -163,8 +163,8 @@ class Connection(asyncio.Protocol):
         """Handle frames in order, until one has to wait (invariants 4 and 6)."""
         self._corked = True
         outbox = self._outbox
-        little = 0  # what was done since the clock was read
-        place, count, alike_from = 0, len(frames), 0
+        place, count, alike_from, little = 0, len(frames), 0, 0  # little: since the clock was read
+        run_min = self._shapes.run_min if isinstance(self._shapes, RequestShapes) else RUN_MIN
         try:
             while place < count:
                 if outbox.size > BUFFER_HIGH:
@@ -177,13 +177,13 @@ class Connection(asyncio.Protocol):
                     self._waiting = frames[place:]
                     self._update_reading()
                     break
-                if count - place >= RUN_MIN and place >= alike_from:
+                if count - place >= run_min and place >= alike_from:
                     done = self._handle_run(frames[place:] if place else frames)
                     if done:
                         place += done
                         little = _LITTLE_MAX
                         continue
-                    alike_from = place + RUN_MIN
+                    alike_from = place + run_min
                 little += 1 if self._handle(frames[place]) else _LITTLE_MAX
                 place += 1
         except ProtocolError as error:

@@ -21,6 +21,9 @@ from pocketmq.remoting.outbox import Buffer
 _MARK = struct.Struct(">I").unpack_from
 SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 OPAQUE_MAX = b"2147483647"
+# Frames that are answered together. At 24 both ways take the same time; by instructions, which do not tell
+# what waits for memory, it would be ten.
+RUN_MIN, RUN_MAX = 24, 256
 _SLOTS_MAX = 24
 _SHAPES_MAX = 64
 # Beyond this many headers that did not fit, a connection learns from some of them only.
@@ -45,6 +48,7 @@ class ByPlace(NamedTuple):
     names; None: they are not to be cut. answer(fixed, values, opaque, body, connection): as `Shaped.quick`;
     values: of `fields`, then of the properties. run(shape, fixed, frames, connection): the answers to several
     frames of one size, joined, b"" for later, or None: then nothing was done, and each goes its own way.
+    run_min, run_max: of how many frames.
     """
 
     fields: Sequence[str]
@@ -52,6 +56,8 @@ class ByPlace(NamedTuple):
     fix: Callable[[RemotingCommand, Sequence[str]], object | None]
     answer: Callable[[Any, tuple[bytes, ...], int, bytes, Any], Quick]
     run: Callable[["FixedShape", Any, Sequence[bytes], Any], bytes | None] | None = None
+    run_min: int = RUN_MIN
+    run_max: int = RUN_MAX
 
 
 class FixedShape:
@@ -63,6 +69,7 @@ class FixedShape:
         """places: of the fields, of the properties, and of the opaque."""
         self._answer = way.answer
         self._run = way.run
+        self.run_min, self.run_max = way.run_min, way.run_max
         self._fixed = fixed
         self.is_text = is_text
         self.mark = (len(header) | (0 if is_text else 1 << 24)).to_bytes(4, "big")

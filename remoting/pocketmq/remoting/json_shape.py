@@ -19,6 +19,7 @@ from typing import Any
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.command import RemotingCommand, decode
 from pocketmq.remoting.fixed_shape import (
+    RUN_MIN,
     ByPlace,
     FixedShape,
     Quick,
@@ -28,9 +29,6 @@ from pocketmq.remoting.fixed_shape import (
 
 # Sizes of headers that are cut by place; a client has a few.
 _FIXED_MAX = 64
-# Frames that are answered together. At 24 both ways take the same time; by instructions, which do not tell
-# what waits for memory, it would be ten.
-RUN_MIN, RUN_MAX = 24, 256
 _OPAQUE_MAX = "2147483647"
 _MARK = struct.Struct(">I").unpack_from
 
@@ -119,6 +117,8 @@ class RequestShapes:
         self._text: JsonShape | None = None
         # Headers that fitted nothing, and those that were not cut by place.
         self._misses = self._fixed_misses = 0
+        # The least of any shape.
+        self.run_min = RUN_MIN
 
     def answer(self, frame: bytes, connection: Any, handlers: Mapping[int, Any]) -> Quick:
         """Return what the handler's quick way says to a frame; None if it has to be parsed.
@@ -147,21 +147,22 @@ class RequestShapes:
     ) -> tuple[int, bytes]:
         """Answer the first of these frames together, if they are alike.
 
-        Returns: how many, at least RUN_MIN or 0, and their answers.
+        Returns: how many, or 0, and their answers.
         """
         first = frames[0]
         known = self._fixed.get(_MARK(first)[0])
         if known is None or handlers.get(known[0]) is not known[1]:
             return 0, b""
-        size = len(first)
+        fixed = known[2]
+        size, most = len(first), fixed.run_max
         count = 0
         for frame in frames:
-            if len(frame) != size or count == RUN_MAX:
+            if len(frame) != size or count == most:
                 break
             count += 1
-        if count < RUN_MIN:
+        if count < fixed.run_min:
             return 0, b""
-        reply = known[2].answer_run(frames[:count], connection)
+        reply = fixed.answer_run(frames[:count], connection)
         return (0, b"") if reply is None else (count, reply)
 
     def learn(self, frame: bytes, request: RemotingCommand, handler: Shaped) -> None:
@@ -190,6 +191,7 @@ class RequestShapes:
             if len(self._fixed) >= _FIXED_MAX:
                 self._fixed.clear()
             self._fixed[_MARK(frame)[0]] = request.code, handler, fixed
+            self.run_min = min(self.run_min, fixed.run_min)
 
 
 def _may_learn(request: RemotingCommand) -> bool:

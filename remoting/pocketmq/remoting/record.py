@@ -130,7 +130,7 @@ def numpy_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- one field of a record
 
 
-def row_fields(size: int, fields: Mapping[str, tuple[int, str]]) -> Any:
+def row_fields(size: int, fields: Mapping[str, tuple[int, Any]]) -> Any:
     """Return what makes numpy's dtype of rows of so many bytes with these fields: start, format."""
     return {
         "names": list(fields),

@@ -11,11 +11,13 @@ Imports numpy: IndexService imports it, in a thread. Owner: IndexService, whose 
 
 import struct
 import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
+from numpy.typing import NDArray
 
 from pocketmq.files.layout import ENTRY_FIELDS, ENTRY_SIZE
 from pocketmq.remoting.record import (
@@ -45,13 +47,25 @@ _MEMORY_MAX = 16 << 20
 _Codes = tuple[Sequence[int], bool]
 
 
+class CutBatches(NamedTuple):
+    """Of the messages of several batches; owns: properties from UNIQ_KEY's value on; keys: joined, if these
+    are the only ones.
+    """
+
+    bodies: NDArray[Any]
+    owns: NDArray[Any]
+    crcs: Sequence[int]
+    codes: Sequence[int]
+    keys: bytes | None
+
+
 class AlikeBatches:
     """The shapes that came before; all are forgotten when they take too much memory."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, int, bytes, bytes, int], _Shape | None] = {}
+        self._seen: dict[tuple[int, int, bytes, bytes, int], BatchShape | None] = {}
         # The shape that a batch of this size had last.
-        self._last: dict[int, _Shape] = {}
+        self._last: dict[int, BatchShape] = {}
 
     def records(
         self, data: bytes, frame: RecordFrame, outer: bytes, position: int, queue_offset: int
@@ -65,13 +79,13 @@ class AlikeBatches:
             made = shape.records(data, frame, outer, position, queue_offset)
             if made is not None:
                 return made
-        known = self._find(data)
+        known = self.find(data)
         if known is None or known is shape:
             return None
         self._last[len(data)] = known
         return known.records(data, frame, outer, position, queue_offset)
 
-    def _find(self, data: bytes) -> "_Shape | None":
+    def find(self, data: bytes) -> "BatchShape | None":
         """Return how to cut this batch, if one like it has come before."""
         if not _HEAD_SIZE < len(data) <= _SIZE_MAX:
             return None
@@ -97,11 +111,12 @@ class AlikeBatches:
             if len(seen) >= _SEEN_MAX or memory > _MEMORY_MAX:
                 seen.clear()
                 self._last.clear()
-            seen[name] = _Shape(data, count, body_size, key_at, key_size) if name in seen else None
+            shape = BatchShape(data, count, body_size, key_at, key_size) if name in seen else None
+            seen[name] = shape
         return seen[name]
 
 
-class _Shape:
+class BatchShape:
     """Batches of one count, with heads and sizes of one kind."""
 
     def __init__(self, data: bytes, count: int, body_size: int, key_at: int, key_size: int) -> None:
@@ -109,18 +124,19 @@ class _Shape:
         size = len(data) // count
         body_end = _HEAD_SIZE + body_size
         key_end = key_at + key_size
-        self._count, self._body_size, self._key_size = count, body_size, key_size
-        self._flag = int(BATCH_MEMBER.unpack_from(data)[3])
-        self._before = data[body_end + 2 : key_at]
-        self._own_size = size - key_at
+        self.count, self.body_size, self._key_size = count, body_size, key_size
+        self.size = len(data)
+        self.flag = int(BATCH_MEMBER.unpack_from(data)[3])
+        self.before = data[body_end + 2 : key_at]
+        self.own_size = size - key_at
         # The last byte of all properties: whether a separator has to follow.
-        self._last = data[size - 1 : size]
-        self._only_key = self._before.count(b"KEY") == 1
+        self.last = data[size - 1 : size]
+        self._only_key = self.before.count(b"KEY") == 1
         fields = {
             "body": (_HEAD_SIZE, f"V{body_size}"),
             "key": (key_at, f"V{key_size}"),
             "tail": (key_end, f"V{size - key_end}"),
-            "own": (key_at, f"V{self._own_size}"),
+            "own": (key_at, f"V{self.own_size}"),
         }
         self._member = numpy.dtype(row_fields(size, fields))
         varies = bytearray(b"\xff" * len(data))
@@ -130,7 +146,9 @@ class _Shape:
         self._same = (numpy.frombuffer(data[:size] * count, _UINT8) & self._mask).tobytes()
         self._masked = bytearray(len(data))
         self._masked_array = numpy.frombuffer(self._masked, _UINT8)
-        self._bodies = struct.Struct(f"{_HEAD_SIZE}x{body_size}s{size - body_end}x" * count).unpack
+        self._bodies = struct.Struct(
+            f"{_HEAD_SIZE}x{body_size}s{size - body_end}x" * count
+        ).unpack_from
         self._pack_crcs = struct.Struct(f">{count}I").pack
         self._crc_bits = int.from_bytes(b"\x7f\xff\xff\xff" * count, "big")
         self._codes: dict[bytes, _Codes | None] = {}
@@ -163,7 +181,7 @@ class _Shape:
         if table is None:
             return None
         codes, only_key = known
-        count = self._count
+        count = self.count
         crcs = int.from_bytes(self._pack_crcs(*map(zlib.crc32, self._bodies(data))), "big")
         table.crcs[:] = numpy.frombuffer((crcs & self._crc_bits).to_bytes(4 * count, "big"), "V4")
         table.bodies[:] = members["body"]
@@ -193,21 +211,48 @@ class _Shape:
         )
         return result
 
+    def cut(self, data: bytes) -> "CutBatches | None":
+        """Return what differs between the messages of joined batches; None if they are not alike."""
+        size, count = self.size, self.count
+        table = numpy.frombuffer(data, _UINT8).reshape(-1, size) & self._mask
+        if table.tobytes() != self._same * len(table):
+            return None
+        members: Any = numpy.frombuffer(data, self._member)
+        keys: bytes = members["key"].tobytes()
+        tails: bytes = members["tail"].tobytes()
+        if 2 in keys or 1 in keys:
+            return None
+        codes: list[int] = []
+        only_key = True
+        width = count * (self.own_size - self._key_size)
+        for place in range(len(table)):
+            tail = tails[place * width : (place + 1) * width]
+            known = self._codes.get(tail) or self._codes_of(tail)
+            if known is None:
+                return None
+            codes += known[0]
+            only_key = only_key and known[1]
+        crcs = array("I")
+        bodies = self._bodies
+        for at in range(0, len(data), size):
+            crcs.extend(map(zlib.crc32, bodies(data, at)))
+        return CutBatches(members["body"], members["own"], crcs, codes, keys if only_key else None)
+
     def _own(self, keys: bytes, tails: bytes, place: int) -> bytes:
         """Return the properties of one message, as received."""
-        key_size, tail_size = self._key_size, self._own_size - self._key_size
+        key_size, tail_size = self._key_size, self.own_size - self._key_size
         key, tail = place * key_size, place * tail_size
-        return self._before + keys[key : key + key_size] + tails[tail : tail + tail_size]
+        return self.before + keys[key : key + key_size] + tails[tail : tail + tail_size]
 
     def _codes_of(self, tails: bytes) -> _Codes | None:
         """Return what the ends of the properties tell; None if they do not tell it alone."""
-        count = self._count
+        count = self.count
         size = len(tails) // count
         codes: list[int] = []
         for place in range(count):
             tail = tails[place * size : (place + 1) * size]
-            whole = self._before + b"K" + tail
-            ends_alike = (whole[-1:] == b"\x02") == (self._last == b"\x02")
+            whole = self.before + b"K" + tail
+            ends_alike = (whole[-1:] == b"\x02") == (self.last == b"\x02")
             if tail[:1] not in (b"", b"\x02") or not ends_alike:
                 return None
             codes.append(tags_code(whole))
@@ -223,26 +268,26 @@ class _Shape:
         """Make the records that all of a queue's are written over. Raises: MessageTooLarge, struct.error."""
         if b"TAGS\x01" in outer:
             return None
-        following = behind(self._last, outer)
-        own_size = len(self._before) + self._own_size + len(following)
+        following = behind(self.last, outer)
+        own_size = len(self.before) + self.own_size + len(following)
         check_properties(own_size)
-        size = frame.overhead + self._body_size + own_size
+        size = frame.overhead + self.body_size + own_size
         row = b"".join(
             (
-                BEFORE_MIDDLE.pack(size, frame.magic, 0, frame.queue_id, self._flag, 0, 0),
+                BEFORE_MIDDLE.pack(size, frame.magic, 0, frame.queue_id, self.flag, 0, 0),
                 frame.middle,
-                struct.pack(">i", self._body_size),
-                bytes(self._body_size),
+                struct.pack(">i", self.body_size),
+                bytes(self.body_size),
                 frame.topic,
                 own_size.to_bytes(2, "big"),
-                self._before,
-                bytes(self._own_size),
+                self.before,
+                bytes(self.own_size),
                 following,
             )
         )
         assert len(row) == size
-        sizes = self._body_size, self._own_size
-        table = self._tables[name] = _Table(row, self._count, frame, sizes, following)
+        sizes = self.body_size, self.own_size
+        table = self._tables[name] = _Table(row, self.count, frame, sizes, following)
         table.has_no_key = b"KEY" not in outer
         return table
 

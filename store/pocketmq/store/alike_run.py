@@ -1,7 +1,8 @@
 """The records of messages that are alike but in queue, time, body and a few properties of known sizes, as a
 producer's messages of one read mostly are: columns of a table, which numpy fills at once.
 
-The result is that of MessageStore.append for one after the other; `MessageStore.append_run` writes it.
+The result is that of MessageStore.append for one after the other, or of append_batch for one batch after the
+other; `MessageStore.append_run` writes it.
 Imports numpy: whoever asks has made sure that it is there (`MessageStore.has_numpy`).
 """
 
@@ -37,8 +38,9 @@ _CRC_BITS = numpy.uint32(0x7FFF_FFFF)
 class AlikeRun(NamedTuple):
     """What differs between the messages of a run: a value for each of them.
 
-    values: of the properties at `AlikeRecords.places`, as columns; codes: tags codes, or one of all; keys:
-    where UNIQ_KEY is the only key of each, these, joined.
+    queue_ids, born_ms: of each send, which has `each` messages. values: of the properties at
+    `AlikeRecords.places`, as columns; codes: tags codes, or one of all; keys: where UNIQ_KEY is the only key
+    of each, these, joined.
     """
 
     queue_ids: Sequence[int]
@@ -48,12 +50,14 @@ class AlikeRun(NamedTuple):
     values: Sequence[NDArray[Any]]
     codes: Sequence[int] | int
     keys: bytes | None
+    each: int = 1
 
 
 class AlikeRecords:
     """What the messages have in common.
 
-    flag, sys_flag: as in append; places: where the values that differ begin in `properties`, and their sizes.
+    flag, sys_flag: as in append; places: where the values that differ begin in `properties`, and their sizes;
+    sent_size: of the body that each send has, 0: its message's.
     """
 
     def __init__(
@@ -63,10 +67,12 @@ class AlikeRecords:
         body_size: int,
         properties: bytes,
         places: Sequence[tuple[int, int]],
+        sent_size: int = 0,
     ) -> None:
         self.flag = flag
         self.sys_flag = sys_flag
         self.body_size = body_size
+        self.sent_size = sent_size or body_size
         # Of a record, without what is the same in all of a topic.
         self.own_size = body_size + len(properties)
         self._properties = properties
@@ -112,21 +118,24 @@ class AlikeRecords:
         position: int,
         store_ms: int,
     ) -> BatchRecords:
-        """Return the records and entries of a run, the first at `position`; offsets: in their queues.
+        """Return the records and entries of a run, the first at `position`; offsets: where sends begin.
 
         frame: its queue id and the times of its middle do not count.
         """
         if self._frame != frame:
             self._prepare(frame)
-        count, size = len(offsets), len(self._row)
+        each = run.each
+        count, size = len(offsets) * each, len(self._row)
         records = bytearray(self._row * count)
         rows: Any = numpy.frombuffer(records, self._type)
         positions = _arange(position, position + count * size, size, numpy.int64)
         rows["crc"] = numpy.array(run.crcs, numpy.uint32) & _CRC_BITS
-        rows["queue_id"] = run.queue_ids
-        rows["offset"] = offsets
         rows["position"] = positions
-        rows["born_ms"] = run.born_ms
+        # A row of messages for each send.
+        sends: Any = rows.reshape(-1, each)
+        sends["queue_id"] = numpy.array(run.queue_ids)[:, None]
+        sends["offset"] = numpy.array(offsets)[:, None] + _arange(each)
+        sends["born_ms"] = run.born_ms[:, None]
         rows["store_ms"] = store_ms
         rows["body"] = run.bodies
         for number, values in enumerate(run.values):

@@ -13,6 +13,7 @@ Owner: the Broker, in its TaskGroup; the store's own tasks live in a TaskGroup o
 """
 
 import asyncio
+import itertools
 import logging
 import struct
 import zlib
@@ -46,6 +47,7 @@ from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.tags_code import schedule_code, tags_code
 
 if TYPE_CHECKING:
+    from pocketmq.store.alike_batch import BatchShape
     from pocketmq.store.alike_run import AlikeRecords, AlikeRun
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class AppendedBatch(NamedTuple):
 
 
 class AppendedRun(NamedTuple):
-    """Where a run's records were stored: the first, each one's size, and the queue offset of each."""
+    """Where a run's records were stored: the first, the size of each send's, and the queue offset of each."""
 
     position: int
     size: int
@@ -338,19 +340,25 @@ class MessageStore(ReadStore):
         """Return whether the index has imported numpy: what needs it may be used."""
         return self._index.alike is not None
 
+    def batch_shape(self, data: bytes) -> "BatchShape | None":
+        """Return how batches like this one are cut; None if one by one, or no other like it has come yet."""
+        alike = self._index.alike
+        return None if alike is None else alike.find(data)
+
     def append_run(
         self, topic: str, run: "AlikeRun", common: "AlikeRecords", born_host: bytes
     ) -> AppendedRun | None:
-        """Store plain messages of one topic as `append` would, one after the other: all of them, or none.
+        """Store sends of one topic as `append` or `append_batch` would, one by one: all of them, or none.
 
         Returns: None, with nothing done, if they have to be appended one by one. Raises: as append.
         """
         sys_flag = common.sys_flag | self._store_flag
         if len(born_host) != HOST_SIZE or sys_flag & _ROLLBACK:
             return None
-        # By queue id: the queue, and which of the messages are its.
+        # By queue id: the queue, and which of the sends are its.
         queues: dict[int, tuple[ConsumeQueue, list[int]]] = {}
         offsets: list[int] = []
+        messages = run.each
         for place, queue_id in enumerate(run.queue_ids):
             mine = queues.get(queue_id)
             if mine is None:
@@ -358,14 +366,14 @@ class MessageStore(ReadStore):
                 if found is None or found.special:
                     return None
                 mine = queues[queue_id] = found, []
-            offsets.append(mine[0].max_offset + len(mine[1]))
+            offsets.append(mine[0].max_offset + len(mine[1]) * messages)
             mine[1].append(place)
         queue = next(iter(queues.values()))[0]
-        count, size = len(offsets), queue.overhead + common.own_size
-        if common.body_size > self._body_size_max:
+        count, size = len(offsets), messages * (queue.overhead + common.own_size)
+        if common.sent_size > self._body_size_max:
             return None
         for each, places in queues.values():
-            each.make_room_for(len(places))
+            each.make_room_for(len(places) * messages)
         log, total = self._log, count * size
         if log.at + total > log.limit:
             self._make_room(total)
@@ -380,12 +388,12 @@ class MessageStore(ReadStore):
         log.map[start : start + total] = made.records
         log.at = start + total
         log.store_ms = store_ms
-        self.put_count += count
+        self.put_count += count * messages
         self.put_size += total
-        entries = made.entries
+        entries, width = made.entries, messages * ENTRY_SIZE
         for each, places in queues.values():
-            packed = [entries[at * ENTRY_SIZE : (at + 1) * ENTRY_SIZE] for at in places]
-            each.put_many(b"".join(packed), made.positions[places[-1]] + size)
+            packed = [entries[at * width : (at + 1) * width] for at in places]
+            each.put_many(b"".join(packed), position + (places[-1] + 1) * size)
         # Keys and properties are enough for what waits there.
         keyed = made._replace(records=b"", entries=b"")
         self._index.add_batch(_new_tuple(BatchToIndex, (queue.key_hash, keyed, store_ms)))
@@ -393,9 +401,9 @@ class MessageStore(ReadStore):
         if arrivals is not None:
             for queue_id, (_, places) in queues.items():
                 if arrivals.awaited(topic, queue_id):
-                    for place in places:
-                        following, code = offsets[place] + 1, made.codes[place]
-                        properties = made.properties(place)
+                    for place, number in itertools.product(places, range(messages)):
+                        following, at = offsets[place] + number + 1, place * messages + number
+                        code, properties = made.codes[at], made.properties(at)
                         arrivals.arrived(topic, queue_id, following, code, store_ms, properties)
         return _new_tuple(AppendedRun, (position, size, offsets))
 

@@ -357,15 +357,7 @@ class SendActs:
     ) -> SentBatch:
         """Store a batch that needs no check. Raises: Refused."""
         topic, queue_id, sys_flag, born_ms, text, as_five = place
-        outer = self._batch_properties.get(text)
-        if as_five:
-            # Each batch of such a client has an id of its own among them: no use to keep those.
-            outer = self._outer_properties(text.encode(), as_five)
-        elif outer is None:
-            if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
-                self._batch_properties.clear()
-            outer = self._batch_properties[text] = self._outer_properties(text.encode(), as_five)
-        properties, wait = outer
+        properties, wait = self.batch_properties(text, as_five)
         store = self._store
         end_before = store.commit_log_max_position
         try:
@@ -380,6 +372,18 @@ class SendActs:
         counter.sizes[((end - end_before) // batch.count - 1).bit_length()] += batch.count
         waits = end if wait and self._promise.waits else None
         return _new_tuple(SentBatch, (batch.positions, queue_id, batch.queue_offset, waits))
+
+    def batch_properties(self, text: str, as_five: bool) -> tuple[bytes, bool]:
+        """Return what all messages of a batch get, and whether the send waits; text: as sent."""
+        if as_five:
+            # Each batch of such a client has an id of its own among them: no use to keep those.
+            return self._outer_properties(text.encode(), as_five)
+        outer = self._batch_properties.get(text)
+        if outer is None:
+            if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
+                self._batch_properties.clear()
+            outer = self._batch_properties[text] = self._outer_properties(text.encode(), as_five)
+        return outer
 
     def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
         """Add CLUSTER; return the properties and whether the send waits."""

@@ -30,7 +30,7 @@ from pocketmq.broker.wire.plain_send import (
     template_of,
 )
 from pocketmq.broker.wire.send_answer import SendAnswers
-from pocketmq.broker.wire.send_runs import SendRuns
+from pocketmq.broker.wire.send_runs import BATCHES_MAX, BATCHES_MIN, SendRuns
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
@@ -60,7 +60,7 @@ class SendMessageProcessor:
         self._latencies = messages.stats.latencies
         self._monotonic_ms = node.clock.monotonic_ms
         self._kept = KeptAnswers(node, messages)
-        self._runs = SendRuns(node, messages, self._kept)
+        self._runs = SendRuns(node, messages, self._kept, acts.batch_properties)
         self._targets: dict[str, Target] = {}
         self.forget_targets()
 
@@ -76,7 +76,15 @@ class SendMessageProcessor:
                 _FIELDS_V2,
                 plain_batch,
                 self._quick_batch,
-                ByPlace(("e", "g"), "i", self._fix_batch, self._quick_alike_batch),
+                ByPlace(
+                    ("e", "g"),
+                    "i",
+                    self._fix_batch,
+                    self._quick_alike_batch,
+                    self._quick_batches,
+                    BATCHES_MIN,
+                    BATCHES_MAX,
+                ),
             ),
         }
 
@@ -354,6 +362,18 @@ class SendMessageProcessor:
             return None
         reply = answer(opaque, sent.positions, queue_id, sent.queue_offset)
         return self._when_kept_batch(plain.code, connection, sent.end, reply)
+
+    def _quick_batches(
+        self,
+        shape: FixedShape,
+        alike: AlikeBatches,
+        frames: Sequence[bytes],
+        connection: Connection,
+    ) -> bytes | None:
+        """Like `_quick_alike_batch`, for several batches of one read."""
+        if self._targets.get(alike.topic) is not alike.target:
+            return None
+        return self._runs.answer_batches(shape, alike, frames, connection)
 
     def _when_kept_batch(
         self, code: int, connection: Connection, end: int | None, reply: bytes

@@ -1,4 +1,5 @@
-"""Plain sends of one read, alike but in a few values: cut, stored and answered together, by columns.
+"""Plain sends of one read, or batches, alike but in a few values: cut, stored and answered together, by
+columns.
 
 Imports numpy: SendMessageProcessor imports it once the store has it (`MessageStore.has_numpy`).
 """
@@ -10,24 +11,86 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.broker.wire.plain_send import Alike
+from pocketmq.broker.wire.plain_send import Alike, AlikeBatches, Target
 from pocketmq.remoting.columns import Columns, Cut, numbers
 from pocketmq.remoting.fixed_shape import FixedShape
 from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, row_fields
+from pocketmq.store.alike_batch import BatchShape
 from pocketmq.store.alike_run import AlikeRecords, AlikeRun
+from pocketmq.store.batch_record import behind
 from pocketmq.store.message_store import AppendedRun
 from pocketmq.store.tags_code import value_code
 
 # No property holds it, since no UTF-8 text does.
 _UNUSED = b"\xff"
 _ANSWERS_MAX = 16
+# A position in a msgId.
+_HEX_SIZE = 16
+
+_Answer = Callable[[int, Sequence[int], int, int], bytes]
 
 
-class SendRun:
+class _Run:
+    """Frames of one shape and size, and the answers to them. answer: as in AlikeBatches."""
+
+    def __init__(self, shape: FixedShape, size: int, answer: _Answer) -> None:
+        self._columns = Columns(shape, size)
+        self._answer = answer
+        self._answers: dict[tuple[int, int, int], _Answers] = {}
+
+    def answers(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes] | bytes:
+        """Return the answers to a run, joined where they are of one size."""
+        position, size, offsets = stored
+        queue_width = len(cut.values[0]) // len(offsets)
+        width = len(str(max(offsets)))
+        ids = run.queue_ids
+        if len(str(min(offsets))) != width or (
+            queue_width > 1 and len(str(min(ids))) != queue_width
+        ):
+            return self._one_by_one(cut, run, stored)
+        name = run.each, queue_width, width
+        known = self._answers.get(name)
+        if known is None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            known = self._answers[name] = _Answers(self._answer, self._columns, *name)
+        return known.fill(cut, position, size, offsets)
+
+    def _one_by_one(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes]:
+        answer, (position, size, offsets) = self._answer, stored
+        text: bytes = cut.opaques.tobytes()
+        width, is_text = self._columns.opaque_width, self._columns.is_text
+        found: list[bytes] = []
+        for place, (queue_id, offset) in enumerate(zip(run.queue_ids, offsets, strict=True)):
+            word = text[place * width : (place + 1) * width]
+            opaque = int(word) if is_text else int.from_bytes(word, "big", signed=True)
+            start = position + place * size
+            positions = range(start, start + size, size // run.each)
+            found.append(answer(opaque, positions, queue_id, offset))
+        return found
+
+    def _places(
+        self, cut: Cut, count: int, target: Target
+    ) -> tuple[list[int], NDArray[Any]] | None:
+        """Return queue ids and times of birth; None if one is wrong."""
+        queues, born = cut.values[:2]
+        queue_ids, born_ms = numbers(queues, count), numbers(born, count)
+        if queue_ids is None or born_ms is None:
+            return None
+        ids: list[int] = queue_ids.tolist()
+        return None if max(ids) >= target.queue_count else (ids, born_ms)
+
+
+class SendRun(_Run):
     """What runs of one shape and size of frame have in common. Raises: ValueError if they cannot be cut."""
 
     def __init__(self, shape: FixedShape, alike: Alike, size: int) -> None:
-        self._columns = Columns(shape, size)
+        answer = alike.answer
+        super().__init__(
+            shape,
+            size,
+            lambda opaque, positions, *queue: answer(opaque, positions[0], *queue),
+        )
         self._alike = alike
         body_size = size - 4 - len(shape.header)
         if body_size <= 0:
@@ -53,7 +116,6 @@ class SendRun:
         if properties.count(b"KEY") != 1:
             self._key_at = -1
         self._body_at = size - body_size
-        self._answers: dict[tuple[int, int], _Answers] = {}
 
     def take(self, frames: Sequence[bytes]) -> tuple[Cut, AlikeRun] | None:
         """Return what differs between these requests; None if they are not alike, or no plain messages."""
@@ -61,13 +123,10 @@ class SendRun:
         if cut is None:
             return None
         count = len(frames)
-        queues, born = cut.values[:2]
-        queue_ids, born_ms = numbers(queues, count), numbers(born, count)
-        if queue_ids is None or born_ms is None:
+        places = self._places(cut, count, self._alike.target)
+        if places is None:
             return None
-        ids: list[int] = queue_ids.tolist()
-        if max(ids) >= self._alike.target.queue_count:
-            return None
+        ids, born_ms = places
         template, values = self._alike.properties, cut.values[2:]
         codes: list[int] | int = template.code
         if template.tag_at >= 0:
@@ -83,34 +142,61 @@ class SendRun:
         keys = values[self._key_at] if self._key_at >= 0 else None
         return cut, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
 
-    def answers(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes] | bytes:
-        """Return the answers to a run, joined where they are of one size."""
-        position, size, offsets = stored
-        queue_width = len(cut.values[0]) // len(offsets)
-        width = len(str(max(offsets)))
-        ids = run.queue_ids
-        if len(str(min(offsets))) != width or (
-            queue_width > 1 and len(str(min(ids))) != queue_width
-        ):
-            return self._one_by_one(cut, run, stored)
-        known = self._answers.get((queue_width, width))
-        if known is None:
-            if len(self._answers) >= _ANSWERS_MAX:
-                self._answers.clear()
-            known = _Answers(self._alike.answer, self._columns, queue_width, width)
-            self._answers[queue_width, width] = known
-        return known.fill(cut, position, size, offsets)
 
-    def _one_by_one(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes]:
-        answer, (position, size, offsets) = self._alike.answer, stored
-        text: bytes = cut.opaques.tobytes()
-        width, is_text = self._columns.opaque_width, self._columns.is_text
-        found: list[bytes] = []
-        for place, (queue_id, offset) in enumerate(zip(run.queue_ids, offsets, strict=True)):
-            word = text[place * width : (place + 1) * width]
-            opaque = int(word) if is_text else int.from_bytes(word, "big", signed=True)
-            found.append(answer(opaque, position + place * size, queue_id, offset))
-        return found
+class BatchRun(_Run):
+    """The same of batches; outer: properties that all messages get."""
+
+    def __init__(self, shape: FixedShape, alike: AlikeBatches, size: int, outer: bytes) -> None:
+        super().__init__(shape, size, alike.answer)
+        if b"TAGS\x01" in outer:
+            raise ValueError(outer)
+        self._alike = alike
+        self._outer = outer
+        self._body_size = size - 4 - len(shape.header)
+        self._members: BatchShape | None = None
+
+    def take(
+        self, frames: Sequence[bytes], shape_of: Callable[[bytes], BatchShape | None]
+    ) -> tuple[Cut, AlikeRun] | None:
+        """See SendRun.take. shape_of: see MessageStore.batch_shape."""
+        cut = self._columns.cut(frames)
+        if cut is None:
+            return None
+        places = self._places(cut, len(frames), self._alike.target)
+        if places is None:
+            return None
+        data: bytes = cut.rows["body"].tobytes()
+        members = self._members
+        found = None if members is None else members.cut(data)
+        if found is None:
+            # Batches of another kind may have the same size.
+            members = shape_of(data[: self._body_size])
+            if members is None or members is self._members:
+                return None
+            found = members.cut(data)
+            if found is None:
+                return None
+            self._prepare(members)
+        assert members is not None
+        keys = None if b"KEY" in self._outer else found.keys
+        ids, born_ms = places
+        return cut, AlikeRun(
+            ids, born_ms, found.bodies, found.crcs, [found.owns], found.codes, keys, members.count
+        )
+
+    def _prepare(self, members: BatchShape) -> None:
+        """Make what the records of such batches have in common. Raises: ValueError."""
+        place = len(members.before), members.own_size
+        properties = b"".join(
+            (members.before, bytes(members.own_size), behind(members.last, self._outer))
+        )
+        if len(properties) > PROPERTIES_SIZE_MAX:
+            raise ValueError(len(properties))
+        sys_flag = self._alike.plain.sys_flag
+        self.records = AlikeRecords(
+            members.flag, sys_flag, members.body_size, properties, [place], self._body_size
+        )
+        self._members = members
 
 
 class _Answers:
@@ -118,8 +204,9 @@ class _Answers:
 
     def __init__(
         self,
-        answer: Callable[[int, int, int, int], bytes],
+        answer: _Answer,
         columns: Columns,
+        each: int,
         queue_width: int,
         offset_width: int,
     ) -> None:
@@ -130,8 +217,9 @@ class _Answers:
         queues = [int(digit * queue_width) for digit in "12"]
         offsets = [int(digit * offset_width) for digit in "12"]
         first: list[int] = [opaques[0], positions[0], queues[0], offsets[0]]
-        self._row = answer(*first)
-        fields: dict[str, tuple[int, str]] = {}
+        opaque, position, *queue = first
+        self._row = answer(opaque, [position] * each, *queue)
+        fields: dict[str, tuple[int, Any]] = {}
         for number, (name, other) in enumerate(
             (
                 ("opaque", opaques[1]),
@@ -141,7 +229,8 @@ class _Answers:
             )
         ):
             values = [*first[:number], other, *first[number + 1 :]]
-            changed = answer(*values)
+            opaque, position, *queue = values
+            changed = answer(opaque, [position] * each, *queue)
             assert len(changed) == len(self._row)
             places = [
                 place
@@ -150,6 +239,12 @@ class _Answers:
             ]
             width = places[-1] + 1 - places[0]
             fields[name] = places[0], f"V{width}"
+            if name == "position" and each > 1:
+                # Of several ids, with the same between them.
+                stride = (width - _HEX_SIZE) // (each - 1)
+                one = numpy.dtype(row_fields(stride, {"hex": (0, f"V{_HEX_SIZE}")}))
+                fields[name] = places[0], (one, (each,))
+        self._each = each
         self._offset_width = offset_width
         self._powers = numpy.array(
             [10**place for place in reversed(range(offset_width))], numpy.int64
@@ -161,9 +256,14 @@ class _Answers:
         count = len(offsets)
         answers = bytearray(self._row * count)
         rows: Any = numpy.frombuffer(answers, self._type)
-        positions = _arange(position, position + count * size, size, ">i8")
+        each = self._each
+        positions = _arange(position, position + count * size, size // each, ">i8")
         text = positions.tobytes().hex().upper().encode()
-        rows["position"] = numpy.frombuffer(text, "V16")
+        ids = numpy.frombuffer(text, f"V{_HEX_SIZE}")
+        if each > 1:
+            rows["position"]["hex"] = ids.reshape(count, each)
+        else:
+            rows["position"] = ids
         rows["opaque"] = cut.opaques
         rows["queue"] = cut.rows["0"]
         digits = numpy.array(offsets, numpy.int64)[:, None] // self._powers % 10 + 48
