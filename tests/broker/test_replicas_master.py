@@ -178,7 +178,7 @@ async def test_a_slave_that_does_not_read_costs_little(tmp_path: Path) -> None:
         async with await RawSlave.at(broker, limit=4096) as slave:
             slave.report(1)
             await until(lambda: bool(slaves(broker)) and slaves(broker)[0].sent.total > 0)
-            listener = broker.parts.services.replication._listener
+            listener = broker.parts.services.replication.listener
             connection = next(iter(listener.connections))
             await until(lambda: connection._paused)
             assert connection._transport is not None
@@ -495,7 +495,7 @@ async def test_disk_and_slaves_are_both_waited_for(tmp_path: Path) -> None:
 
 async def test_who_was_on_its_way_in_at_the_stop_is_turned_away(tmp_path: Path) -> None:
     async with master(tmp_path) as (broker, _):
-        listener = broker.parts.services.replication._listener
+        listener = broker.parts.services.replication.listener
         assert listener._server is not None
         loop, closed = asyncio.get_running_loop(), await RawSlave.at(broker)
         await until(lambda: len(listener.connections) == 1)

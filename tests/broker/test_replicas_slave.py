@@ -333,7 +333,7 @@ async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
             await peer.produce("U", b"timed", TIMER_DELIVER_MS=str(master.clock.now_ms() + 1_000))
             await caught_up(slave, master)
             # The network takes nothing more of the log.
-            (connection,) = master.parts.services.replication._listener.connections
+            (connection,) = master.parts.services.replication.listener.connections
             connection.pause_writing()
             taken = await popper.pop(maxMsgNums=1)
             assert [each.body for each in taken] == [b"second"]
@@ -368,7 +368,7 @@ async def test_groups_that_begin_while_the_slave_is_behind_begin_there_where_the
             half = await prepare(peer)
             await peer.heartbeat("i", {"T": "*"})
             await caught_up(slave, master)
-            (connection,) = master.parts.services.replication._listener.connections
+            (connection,) = master.parts.services.replication.listener.connections
             connection.pause_writing()
             end = end_of(slave)
             popper = Popper(peer, master.clock.now_ms, group="p")

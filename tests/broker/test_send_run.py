@@ -271,7 +271,7 @@ async def test_reads_of_many_sends_wait_for_the_slave(
                 found = await _sent(peer, place)
                 assert {code for code, _ in found} == {ResponseCode.SUCCESS}
                 assert end_of(slave) == end_of(master)
-            (connection,) = master.parts.services.replication._listener.connections
+            (connection,) = master.parts.services.replication.listener.connections
             connection.pause_writing()
             master.config.slave_timeout = 100
             late = await _sent(peer, 5)

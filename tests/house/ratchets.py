@@ -207,23 +207,55 @@ def _methods() -> frozenset[str]:
     return frozenset(called - held)
 
 
+@cache
+def _slots_of_callbacks() -> frozenset[str]:
+    """Names of attributes that are declared to hold a function, and nowhere anything else."""
+    functions: set[str] = set()
+    others: set[str] = set()
+    for _, _, tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign):
+                held = "Callable[" in ast.unparse(node.annotation)
+                (functions if held else others).add(ast.unparse(node.target).rpartition(".")[2])
+            elif isinstance(node, ast.Assign):
+                others |= {
+                    each.attr
+                    for each in node.targets
+                    if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self"
+                }
+    return frozenset(functions - others)
+
+
 def outside_callbacks() -> dict[str, int]:
-    """Modules that set a function on another object after its construction; an event says it instead."""
+    """Modules that set a function on another object after its construction, or take it away again.
 
-    def is_function(node: ast.expr) -> bool:
-        return isinstance(node, ast.Lambda) or (
-            isinstance(node, ast.Attribute) and node.attr in _methods()
-        )
-
+    An argument of the constructor says it instead, an event, or an object with a type.
+    """
     found: dict[str, int] = {}
     for module, (_, _, tree) in modules().items():
+        inner = {
+            each.name
+            for node in ast.walk(tree)
+            if not isinstance(node, ast.ClassDef)
+            for each in ast.iter_child_nodes(node)
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+
+        def is_function(node: ast.expr, local: set[str] = inner) -> bool:
+            return (
+                isinstance(node, ast.Lambda)
+                or (isinstance(node, ast.Attribute) and node.attr in _methods())
+                or (isinstance(node, ast.Name) and node.id in local)
+            )
+
         count = sum(
             1
             for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and is_function(node.value)
+            if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Attribute)
             and ast.unparse(target.value) not in ("self", "cls")
+            and (is_function(node.value) or target.attr in _slots_of_callbacks())
         )
         if count:
             found[module] = count

@@ -116,7 +116,7 @@ async def test_who_is_moved_is_moved_with_its_heartbeat_and_its_held_pull(
                 site.here.make_connection, "127.0.0.1", 0
             )
             host, port = second.sockets[0].getsockname()
-            site.passage.go_on(f"{host}:{port}")
+            site.passage.move(f"{host}:{port}")
         assert (await pull).remark == (await late).remark == "here"
         assert site.asked["here"] == [_C.HEART_BEAT, _C.PULL_MESSAGE, 7]
         assert len(site.asked["there"]) == before

@@ -150,6 +150,7 @@ def connect(parts: Parts) -> None:
     waiting = (long_polling, pop.polling, pop.notifications)
     events.pop_held.to(pop.wake, lambda: events.arrivals.to(*waiting))
     events.arrivals.to(long_polling)
+    events.slaves_awaited.to(parts.services.replication.listener.wake)
     events.settings_changed.to(settings_changed)
     events.connection_closed.to(
         members.producers.connection_closed,
@@ -223,7 +224,7 @@ def _messages(
         )
 
     slaves = Slaves(config, store, lambda: node.role.leads)
-    replicas = Replicas(config, node.clock, slaves)
+    replicas = Replicas(config, node.clock, slaves, node.events.slaves_awaited)
     stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
     deliveries = DeliveryRecord(
         os.path.join(store.config.store_path_root_dir, "deliveries"),

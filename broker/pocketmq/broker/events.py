@@ -62,6 +62,8 @@ class Events:
         self.poppable: Event[[str, str]] = Event()
         # A pop is held.
         self.pop_held: Event[[]] = Event()
+        # A send waits for slaves: they are to be sent the log in the next turn of the loop.
+        self.slaves_awaited: Event[[]] = Event()
         # A client's connection closed.
         self.connection_closed: Event[[Peer]] = Event()
         self.arrivals = Arrivals()

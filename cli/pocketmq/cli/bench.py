@@ -39,7 +39,6 @@ class Run:
         self.took_s: list[float] = []
         self.began_s: float | None = None
         self.ended_s: float | None = None
-        self.tick: Callable[[], object] = lambda: None
 
     def begin(self) -> None:
         self.began_s = time.perf_counter()
@@ -47,7 +46,6 @@ class Run:
     def took(self, seconds: float) -> None:
         self.took_s.append(seconds)
         self.ended_s = time.perf_counter()
-        self.tick()
 
     def figures(self) -> dict[str, Any]:
         """Return one row. latency_ms: percentiles of the messages' times."""

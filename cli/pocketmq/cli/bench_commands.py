@@ -4,7 +4,7 @@ For a comparison with Apache RocketMQ under its own load generator see benchmark
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,8 @@ from pocketmq.cli.site import client_options, completed
 from pocketmq.remoting.names import BENCHMARK_TOPIC
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from pocketmq.cli.bench import Run
 
 app = typer.Typer()
@@ -142,9 +144,16 @@ def _bar(run: "Run", what: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=run.count)
-        run.tick = lambda: progress.update(task, completed=len(run.took_s))
+    class Bar(Progress):
+        """Looks at the run each time it is drawn, so that a message costs the run nothing for it."""
+
+        def get_renderables(self) -> "Iterable[RenderableType]":
+            for each in self.tasks:
+                self.update(each.id, completed=len(run.took_s))
+            return super().get_renderables()
+
+    with Bar(console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=run.count)
         yield
 
 

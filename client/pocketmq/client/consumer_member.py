@@ -9,13 +9,14 @@ import platform
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pocketmq.client.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from pocketmq.client.decode import Habit
 from pocketmq.client.errors import CallerError
 from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
+from pocketmq.client.namespace import shown, without_namespace
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
 from pocketmq.client.options import MemberOptions
 from pocketmq.client.process_queue import ProcessQueue
@@ -60,8 +61,6 @@ class ConsumerMember(Generic[Options]):
         self.habit = Habit()
         self.paused = False
         self.started_ms = instance.clock.now_ms()
-        self.on_queues_changed: Callable[[str, list[MessageQueue], list[MessageQueue]], None] | None
-        self.on_queues_changed = None
         self.rebalance = Rebalance(
             self.group,
             instance.client_id,
@@ -153,8 +152,13 @@ class ConsumerMember(Generic[Options]):
         if subscription is not None:
             # Greater than before even when the clock stood still or went back.
             subscription.sub_version = max(self.clock.now_ms(), subscription.sub_version + 1)
-        if self.on_queues_changed is not None:
-            self.on_queues_changed(topic, list(all_queues), list(own))
+        if self.options.on_queues_changed is not None:
+            namespace = self.options.namespace
+            self.options.on_queues_changed(
+                without_namespace(namespace, topic),
+                [shown(namespace, queue) for queue in all_queues],
+                [shown(namespace, queue) for queue in own],
+            )
         await self.instance.heartbeat_all()
 
     async def lock_queues(

@@ -17,7 +17,7 @@ from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.description import Description
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.namespace import check_topic, with_namespace, without_namespace
+from pocketmq.client.namespace import check_topic, shown, with_namespace
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
 from pocketmq.remoting.message import MessageQueue
@@ -120,7 +120,7 @@ class GroupClient(ABC, Generic[Options, M]):
         return queue._replace(topic=self._inner_topic(queue.topic))
 
     def _shown(self, queue: MessageQueue) -> MessageQueue:
-        return queue._replace(topic=without_namespace(self.config.namespace, queue.topic))
+        return shown(self.config.namespace, queue)
 
 
 class ReadingConsumer(GroupClient[Options, M]):
@@ -224,17 +224,3 @@ class SharingConsumer(SubscribingConsumer[C, S]):
             offsets = RemoteBrokerOffsetStore(instance, options.inner_group)
         await offsets.load()
         return offsets
-
-    async def _start_member(self, member: S) -> S:
-        member.on_queues_changed = self._queues_changed
-        return await super()._start_member(member)
-
-    def _queues_changed(
-        self, topic: str, all_queues: list[MessageQueue], own: list[MessageQueue]
-    ) -> None:
-        if self.config.on_queues_changed is not None:
-            self.config.on_queues_changed(
-                without_namespace(self.config.namespace, topic),
-                [self._shown(queue) for queue in all_queues],
-                [self._shown(queue) for queue in own],
-            )

@@ -8,6 +8,7 @@ RocketMQ 4.9.7.
 from functools import lru_cache
 
 from pocketmq.client.errors import IllegalGroup, IllegalTopic
+from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
     BROKER_ONLY_TOPICS,
@@ -88,6 +89,11 @@ def without_namespace(namespace: str | None, name: str) -> str:
         return name
     prefix, bare = _split_prefix(name)
     return prefix + bare.removeprefix(f"{namespace}%")
+
+
+def shown(namespace: str | None, queue: MessageQueue) -> MessageQueue:
+    """Return `queue` with its topic as the user knows it."""
+    return queue._replace(topic=without_namespace(namespace, queue.topic))
 
 
 def _split_prefix(name: str) -> tuple[str, str]:

@@ -201,6 +201,7 @@ class MemberOptions(GroupOptions):
     consume_from_where: ConsumeFromWhere = field(init=False, default=ConsumeFromWhere.LAST_OFFSET)
     consume_timestamp_ms: int | None = field(init=False, default=None)
     strategy: AllocateStrategy = field(init=False, default_factory=lambda: averagely)
+    on_queues_changed: QueuesChanged | None = field(init=False, default=None)
     orderly: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:

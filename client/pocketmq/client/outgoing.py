@@ -119,6 +119,9 @@ _TIME_MARK, _PROPERTIES_MARK, _OPAQUE_MARK = "<\x03time>", "<\x03properties>", 2
 _PIECES_MAX = 4_096
 
 
+Carry = Callable[[Message, dict[str, str]], None]
+
+
 class Packer:
     """Packs for one producer group. Owner: a SendEngine."""
 
@@ -130,15 +133,16 @@ class Packer:
         client_ip: str,
         *,
         namespace: str | None = None,
+        carry: Carry | None = None,
     ) -> None:
+        """carry: called with each message and the properties that travel, to which it may add."""
         self.group = group
         self.options = options
         self._namespace = namespace
         self._clock = clock
         self._keys = UniqueKeys(client_ip, clock)
         self._pieces: dict[MessageQueue, _Pieces] = {}
-        # Called with a message and the properties that travel: it may add to them.
-        self.carry: Callable[[Message, dict[str, str]], None] | None = None
+        self._carry = carry
 
     def pack(self, message: Message, sys_flag: int = 0) -> Outgoing:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
@@ -211,8 +215,8 @@ class Packer:
             properties[_UNIQ_KEY] = self._keys.make()
         if self._namespace:
             properties[_INSTANCE_ID] = self._namespace
-        if self.carry is not None:
-            self.carry(message, properties)
+        if self._carry is not None:
+            self._carry(message, properties)
         return properties
 
     def _check_body(self, body: object, topic: str) -> None:

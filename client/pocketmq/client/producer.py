@@ -61,12 +61,19 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
 
     async def _join(self, instance: "MQClientInstance") -> "Member":
         options = self.config
-        engine = SendEngine(instance, options.inner_group, options, namespace=options.namespace)
+        spans = None
         if options.otel:
             from pocketmq.client.otel import ProduceSpans
 
             spans = ProduceSpans(self.group)
-            engine.packer.carry = spans.carry
+        engine = SendEngine(
+            instance,
+            options.inner_group,
+            options,
+            namespace=options.namespace,
+            carry=None if spans is None else spans.carry,
+        )
+        if spans is not None:
             engine.hooks.append(spans)
         member = Member(instance, engine, self._start_check)
         instance.register_producer(member)

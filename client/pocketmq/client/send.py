@@ -21,7 +21,7 @@ from pocketmq.client.flight import Flight
 from pocketmq.client.in_flight import Deadlines, Room
 from pocketmq.client.namespace import with_namespace
 from pocketmq.client.options import SendOptions
-from pocketmq.client.outgoing import Outgoing, Packer
+from pocketmq.client.outgoing import Carry, Outgoing, Packer
 from pocketmq.client.route import NoQueueToSendTo, TopicPublishInfo, TopicRoute
 from pocketmq.client.send_attempts import NotStoredSafely, SendAttempts
 from pocketmq.client.send_result import SendResult, SendStatus
@@ -58,7 +58,9 @@ class SendEngine:
         options: SendOptions,
         *,
         namespace: str | None = None,
+        carry: Carry | None = None,
     ) -> None:
+        """carry: see Packer."""
         self.group = group
         self.options = options
         self.hooks: list[SendHook] = []
@@ -67,7 +69,12 @@ class SendEngine:
         )
         self.room = Room(options.in_flight_max, options.in_flight_size_max)
         self.packer = Packer(
-            group, options, instance.clock, instance.config.client_ip, namespace=namespace
+            group,
+            options,
+            instance.clock,
+            instance.config.client_ip,
+            namespace=namespace,
+            carry=carry,
         )
         self.instance = instance
         self.clock = instance.clock

@@ -4,12 +4,12 @@
     an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
 
 1. A call is answered once, now or later; sends on a call that is gone are dropped.
-2. `on_gone` is called once when the client no longer wants the answer, with the number of unsent bytes.
+2. What a call holds (`wait`, `answer`) is told once if the client no longer wants the answer.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote
 
 from pocketmq.grpc.hpack import encode
@@ -65,9 +65,17 @@ class Method(NamedTuple):
     is_session: bool = False
 
 
+class Held(Protocol):
+    """What is to be given up with an answer that its client no longer wants."""
+
+    def gone(self, unsent: int) -> None:
+        """Give it up. unsent: bytes of the answer that were not sent."""
+        ...
+
+
 class Call:
-    """Attributes: connection; metadata (headers by name); gone; state (kept by the server of a session);
-    body (an incomplete message, with what came before it; None: there is none).
+    """Attributes: connection; metadata (headers by name); gone; held (2); state (kept by the server of a
+    session); body (an incomplete message, with what came before it; None: there is none).
     """
 
     __slots__ = (
@@ -76,9 +84,9 @@ class Call:
         "body",
         "connection",
         "gone",
+        "held",
         "metadata",
         "method",
-        "on_gone",
         "state",
         "stream_id",
     )
@@ -98,7 +106,7 @@ class Call:
         self._began_ms = began_ms
         self.body: bytearray | None = None
         self.gone = False
-        self.on_gone: Callable[[int], None] | None = None
+        self.held: Held | None = None
         self.state: object = None
         self._answering = False
 
@@ -131,6 +139,16 @@ class Call:
         sending.send(self.stream_id, framed_messages)
         self.connection.flush_soon()
 
+    def wait(self, held: Held | None) -> None:
+        """Answer later; meanwhile `held` is told if the client goes. None: it waits no longer."""
+        self.held = held
+
+    def answer(self, framed_messages: bytes, held: Held | None = None) -> None:
+        """Answer successfully and to the end; `held` is told if the client goes before it has everything."""
+        self.held = held
+        self.write(framed_messages)
+        self.finish()
+
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End the call, after what was written before."""
         if self.gone:
@@ -153,8 +171,8 @@ class Call:
         if self.gone:
             return
         self.gone = True
-        if self.on_gone is not None:
-            self.on_gone(unsent)
+        if self.held is not None:
+            self.held.gone(unsent)
 
 
 def framed(message: bytes) -> bytes:

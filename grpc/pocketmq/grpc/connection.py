@@ -350,7 +350,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def finished(self, call: Call) -> None:
         """Handle a call that was answered to its end, on our side."""
-        if call.stream_id in self.sending.streams and call.on_gone is not None:
+        if call.stream_id in self.sending.streams and call.held is not None:
             # Some of it may yet be refused.
             return
         self.calls.pop(call.stream_id, None)

@@ -8,12 +8,13 @@ ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, Roc
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pocketmq.broker.acts.send_back import SentBack
 from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
@@ -129,10 +130,9 @@ class Receives:
         found = acts.pop(ask, client, again)
         if found is None:
             queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
-            cancel = self._desk.parts.services.pop.cancel
-            call.on_gone = lambda unsent: cancel(queue, client, again)
+            call.wait(_Waiting(self._desk.parts.services.pop, queue, client, again))
             return
-        call.on_gone = None
+        call.wait(None)
         if not found.count:
             full = found.code == ResponseCode.POLLING_FULL
             status = Status(code=Code.TOO_MANY_REQUESTS, message="too many wait") if full else None
@@ -150,9 +150,9 @@ class Receives:
             self._answer_nothing(call, Failed.by(refused).status)
 
     def _answer_nothing(self, call: Call, status: Any) -> None:
-        call.on_gone = None
-        call.write(framed(ReceiveMessageResponse(status=status).SerializeToString()) + self._time())
-        call.finish()
+        call.answer(
+            framed(ReceiveMessageResponse(status=status).SerializeToString()) + self._time()
+        )
 
     def _time(self) -> bytes:
         answer = ReceiveMessageResponse()
@@ -184,15 +184,7 @@ class Receives:
                 hold(*handed_out(group, topic, words), client)
         parts.append(self._time())
         size += len(parts[-1])
-
-        def gone(unsent: int) -> None:
-            self._give_back(
-                group, topic, [handle for end, handle in sent if unsent > size - end], client
-            )
-
-        call.on_gone = gone
-        call.write(b"".join(parts))
-        call.finish()
+        call.answer(b"".join(parts), _Sent(self, ask, client, sent, size))
 
     def _delivered(
         self, ask: PopMessageHeader, found: Popped
@@ -228,12 +220,12 @@ class Receives:
                     attempt += times.get((queue_id, offset), 0)
                 yield record, Handle(words, offset, record.position), attempt
 
-    def _give_back(
-        self, group: str, topic: str, handles: Iterable[Handle], client: GrpcClient
+    def give_back(
+        self, ask: PopMessageHeader, handles: Iterable[Handle], client: GrpcClient
     ) -> None:
         """Apply invariant 3."""
         for handle in handles:
-            out = handle.out(group, topic)
+            out = handle.out(ask.consumer_group, ask.topic)
             with contextlib.suppress(Refused):
                 # A refused message is redelivered when its invisible time ends.
                 self._desk.acts.receipts.postpone(
@@ -356,6 +348,34 @@ class Receives:
         group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
         handle = Handle.parse(request.receipt_handle)
         return handle, handle.out(group, topic)
+
+
+class _Waiting(NamedTuple):
+    """A receive that waits for messages (invariant 2)."""
+
+    pops: PopService
+    queue: QueueOf
+    client: GrpcClient
+    again: Callable[[], None]
+
+    def gone(self, unsent: int) -> None:
+        self.pops.cancel(self.queue, self.client, self.again)
+
+
+class _Sent(NamedTuple):
+    """An answer with messages (invariant 3). ends: each message's last byte in it, with its handle."""
+
+    receives: Receives
+    ask: PopMessageHeader
+    client: GrpcClient
+    ends: list[tuple[int, Handle]]
+    size: int
+
+    def gone(self, unsent: int) -> None:
+        sent = self.size - unsent
+        self.receives.give_back(
+            self.ask, [handle for end, handle in self.ends if end > sent], self.client
+        )
 
 
 def _expired() -> Failed:

@@ -85,21 +85,21 @@ class GrpcServer:
             ):
                 stack.callback(tasks.create_task(coroutine, name=name).cancel)
             self._stack = stack.pop_all()
-        self._broker.server.http2 = self._accept
+        self._broker.server.serve_http2(self)
         return self
 
     async def _listen(self, port: int) -> asyncio.Server:
         """Listen on a port. Raises: OSError."""
         host = self._broker.config.listen_address
         loop = asyncio.get_running_loop()
-        return await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+        return await loop.create_server(self.accept, host, port, backlog=_BACKLOG)
 
     async def __aexit__(self, *_: object) -> None:
         # The body's exception is not passed in: it propagates as itself.
         await self._stack.__aexit__(None, None, None)
 
     async def _stop(self, listener: asyncio.Server) -> None:
-        self._broker.server.http2 = None
+        self._broker.server.serve_http2(None)
         listener.close()
         if self._front is not None:
             self._front.stop()
@@ -114,7 +114,8 @@ class GrpcServer:
 
     # ------------------------------------------------------------ connections
 
-    def _accept(self) -> asyncio.Protocol:
+    def accept(self) -> asyncio.Protocol:
+        """Return what serves the next connection."""
         return _Opening(self) if self._port is None else self._connection(self._port)
 
     def _connection(self, port: "Port") -> "GrpcConnection":

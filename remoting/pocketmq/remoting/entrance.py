@@ -10,8 +10,7 @@ Owner: the Connection that it was made for.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
 
@@ -24,13 +23,19 @@ log = logging.getLogger(__name__)
 _HTTP2 = b"PRI * HTTP/2.0"
 
 
+class Accepts(Protocol):
+    """Whoever takes connections that a server has accepted."""
+
+    def accept(self) -> asyncio.Protocol:
+        """Return what serves the next connection."""
+        ...
+
+
 class Entrance:
     """Attributes: open (the peer speaks plain frames)."""
 
-    def __init__(
-        self, tls: ServerTls | None, http2: Callable[[], asyncio.Protocol] | None = None
-    ) -> None:
-        """tls: None refuses handshakes. http2: makes what serves a peer that begins with HTTP/2."""
+    def __init__(self, tls: ServerTls | None, http2: Accepts | None = None) -> None:
+        """tls: None refuses handshakes. http2: takes a peer that begins with HTTP/2."""
         self._server_tls = tls
         self._http2 = http2
         self._layer: TlsLayer | None = None
@@ -49,7 +54,7 @@ class Entrance:
                 return b""
             if layer is None:
                 if self._http2 is not None and data.startswith(_HTTP2):
-                    _hand_over(connection.leave(), self._http2(), data)
+                    _hand_over(connection.leave(), self._http2.accept(), data)
                     return b""
                 self.open = True
                 return data

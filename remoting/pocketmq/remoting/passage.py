@@ -84,7 +84,10 @@ class Passage:
 
     def open(self) -> None:
         """Forward every new connection; existing ones stay this server's."""
-        self.server.accept = lambda: Passed(self)
+        self.server.lead_to(self)
+
+    def accept(self) -> "Passed":
+        return Passed(self)
 
     def hold(self) -> None:
         """Let requests wait from now on."""
@@ -95,20 +98,22 @@ class Passage:
         """Return True if every request has its answer, except for those that wait for messages."""
         return not any(each.is_asking for each in self.passed)
 
-    def go_on(self, target: str | None = None) -> None:
-        """Forward what was held, to another broker if one is named (1, 2)."""
+    def go_on(self) -> None:
+        """Forward what was held."""
         self.is_holding = False
-        moves = target is not None and target != self.target
-        self.target = target or self.target
         for each in list(self.passed):
-            if moves:
-                each.move()
-            else:
-                each.ask_held()
+            each.ask_held()
+
+    def move(self, target: str, is_known: Known | None = None) -> None:
+        """Forward to another broker, beginning with what was held (1, 2). is_known: as at construction."""
+        self.target, self.is_known = target, is_known
+        self.is_holding = False
+        for each in list(self.passed):
+            each.move()
 
     def serve_here(self) -> None:
         """Let this server answer from now on (1, 2)."""
-        self.server.accept = self.server.make_connection
+        self.server.lead_to(None)
         self.is_holding = False
         for each in list(self.passed):
             each.serve_here()
@@ -128,7 +133,7 @@ class Passage:
 
     def close(self) -> None:
         """Close every connection; new ones are this server's."""
-        self.server.accept = self.server.make_connection
+        self.server.lead_to(None)
         for each in list(self.passed):
             each.close()
 

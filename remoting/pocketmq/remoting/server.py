@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.entrance import Entrance
+from pocketmq.remoting.entrance import Accepts, Entrance
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
 from pocketmq.remoting.shares import ConnectionLimits, Shares
 from pocketmq.remoting.slices import Slices
@@ -59,10 +59,10 @@ class RemotingServer:
         self.idle_ms = idle_ms
         self._scan_interval_ms = scan_interval_ms
         self._listeners: list[asyncio.Server] = []
-        # What a new connection is made by; a passage (passage.py) takes its place for a while.
-        self.accept: Callable[[], asyncio.Protocol] = self.make_connection
-        # Makes what serves a client that begins with HTTP/2, where somebody does.
-        self.http2: Callable[[], asyncio.Protocol] | None = None
+        # Takes new connections in this server's place, for a while (passage.py).
+        self._instead: Accepts | None = None
+        # Takes those that begin with HTTP/2, where somebody does.
+        self._http2: Accepts | None = None
         self.connections: set[Connection] = set()
         self.shares = Shares(limits or ConnectionLimits())
 
@@ -104,12 +104,23 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         if sock is not None:
-            listener = await loop.create_server(lambda: self.accept(), sock=sock, backlog=1024)
+            listener = await loop.create_server(self._accept, sock=sock, backlog=1024)
         else:
-            listener = await loop.create_server(lambda: self.accept(), host, port, backlog=1024)
+            listener = await loop.create_server(self._accept, host, port, backlog=1024)
         self._listeners.append(listener)
         name = listener.sockets[0].getsockname()
         return str(name[0]), int(name[1])
+
+    def lead_to(self, other: Accepts | None) -> None:
+        """Have `other` take every new connection from now on; None: this server again."""
+        self._instead = other
+
+    def serve_http2(self, front: Accepts | None) -> None:
+        """Have `front` take new connections that begin with HTTP/2; None: nobody."""
+        self._http2 = front
+
+    def _accept(self) -> asyncio.Protocol:
+        return self.make_connection() if self._instead is None else self._instead.accept()
 
     def make_plain_connection(self) -> Connection:
         """What serves a client that comes by way of a passage: its TLS, if it has any, ended there."""
@@ -124,7 +135,7 @@ class RemotingServer:
             on_open=self._opened,
             on_close=self._closed,
             default_handler=self._default_handler,
-            entrance=Entrance(self.tls if tls else None, self.http2),
+            entrance=Entrance(self.tls if tls else None, self._http2),
             shares=self.shares,
             frame_size_max=self._frame_size_max,
         )

@@ -54,6 +54,7 @@ class Checkpoint:
     queue_file_size: int = 0
     # A record begins there, some way before flushed_position; -1 in a file of version 1.
     boundary: int = -1
+    path: str = ""
 
     @classmethod
     def load(cls, path: str) -> "Checkpoint":
@@ -62,10 +63,11 @@ class Checkpoint:
             with open(path, "rb") as file:
                 data = file.read(SIZE)
         except FileNotFoundError:
-            return cls()
+            return cls(path=path)
         if len(data) < _TIMES.size:
-            return cls()
+            return cls(path=path)
         found = cls(*_TIMES.unpack_from(data))
+        found.path = path
         if len(data) == SIZE and data[_OWN_AT : _OWN_AT + 8] == _MAGIC:
             (crc,) = struct.unpack_from(">I", data, _CRC_AT)
             if zlib.crc32(data[:_CRC_AT]) == crc:
@@ -82,7 +84,7 @@ class Checkpoint:
                 found.ours = True
         return found
 
-    def save(self, path: str) -> None:
+    def save(self) -> None:
         """Write the file and sync it. Blocks. Raises: OSError."""
         data = bytearray(SIZE)
         _TIMES.pack_into(
@@ -107,7 +109,7 @@ class Checkpoint:
             self.boundary,
         )
         struct.pack_into(">I", data, _CRC_AT, zlib.crc32(data[:_CRC_AT]))
-        descriptor = open_file(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, data, 0)
             os.fdatasync(descriptor)

@@ -13,8 +13,9 @@ MessageStore.append writes the record in place: a send has no time for a method 
 Source: CommitLog, DefaultAppendMessageCallback, RocketMQ 4.9.7.
 """
 
+import asyncio
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pocketmq.files.records import Damage, Entry, check_record, ends_here
 from pocketmq.remoting.record import (
@@ -50,10 +51,8 @@ class CommitLog:
         self.store_ms = 0
         self._file: MappedFile | None = None
         self._ahead: MappedFile | None = None
-        # Called when blocks run low or the next file is wanted; set by Preallocation.
-        self.on_low: Callable[[], None] | None = None
-        # Called with the file that is full now.
-        self.on_roll: Callable[[MappedFile], None] | None = None
+        # Set each STEP: blocks may run low, or the next file be wanted (Preallocation).
+        self.low = asyncio.Event()
 
     # ------------------------------------------------------------ positions
 
@@ -125,11 +124,9 @@ class CommitLog:
         end = self.at + size
         if end > file.reserved:
             _reserve(file, end)
-        self.limit = min(file.reserved, file_size - BLANK.size)
-        if self.on_low is not None:
-            # Come back here soon, so that the pool learns in time how far we are.
-            self.limit = min(self.limit, end + STEP)
-            self.on_low()
+        # Come back here soon, so that the pool learns in time how far we are.
+        self.limit = min(file.reserved, file_size - BLANK.size, end + STEP)
+        self.low.set()
 
     def _roll(self, file: MappedFile) -> MappedFile:
         following = self._ahead
@@ -148,8 +145,6 @@ class CommitLog:
         self.files.adopt(following)
         self._ahead = None
         self._use(following)
-        if self.on_roll is not None:
-            self.on_roll(file)
         return following
 
     # ------------------------------------------------------------ following
@@ -184,10 +179,7 @@ class CommitLog:
         if file is None or not file.start <= position < file.start + file.size:
             file = self.files.file_at(position) or self.files.files[-1]
         if file is not self._file:
-            full = self._file
             self._use(file)
-            if full is not None and self.on_roll is not None:
-                self.on_roll(full)
         self.at = position - file.start
         self.limit = -1
         if store_ms > self.store_ms:

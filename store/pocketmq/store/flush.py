@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from typing import NamedTuple
 
 from pocketmq.store.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.commit_log import CommitLog
@@ -29,11 +30,21 @@ from pocketmq.store.index_service import IndexService
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
+from pocketmq.store.store_lock import AbortFile
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_STEP = 32 << 20
 _PAGE = 4096
+
+
+class StoreFiles(NamedTuple):
+    """The files that a store writes; abort says how it ended."""
+
+    log: CommitLog
+    table: ConsumeQueueTable
+    index_service: IndexService
+    abort: AbortFile
 
 
 class Flush:
@@ -42,29 +53,21 @@ class Flush:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        table: ConsumeQueueTable,
-        index: IndexService,
+        files: StoreFiles,
         checkpoint: Checkpoint,
-        checkpoint_path: str,
         pool: Executor,
         on_failed: Callable[[StoreFailed], None],
         side_tasks: SideTasks,
     ) -> None:
         self._config = config
-        self._log = commit_log
-        self._table = table
+        self._log, self._table, self._index, self._abort = files
         self.checkpoint = checkpoint
-        self._checkpoint_path = checkpoint_path
         self._pool = pool
         self._on_failed = on_failed
         self._side_tasks = side_tasks
         self.flushed_position = 0
         self.failed: StoreFailed | None = None
         self.count = 0
-        # Told when an fsync failed, in the pool or on the loop.
-        self.on_failed_fsync: Callable[[], None] = lambda: None
-        self._index = index
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
@@ -203,7 +206,7 @@ class Flush:
     def _fail(self, error: OSError, group: asyncio.Future[None] | None) -> None:
         failed = self.failed = StoreFailed(error)
         log.critical("flush failed, the store is read-only from now on error=%s", error)
-        self.on_failed_fsync()
+        self._abort.note_failed_fsync()
         self._on_failed(failed)
         for waiting in (group, self._group):
             if waiting is not None and not waiting.done():
@@ -283,7 +286,7 @@ class Flush:
     def end_checkpoints(self, error: OSError) -> None:
         """Apply invariant 4 after an error."""
         self._checkpoints_end = error
-        self.on_failed_fsync()
+        self._abort.note_failed_fsync()
         log.error(
             "queues or index could not be flushed, so no more checkpoints are written; check the "
             "disk and restart, which rebuilds them from the log error=%s",
@@ -329,7 +332,7 @@ class _Round:
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target
         checkpoint.boundary = self._boundary
-        checkpoint.save(flush._checkpoint_path)
+        checkpoint.save()
 
 
 def _end(future: asyncio.Future[None]) -> None:

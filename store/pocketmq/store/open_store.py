@@ -32,7 +32,7 @@ from pocketmq.store.errors import (
     StoreNotWriteable,
     StoreUnreadable,
 )
-from pocketmq.store.flush import Flush
+from pocketmq.store.flush import Flush, StoreFiles
 from pocketmq.store.following import Arrivals, Following
 from pocketmq.store.index_service import IndexService
 from pocketmq.store.message_reader import MessageReader
@@ -97,7 +97,6 @@ class OpenStore:
         self._reader = MessageReader(self._log, self._verification, self._ext_unit)
         self._lock = StoreLock(self._root)
         self._abort = AbortFile(self._root)
-        self._checkpoint_path = os.path.join(self._root, "checkpoint")
         self._pool: ThreadPoolExecutor | None = None
         self._flush: Flush | None = None
         self._retention: Retention | None = None
@@ -161,7 +160,7 @@ class OpenStore:
     def _load(self) -> None:
         last_stop = self._abort.last_stop()
         clean = last_stop is LastStop.CLEAN
-        checkpoint = Checkpoint.load(self._checkpoint_path)
+        checkpoint = Checkpoint.load(os.path.join(self._root, "checkpoint"))
         self._log.files.load(file_size=checkpoint.log_file_size or None)
         self._table.batch_topics.update(_batch_topics(self._root))
         self._table.load(checkpoint.queue_file_size or None)
@@ -175,7 +174,6 @@ class OpenStore:
             checkpoint,
             last_stop=last_stop,
             delay_levels=self.delay_levels,
-            now_ms=self._clock.now_ms(),
         )
         self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         if last_stop is LastStop.FORGOTTEN:
@@ -183,37 +181,23 @@ class OpenStore:
                 "an fsync failed before this start: rewriting what may not have reached the disk"
             )
             self._index.write_again()
-        self.recovery = report = recovery.run(follows=self.opens_following)
+        self.recovery = report = recovery.run(
+            follows=self.opens_following, now_ms=self._clock.now_ms()
+        )
         self._abort.create(whole=True)
         self._table.use()
         self._verification.start(report)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
+        files = StoreFiles(self._log, self._table, self._index, self._abort)
         self._flush = Flush(
-            self.config,
-            self._log,
-            self._table,
-            self._index,
-            checkpoint,
-            self._checkpoint_path,
-            self._pool,
-            self._refuse,
-            self.side_tasks,
+            self.config, files, checkpoint, self._pool, self._refuse, self.side_tasks
         )
-        self._flush.on_failed_fsync = self._abort.note_failed_fsync
         # What an earlier process wrote and did not flush is flushed with the first checkpoint.
         self._flush.flushed_position = (
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
         checkpoint.boundary = report.checked_from
-        self._retention = Retention(
-            self.config,
-            self._log,
-            self._table,
-            self._index,
-            self._clock,
-            self._pool,
-            self._refuse,
-        )
+        self._retention = Retention(self.config, files, self._clock, self._pool, self._refuse)
         self._index.recover(
             checked_from=report.checked_from,
             known_position=checkpoint.indexed_position if checkpoint.ours else 0,

@@ -27,30 +27,25 @@ class Preallocation:
     def __init__(self, commit_log: CommitLog, pool: Executor) -> None:
         self._log = commit_log
         self._pool = pool
-        self._low = asyncio.Event()
         self._signalled = 0.0
         # Position up to which pages were made present.
         self._populated = 0
 
     async def run(self, side_tasks: SideTasks) -> None:
         """Until cancelled."""
-        self._log.on_low = self._low.set
-        try:
-            await side_tasks.repeat("preallocation", self._round)
-        finally:
-            self._log.on_low = None
+        await side_tasks.repeat("preallocation", self._round)
 
     async def _round(self) -> None:
-        await self._low.wait()
+        await self._log.low.wait()
         try:
             await self._prepare()
         except (OSError, StoreError):
             # Once more, whether the writer comes along or not.
-            self._low.set()
+            self._log.low.set()
             raise
 
     async def _prepare(self) -> None:
-        self._low.clear()
+        self._log.low.clear()
         file = self._log.current
         if file is None:
             return

@@ -81,7 +81,6 @@ class Recovery:
         *,
         last_stop: LastStop,
         delay_levels: Sequence[int],
-        now_ms: int = 1 << 62,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -91,19 +90,21 @@ class Recovery:
         self._whole = checkpoint.ours and last_stop in (LastStop.CLEAN, LastStop.KILLED)
         self._writes_again = last_stop is LastStop.FORGOTTEN
         self._levels = delay_levels
-        self._now_ms = now_ms
+        self._now_ms = 1 << 62
         self._report = RecoveryReport()
         self._claimed: array[int] | None = None
         self._claimed_end = 0
         self._topics: dict[bytes, str] = {}
         self._ends_at_damage = False
 
-    def run(self, *, follows: bool = False) -> RecoveryReport:
+    def run(self, *, follows: bool = False, now_ms: int = 1 << 62) -> RecoveryReport:
         """Recover. follows: the log is a master's, and ends where it is damaged (following.py, invariant 3).
+        now_ms: no record is taken to be younger.
 
         Raises: StoreForeign if there are queues but no log.
         """
         report = self._report
+        self._now_ms = now_ms
         self._ends_at_damage = follows or not self._checkpoint.ours
         if not self._log.files.files:
             if self._look_at_all():

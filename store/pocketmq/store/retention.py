@@ -26,10 +26,8 @@ from concurrent.futures import Executor
 
 from pocketmq.files.layout import ARCHIVED
 from pocketmq.remoting.clock import Clock
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import DiskFull, StoreNotWriteable
-from pocketmq.store.index_service import IndexService
+from pocketmq.store.flush import StoreFiles
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.store_config import StoreConfig
 
@@ -57,17 +55,13 @@ class Retention:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        table: ConsumeQueueTable,
-        index: IndexService,
+        files: StoreFiles,
         clock: Clock,
         pool: Executor,
         refuse: Callable[[StoreNotWriteable | None], None],
     ) -> None:
         self._config = config
-        self._log = commit_log
-        self._table = table
-        self._index = index
+        self._log, self._table, self._index, _ = files
         self._clock = clock
         self._pool = pool
         self._refuse = refuse

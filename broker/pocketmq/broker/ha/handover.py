@@ -99,8 +99,7 @@ class Handover:
         async with self._changing:
             passage = self._begun()
             self._is_handed_over = True
-            passage.is_known = self._is_known
-            passage.go_on(address)
+            passage.move(address, self._is_known)
             await self._replication.follow_successor(number)
             log.warning("clients are led to the new master address=%s", address)
 

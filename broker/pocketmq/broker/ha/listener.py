@@ -5,7 +5,7 @@
 2. What this process found in its log when it started is flushed before any of it is sent: a power cut must
    not take from the master what a slave has.
 3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
-   (Replicas.asked); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
+   (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
    RocketMQ does. Without slaves nothing runs.
 4. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
    slave would wait for it.
@@ -57,7 +57,6 @@ class HaListener:
         # Invariant 2.
         await self.store.on_disk()
         self._loop = asyncio.get_running_loop()
-        self.replicas.asked = self.wake
         self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock)
 
     async def finish(self, within_ms: int) -> None:
@@ -83,12 +82,11 @@ class HaListener:
         for connection in list(self.connections):
             connection.abort()
 
-    def wake(self) -> bool:
-        """Send what is pending in the next turn of the loop. Returns: whether that is scheduled."""
+    def wake(self) -> None:
+        """Send what is pending in the next turn of the loop."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
             self._loop.call_soon(self._send)
-        return self._is_due
 
     def _send(self) -> None:
         self._is_due = False

@@ -13,6 +13,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from pocketmq.broker.events import Event
 from pocketmq.broker.ha.config import SYNC_MASTER, HaConfig
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.remoting.clock import Clock
@@ -24,15 +25,14 @@ Done = Callable[[ResponseCode], object]
 class Replicas:
     """Owner of the waits.
 
-    asked: called when there is something to send to slaves at once; returns True if that is scheduled.
-    Whoever sends it calls `sent`.
+    awaited: said when somebody waits for slaves. Whoever sends them the log then calls `sent`.
     """
 
-    def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves) -> None:
+    def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves, awaited: Event[[]]) -> None:
         self._config = config
         self._monotonic_ms = clock.monotonic_ms
         self.slaves = slaves
-        self.asked: Callable[[], bool] = lambda: False
+        self._awaited = awaited
         # Until when those wait that ask before `sent`; 0: the next one is looked at.
         self._until_ms = 0
         # (position, until when in monotonic ms, who waits)
@@ -90,8 +90,8 @@ class Replicas:
             return ResponseCode.SLAVE_NOT_AVAILABLE
         until_ms = self._monotonic_ms() + self._config.slave_timeout
         self._waiting.append((position, until_ms, done))
-        if self.asked():
-            self._until_ms = until_ms
+        self._until_ms = until_ms
+        self._awaited()
         return None
 
     def sent(self) -> None:

@@ -55,8 +55,8 @@ class Outside:
 
 
 class Replication:
-    """Owner of the HA port and of following a master. follower, metadata: set while following. copied: what
-    a slave copies besides the tables.
+    """Owner of the HA port (listener) and of following a master. follower, metadata: set while following.
+    copied: what a slave copies besides the tables.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Replication:
         self.copied = copied
         self._load_anew = load_anew
         self.replicas = messages.promise.replicas
-        self._listener = HaListener(node.config, node.clock, messages.store, self.replicas)
+        self.listener = HaListener(node.config, node.clock, messages.store, self.replicas)
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
@@ -90,20 +90,20 @@ class Replication:
 
     async def run(self) -> None:
         """Send to slaves what they lack, until cancelled."""
-        await self._store.side_tasks.repeat("replicas", self._listener.round)
+        await self._store.side_tasks.repeat("replicas", self.listener.round)
 
     async def start(self, sock: socket.socket, outside: Outside) -> None:
         """Accept slaves, or begin to follow."""
         self._outside = outside
         self.handover = Handover(self._node, self, outside)
-        await self._listener.listen(sock)
+        await self.listener.listen(sock)
         if self.follows:
             self._follow()
 
     async def stop(self) -> None:
         """Send the slaves the rest of the log, once nothing is appended any more, and close."""
-        await self._listener.finish(STOP_MS)
-        await self._listener.close()
+        await self.listener.finish(STOP_MS)
+        await self.listener.close()
 
     # ------------------------------------------------------------ asking
 
@@ -258,7 +258,7 @@ class Replication:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "a slave's number is 1 or higher")
             await self._node.role.follow()
             # Left with this broker alone, it would be cut off when the new master is followed.
-            await self._listener.finish(STOP_MS)
+            await self.listener.finish(STOP_MS)
             self._node.config.broker_role = SLAVE
             self.replicas.release()
             self._store.follow()
@@ -297,7 +297,7 @@ class Replication:
             self._node.config.broker_role = SLAVE
             self._node.config.broker_id = broker_id
             self.replicas.release()
-            self._listener.drop_all()
+            self.listener.drop_all()
             # It takes no leave of its old number, which is the other broker's now.
             await registration.renumber(broker_id)
             self._follow()
@@ -309,7 +309,7 @@ class Replication:
             self.follower.hurry()
         else:
             self.replicas.slaves.forget_refusals()
-            self._listener.drop_all()
+            self.listener.drop_all()
 
     async def _check_old_master(self) -> bool:
         """Check invariant 1. Returns: whether the old master answers, as a slave. Raises: Refused."""
@@ -347,7 +347,7 @@ class Replication:
         registration = self._outside.registration
         self._node.config.broker_id = broker_id
         self._node.events.settings_changed({"brokerId", "brokerRole"})
-        self._listener.drop_all()
+        self.listener.drop_all()
         await registration.become(replace(registration.identity, broker_id=broker_id))
 
     @property
