@@ -172,6 +172,9 @@ class End(asyncio.Transport):
     def writelines(self, data: Any) -> None:
         self.write(b"".join(data))
 
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
     def pause_reading(self) -> None:
         self._reading = False
 

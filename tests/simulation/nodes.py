@@ -195,7 +195,8 @@ class BrokerNode(Node):
         # When an fsync of the log failed.
         self._failed_syncs_s: list[float] = []
         self.disk.on_failed_sync = self._note_failed_sync
-        self._settings = {**SETTINGS, **settings, "brokerName": name, "bindAddress": self.ip}
+        own = {"brokerName": name, "bindAddress": self.ip}
+        self._settings: dict[str, object] = {**SETTINGS, **own, **settings}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
         self._starts_s.append(self.now_s)

@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 
 # How long a master that stops or steps down waits for its slaves to have the end of the log.
 STOP_MS = 3_000
-# How long a slave that is promoted waits for the tables of a master that has stepped down.
-_LAST_ROUND_S = 0.5
+# How long a slave that is promoted waits for an answer of the old master, and then, if that has stepped
+# down, until when for its tables: both end within a promotion's second.
+_OLD_MASTER_S = 0.6
+_LAST_ROUND_S = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +226,9 @@ class Replication:
         async with self._changing:
             if not self.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already the master")
+            last_round_s = asyncio.get_running_loop().time() + _LAST_ROUND_S
             if not force and await self._check_old_master():
-                await self._copy_last()
+                await self._copy_last(last_round_s)
             await self.end_following()
             store = self._store
             try:
@@ -317,7 +320,7 @@ class Replication:
         assert follower is not None
         state = follower.state
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(_OLD_MASTER_S):
                 role = (await follower.master.settings()).get("brokerRole", ASYNC_MASTER)
         except (OSError, PocketMQError):
             if not state.connected:
@@ -332,11 +335,11 @@ class Replication:
             f"the master {follower.master.address} is online {why}: stop or demote it first",
         )
 
-    async def _copy_last(self) -> None:
-        """Copy what a master that has stepped down was told since the last round."""
+    async def _copy_last(self, until_s: float) -> None:
+        """Copy what a master that has stepped down was told since the last round, if it sends it in time."""
         assert self.metadata is not None
         try:
-            async with asyncio.timeout(_LAST_ROUND_S):
+            async with asyncio.timeout_at(until_s):
                 await self.metadata.round()
         except (OSError, PocketMQError) as error:
             log.warning("no tables from the broker that was the master reason=%s", error)
