@@ -208,7 +208,7 @@ class ConsumeQueue:
         self.max_position = position + size
 
     def make_room_for(self, count: int) -> None:
-        """Make sure that put_many of `count` entries cannot fail for lack of room. Raises: DiskFull."""
+        """Make sure that put_many of `count` entries cannot fail: files, blocks, maps. Raises: DiskFull."""
         if self.put_at + count * ENTRY_SIZE <= self.put_end:
             return
         self.make_room()
@@ -216,12 +216,19 @@ class ConsumeQueue:
             file = self._put_file
             assert file is not None
             if self.put_end + ENTRY_SIZE > file.size:
-                # The rest goes to the next file, which put_many makes; its blocks must be there now.
-                following = self.files.file_at(file.end) or self.files.add()
-                following.reserve(count * ENTRY_SIZE, fill=True)
+                self._make_next(file.end, count * ENTRY_SIZE - (self.put_end - self.put_at))
                 return
             file.reserve(self.put_at + count * ENTRY_SIZE, fill=True)
             self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
+
+    def _make_next(self, position: int, size: int) -> None:
+        """Make the files from `position` on for `size` bytes of entries, which make_room finds as they are."""
+        while size > 0:
+            following = self.files.file_at(position) or self.files.add()
+            following.reserve(size, fill=True)
+            # A map that cannot be made must be known before the log has the records, too.
+            _ = following.map
+            position, size = following.end, size - following.size
 
     def put_many(self, entries: bytes | bytearray, max_position: int) -> None:
         """Append packed entries; the last record they point to ends at `max_position`."""
