@@ -222,7 +222,7 @@ class ConsumeQueue:
             self.put_end = min(file.reserved, file.size) // ENTRY_SIZE * ENTRY_SIZE
 
     def _make_next(self, position: int, size: int) -> None:
-        """Make the files from `position` on for `size` bytes of entries, which make_room finds as they are."""
+        """Make the files from `position` on for `size` bytes of entries: make_room finds them."""
         while size > 0:
             following = self.files.file_at(position) or self.files.add()
             following.reserve(size, fill=True)
