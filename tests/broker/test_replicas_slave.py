@@ -16,6 +16,7 @@ from tests.broker.pairs import (
     state_of,
 )
 from tests.broker.popping import Popper
+from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import Peer, body_of, number
 from tests.broker.test_transaction import ending, prepare
 from tests.kit.waiting import until_async as until
@@ -302,6 +303,11 @@ async def test_a_slave_signs_what_it_asks_of_a_master_with_accounts(tmp_path: Pa
     async with pair(tmp_path) as brokers:
         master = await brokers.master(acl_enable=True, acl_file=str(accounts))
         master.parts.tables.topics.update(TopicConfig("made", 3, 5))
+        async with await RawSlave.at(master) as stranger:
+            # The log holds every topic: no account, no slave.
+            stranger.report(0)
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await stranger.slice()
         slave = await brokers.slave()
         await until(lambda: "No accessKey is configured" in state_of(slave).trouble)
         await brokers.stop("s")

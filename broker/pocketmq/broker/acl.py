@@ -23,8 +23,6 @@ unique-key queries or without the security token is accepted as well, since offi
 Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7. Owner: Broker.
 """
 
-import base64
-import hmac
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,10 +39,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.credentials import (
     ACCESS_KEY,
-    SECURITY_TOKEN,
-    SIGNATURE,
-    digest,
-    signing_order,
+    signature_holds,
 )
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
 from pocketmq.remoting.message_codec import get_property
@@ -63,7 +58,6 @@ from pocketmq.remoting.requests import Right
 
 log = logging.getLogger(__name__)
 
-_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
@@ -414,6 +408,21 @@ class PlainAccessValidator:
 
         return checked
 
+    def may_follow(self, address: str) -> bool:
+        """Return True for an IP of the global list, and while an administrator is connected from there.
+
+        A slave is: it asks for settings and tables before it asks for the log.
+        """
+        accounts = self._accounts
+        if any(pattern.matches(address) for pattern in accounts.white_addresses):
+            return True
+        keys = {
+            key
+            for peer, key in self._key_of.items()
+            if not peer.closed and peer.address.rpartition(":")[0] == address
+        }
+        return any(key in accounts.by_key and accounts.by_key[key].admin for key in keys)
+
     def may_publish(self, peer: Peer, topic: str) -> bool:
         """Return True if a client may publish to a topic, by its address or its latest signature."""
         accounts, address = self._accounts, peer.address.rpartition(":")[0]
@@ -434,7 +443,7 @@ class PlainAccessValidator:
         account = self._account(
             peer,
             ext.get(ACCESS_KEY),
-            lambda secret: _signature_holds(secret, ext, request.body),
+            lambda secret: signature_holds(secret, ext, request.body),
         )
         if account is None:
             return
@@ -479,22 +488,3 @@ class PlainAccessValidator:
         if not holds(account.secret_key):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
         return account
-
-
-def _signature_holds(
-    secret_key: str, ext: Mapping[str, str], body: bytes | bytearray | memoryview
-) -> bool:
-    given = ext.get(SIGNATURE, "")
-    try:
-        raw = base64.b64decode(given, validate=True)
-    except ValueError:
-        return False
-    names = signing_order(set(ext) - {SIGNATURE})
-    # 4.9's server leaves the mark out, its clients sign it; Go's client leaves the token out.
-    for without in (None, _UNIQUE_KEY_QUERY, SECURITY_TOKEN):
-        if without is not None and without not in ext:
-            continue
-        made = digest(secret_key, (ext[name] for name in names if name != without), body)
-        if hmac.compare_digest(made.digest(), raw):
-            return True
-    return False

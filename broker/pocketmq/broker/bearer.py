@@ -31,6 +31,10 @@ class BearerAccess(Protocol):
         """Return the accounts as GET_BROKER_CLUSTER_ACL_CONFIG does."""
         ...
 
+    def may_follow(self, address: str) -> bool:
+        """Return True if a slave at this IP may copy the log, which holds every topic."""
+        ...
+
     def note(self, peer: Peer, access_key: str) -> None:
         """Remember the access key that a client authenticated with."""
         ...

@@ -7,7 +7,8 @@
 3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
    (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
    RocketMQ does. Without slaves nothing runs.
-4. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
+4. With accounts, only they say who may follow: the log holds every topic. RocketMQ asks nobody here.
+5. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
    slave would wait for it.
 Source: DefaultHAService, DefaultHAConnection, RocketMQ 4.9.7.
 """
@@ -18,6 +19,7 @@ import socket
 from typing import cast
 
 from pocketmq.broker.addresses import address_text
+from pocketmq.broker.bearer import BearerAccess
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.slaves import Slave
@@ -36,9 +38,16 @@ class HaListener:
     """Owner of the port and of its connections."""
 
     def __init__(
-        self, config: HaConfig, clock: Clock, store: MessageStore, replicas: Replicas
+        self,
+        config: HaConfig,
+        clock: Clock,
+        store: MessageStore,
+        replicas: Replicas,
+        accounts: BearerAccess | None = None,
     ) -> None:
         self.config = config
+        self.accounts = accounts
+        self._told = ""
         self.monotonic_ms = clock.monotonic_ms
         self.store = store
         self.replicas = replicas
@@ -108,6 +117,22 @@ class HaListener:
         self.replicas.slaves.passed(self.monotonic_ms())
         self.wake()
 
+    def may_follow(self, address: str) -> bool:
+        """Apply invariant 4 to `ip:port`."""
+        host = address.rpartition(":")[0]
+        if self.accounts is None or self.accounts.may_follow(host):
+            return True
+        # Whoever is refused comes again: one line for each host that is another than the last.
+        if host != self._told:
+            self._told = host
+            log.warning(
+                "access denied at the port for slaves peer=%s: no administrator is connected from there. "
+                "Give the slave an administrator's account (innerClientAuthenticationCredentials), or add "
+                "its address to globalWhiteRemoteAddresses",
+                address,
+            )
+        return False
+
     def entered(self, connection: "SlaveConnection") -> None:
         """Add the connection of a slave."""
         self.connections.add(connection)
@@ -136,11 +161,15 @@ class SlaveConnection(asyncio.Protocol):
             log.error("too many slaves, refused one count=%d", CONNECTIONS_MAX)
             transport.abort()
             return
-        self._transport = transport
-        # Invariant 4.
-        transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self.slave = self._slaves.connect(address_text(*peer[:2]), listener.monotonic_ms())
+        address = address_text(*peer[:2])
+        if not listener.may_follow(address):
+            transport.abort()
+            return
+        self._transport = transport
+        # Invariant 5.
+        transport.set_write_buffer_limits(high=0)
+        self.slave = self._slaves.connect(address, listener.monotonic_ms())
         listener.entered(self)
 
     def data_received(self, data: bytes) -> None:

@@ -76,7 +76,9 @@ class Replication:
         self.copied = copied
         self._load_anew = load_anew
         self.replicas = messages.promise.replicas
-        self.listener = HaListener(node.config, node.clock, messages.store, self.replicas)
+        self.listener = HaListener(
+            node.config, node.clock, messages.store, self.replicas, node.accounts
+        )
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
