@@ -186,7 +186,8 @@ async def test_a_slave_is_silent_and_refuses_what_only_a_master_does(tmp_path: P
             await caught_up(slave, master)
             assert (await other.produce("T")).code == ResponseCode.SERVICE_NOT_AVAILABLE
             await other.heartbeat("g", {"T": "*"})
-            assert await other.bodies("g", "T") == [b"now"]
+            # The late one may be there by then.
+            assert (await other.bodies("g", "T"))[:1] == [b"now"]
             await until(lambda: master.parts.messages.store.max_offset("T", 0) == 2)
             await caught_up(slave, master)
             assert not slave.role._running

@@ -23,7 +23,7 @@ function brokers(page, items) {
   return table({
     caption: t("brokers"),
     columns: [
-      { label: t("broker") }, { label: t("role") }, { label: t("address") }, { label: t("state") },
+      { label: t("broker") }, { label: t("role") }, { label: t("state") },
       { label: t("replicas.end"), number: true }, { label: t("replicas.behind"), number: true },
       { label: t("replicas.metadata"), number: true }, { label: t("actions"), quiet: true },
     ],
@@ -33,9 +33,9 @@ function brokers(page, items) {
       return {
         key: `${each.broker} ${each.brokerId}`,
         cells: [
-          [link("/broker", { name: each.broker, id: each.brokerId || null }, each.broker), ` ${each.brokerId}`],
+          // The address below the name: a column of its own would push the buttons out of sight.
+          [link("/broker", { name: each.broker, id: each.brokerId || null }, each.broker), ` ${each.brokerId}`, h("div", {}, data(each.address, { class: "mono soft" }))],
           data(status?.role ?? named("role", each.brokerId ? "SLAVE" : "MASTER")),
-          data(each.address, { class: "mono" }),
           state(each),
           number(status?.masterCommitLogMaxOffset),
           // Of two logs that have parted none is behind the other.
