@@ -23,12 +23,13 @@ _new_tuple = tuple.__new__
 
 
 class _Parked(NamedTuple):
-    """A response that waits; began_ms: when its request was read."""
+    """A response that waits, or those to several `requests` of one read; began_ms: when these were read."""
 
     connection: Connection
-    reply: bytes
+    reply: bytes | Sequence[bytes]
     code: int
     began_ms: int
+    requests: int
 
 
 # What one measured send stands for.
@@ -58,9 +59,19 @@ class KeptAnswers:
             return None
         return self.park(request.code, connection, end, reply)
 
-    def park(self, code: int, connection: Connection, end: int, reply: bytes) -> bytes | None:
-        """Like when_kept, for a request that expects a response; code: the request's."""
-        answer = _new_tuple(_Parked, (connection, reply, code, connection.last_read_ms))
+    def park(
+        self,
+        code: int,
+        connection: Connection,
+        end: int,
+        reply: bytes | Sequence[bytes],
+        count: int = 1,
+    ) -> bytes | None:
+        """Like when_kept, for a request that expects a response, or several; code: the requests'.
+
+        reply: so many, joined if they have one size.
+        """
+        answer = _new_tuple(_Parked, (connection, reply, code, connection.last_read_ms, count))
         if self._promise.is_sync_flush:
             if not self._promise.replicas.wanted:
                 # Slaves are not even asked.
@@ -73,33 +84,6 @@ class KeptAnswers:
             known = self._promise.replicas.ask(end, partial(self._send, answer))
         return None if known is None else self._counted(answer, known)
 
-    def park_run(
-        self,
-        code: int,
-        connection: Connection,
-        end: int,
-        replies: bytes | Sequence[bytes],
-        count: int,
-    ) -> bytes | None:
-        """Like park, for messages of one read that wait for slaves only: all for the end of the last.
-
-        replies: so many, joined if they have one size.
-        """
-        began_ms = connection.last_read_ms
-
-        def text(known: ResponseCode) -> bytes:
-            self._latencies.add(code, known, self._monotonic_ms() - began_ms, count)
-            parts = replies
-            if known is not ResponseCode.SUCCESS:
-                if isinstance(parts, bytes):
-                    width = len(parts) // count
-                    parts = [parts[at : at + width] for at in range(0, len(parts), width)]
-                parts = [_late(each, known) for each in parts]
-            return parts if isinstance(parts, bytes) else b"".join(parts)
-
-        known = self._promise.replicas.ask(end, lambda known: connection.send(text(known)))
-        return None if known is None else text(known)
-
     def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:
         """Continue when slaves have the message, or do not."""
         try:
@@ -110,19 +94,25 @@ class KeptAnswers:
         self._send(answer, code)
 
     def _send(self, answer: _Parked, code: ResponseCode) -> None:
-        if code is ResponseCode.SUCCESS and answer[2] in _PLAIN:
+        if code is ResponseCode.SUCCESS and answer[4] == 1 and answer[2] in _PLAIN:
             latencies = self._latencies
             latencies.left -= 1
             if not latencies.left:
                 latencies.look(answer[2], self._monotonic_ms() - answer[3])
-            answer[0].send(answer[1])
+            answer[0].send(_joined(answer[1]))
         else:
             answer[0].send(self._counted(answer, code))
 
     def _counted(self, answer: _Parked, code: ResponseCode) -> bytes:
         """Return the response with that code, counting its latency."""
-        self._latencies.add(answer.code, code, self._monotonic_ms() - answer.began_ms)
-        return answer.reply if code is ResponseCode.SUCCESS else _late(answer.reply, code)
+        _, reply, request_code, began_ms, count = answer
+        self._latencies.add(request_code, code, self._monotonic_ms() - began_ms, count)
+        if code is not ResponseCode.SUCCESS:
+            if isinstance(reply, bytes):
+                width = len(reply) // count
+                reply = [reply[at : at + width] for at in range(0, len(reply), width)]
+            reply = [_late(each, code) for each in reply]
+        return _joined(reply)
 
     def _waits_for_flush(self, answer: _Parked, end: int) -> bool:
         """Return True if the response is parked until the flush. Raises: StoreClosed."""
@@ -183,6 +173,10 @@ class _FlushWait:
         code = ResponseCode.FLUSH_DISK_TIMEOUT if failed else ResponseCode.SUCCESS
         for answer in parked:
             self._send(answer, code)
+
+
+def _joined(replies: bytes | Sequence[bytes]) -> bytes:
+    return replies if isinstance(replies, bytes) else b"".join(replies)
 
 
 def _late(reply: bytes, code: ResponseCode) -> bytes:

@@ -12,7 +12,6 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.fixed_shape import FixedShape
 from pocketmq.store import StoreError
-from pocketmq.store.message_store import AppendedRun
 
 if TYPE_CHECKING:
     from pocketmq.broker.wire.send_run import BatchRun, SendRun
@@ -106,7 +105,9 @@ class SendRuns:
             counter.sizes[(size // each - 1).bit_length()] += count * each
         replies = run.answers(cut, messages, stored)
         if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
-            return self._park_run(alike.plain.code, connection, stored, replies)
+            # A read's messages are kept as one, on disk and by slaves.
+            end = stored.position + len(ids) * size
+            return self._kept.park(alike.plain.code, connection, end, replies, len(ids)) or b""
         took_ms = self._monotonic_ms() - connection.last_read_ms
         self._latencies.add(alike.plain.code, ResponseCode.SUCCESS, took_ms, len(ids))
         return replies if isinstance(replies, bytes) else b"".join(replies)
@@ -132,23 +133,3 @@ class SendRuns:
             runs.clear()
         runs[size] = found
         return found
-
-    def _park_run(
-        self, code: int, connection: Connection, stored: AppendedRun, replies: bytes | list[bytes]
-    ) -> bytes:
-        """Park the answers until the messages are kept."""
-        position, size, offsets = stored
-        count = len(offsets)
-        if not self._promise.is_sync_flush:
-            # The slaves get a read's messages as one, and acknowledge them so.
-            end = position + count * size
-            return self._kept.park_run(code, connection, end, replies, count) or b""
-        if isinstance(replies, bytes):
-            width = len(replies) // count
-            replies = [replies[at : at + width] for at in range(0, len(replies), width)]
-        now: list[bytes] = []
-        for place, reply in enumerate(replies, 1):
-            kept = self._kept.park(code, connection, position + place * size, reply)
-            if kept is not None:
-                now.append(kept)
-        return b"".join(now)
