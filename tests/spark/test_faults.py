@@ -12,6 +12,7 @@ from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.conftest import BROKER_CONF, KILLS
 from tests.spark.cutting_proxy import CuttingProxy
 
+from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, each
 from pocketmq.bulk.rows import Read
 from pocketmq.remoting.codes import RequestCode
@@ -139,6 +140,42 @@ def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBrok
             rows += batch.to_pylist()
     found = sorted((r["queueId"], r["queueOffset"]) for r in rows)
     assert found == [(r.queue.queue_id, o) for r in ranges for o in range(r.end)]
+
+
+def test_what_a_broker_passes_over_is_a_loss(tmp_path: Path) -> None:
+    """It answers with what is behind a record that it cannot read, without a word."""
+    small = BROKER_CONF | {"mappedFileSizeCommitLog": 1 << 14}
+    broker = make_broker("pocketmq", tmp_path, config=small)
+    broker.start()
+    topic = make_topic(broker, 1)
+    send(broker, topic, 300)
+    wait_readable(broker, topic, 300)
+    broker.stop()
+    index = (broker.store / "consumequeue" / topic / "0").iterdir()
+    position = int.from_bytes(next(index).read_bytes()[20 * 40 :][:8], "big")
+    with next(p for p in (broker.store / "commitlog").iterdir() if int(p.name) == 0).open(
+        "r+b"
+    ) as log:
+        log.seek(position + 4)
+        log.write(bytes(4))
+    broker.start()
+    with BrokerClient(Access(broker.namesrv)) as client:
+        (queue,) = client.queues(topic, Perm.READ)
+
+        def read(start: int, end: int, loss: LossRule, expression: str = "*") -> int:
+            settings = PullSettings("TOOLS_CONSUMER", expression, "TAG", 32)
+            ranges = [Range(queue, start, end)]
+            batches = read_ranges(client, ranges, settings, Read(("queueOffset",)), loss)
+            return sum(b.num_rows for b in batches)
+
+        with pytest.raises(DataLoss, match=r"queue 0: 1 of the offsets 32 to 64 are not in the"):
+            read(0, 300, LossRule())
+        loss = LossRule(fail=False)
+        assert (read(0, 300, loss), len(loss.losses)) == (299, 1)
+        # What is not wanted may be missing.
+        assert read(0, 40, LossRule()) == 40
+        assert read(0, 300, LossRule(), "a") == 100
+    broker.kill()
 
 
 def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_deleted(

@@ -2,21 +2,30 @@
 
 A reply's body is a sequence of stored records, so the files' decoder reads it. Decoding a single reply would
 cost more than a loop over its 32 messages; joined to some MiB, the cost per message is that of files.
+
+A broker passes over what it cannot read any more (a file that retention has just taken, a damaged record)
+without a word: its answer goes on behind. So a pull without a filter must bring every offset that it passes.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pocketmq.bulk.offsets import LossRule
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
-from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
+from pocketmq.remoting.headers import (
+    GetTopicConfigHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+)
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 
@@ -44,6 +53,24 @@ class PullSettings:
     expression: str
     expression_type: str
     messages: int
+
+    @property
+    def filters(self) -> bool:
+        """Return whether the broker leaves messages out."""
+        return self.expression.strip() != "*"
+
+
+class _Reply(NamedTuple):
+    """Records that answer a pull: all of the offsets before <= o < after, unless the pull filters.
+
+    end: of the offsets that are wanted of them.
+    """
+
+    queue: BrokerQueue
+    before: int
+    after: int
+    end: int
+    body: bytes | bytearray | memoryview
 
 
 class _Cursor:
@@ -89,23 +116,62 @@ def read_ranges(
     """
     waiting = [_Cursor(r) for r in reversed(ranges) if r.start < r.end]
     pulls = _Pulls(client, settings)
-    bodies: list[bytes | bytearray | memoryview] = []
+    replies: list[_Reply] = []
     size = 0
-    decode = _Decoder(ranges, read, loss)
+    holes = _Holes(client, settings, loss)
+    decode = _Decoder(ranges, read, loss, holes)
     while waiting or pulls.active:
         while waiting and len(pulls.active) < _IN_FLIGHT:
             pulls.active.append(waiting.pop())
         for cursor, answer in pulls.round():
-            body = _advance(cursor, answer, loss)
+            before = cursor.next
+            body = _advance(cursor, answer, loss, holes)
             if len(body):
-                bodies.append(body)
+                end = min(cursor.next, cursor.wanted.end)
+                replies.append(_Reply(cursor.wanted.queue, before, cursor.next, end, body))
                 size += len(body)
         pulls.active = [c for c in pulls.active if not c.done]
         if size >= read.batch_bytes:
-            yield from decode(bodies)
-            bodies, size = [], 0
-    if bodies:
-        yield from decode(bodies)
+            yield from decode(replies)
+            replies, size = [], 0
+    if replies:
+        yield from decode(replies)
+
+
+class _Holes:
+    """Offsets that a broker passes over: a loss, unless a topic keeps only the last message of a key."""
+
+    def __init__(self, client: BrokerClient, settings: PullSettings, loss: LossRule) -> None:
+        self.expected = settings.filters
+        self._client = client
+        self._loss = loss
+        self._compacted: dict[str, bool] = {}
+
+    def found(self, queue: BrokerQueue, before: int, after: int, missing: int) -> None:
+        """Report `missing` of the offsets before <= o < after. Raises: DataLoss (see LossRule)."""
+        if self.expected or self._is_compacted(queue):
+            return
+        self._loss.lost(
+            f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: {missing} of the "
+            f"offsets {before} to {after} are not in the broker's answer: they were deleted while they were "
+            "read, or are damaged"
+        )
+
+    def _is_compacted(self, queue: BrokerQueue) -> bool:
+        if queue.topic not in self._compacted:
+            self._compacted[queue.topic] = _is_compacted(self._client, queue)
+        return self._compacted[queue.topic]
+
+
+def _is_compacted(client: BrokerClient, queue: BrokerQueue) -> bool:
+    """Ask the broker for the topic's policy. Brokers before 5.0 have none, and do not know the request."""
+    header = GetTopicConfigHeader(topic=queue.topic)
+    try:
+        answer = client.call(queue.address, RequestCode.GET_TOPIC_CONFIG, header)
+    except Refused:
+        return False
+    attributes = fastjson.loads(answer.body).get("attributes") or {}
+    return attributes.get("cleanup.policy") == "COMPACTION"
 
 
 class _Pulls:
@@ -169,7 +235,7 @@ class _Pulls:
 
 
 def _advance(
-    cursor: _Cursor, answer: RemotingCommand, loss: LossRule
+    cursor: _Cursor, answer: RemotingCommand, loss: LossRule, holes: _Holes
 ) -> bytes | bytearray | memoryview:
     """Advance a cursor by an answer; return the records in it.
 
@@ -194,9 +260,14 @@ def _advance(
     what = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
     if answer.code == ResponseCode.SUCCESS:
         cursor.next = max(after, before + 1)
+        if not len(answer.body):
+            holes.found(queue, before, cursor.next, cursor.next - before)
         return answer.body
     if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and after > before:
+        # Nothing passed the filter. Without one, what was there is being removed.
         cursor.next = after
+        end = min(after, cursor.wanted.end)
+        holes.found(queue, before, end, end - before)
         return b""
     # The wanted offsets are not there: deleted at the front, or the queue became shorter.
     if after > before and before < header.min_offset:
@@ -205,7 +276,9 @@ def _advance(
             f"{what}: offsets {before} to {min(after, cursor.wanted.end)} were deleted while they were read"
         )
     elif after > before:
+        # A file of the queue's index is missing, and the broker goes on behind it.
         cursor.next = after
+        loss.lost(f"{what}: offsets {before} to {after} are not in the broker's index")
     else:
         cursor.next = cursor.wanted.end
         loss.lost(
@@ -218,18 +291,21 @@ def _advance(
 class _Decoder:
     """Joins the bodies of replies and decodes them."""
 
-    def __init__(self, ranges: Sequence[Range], read: "Read", loss: LossRule) -> None:
+    def __init__(
+        self, ranges: Sequence[Range], read: "Read", loss: LossRule, holes: _Holes
+    ) -> None:
         self._broker = ranges[0].queue.broker_name if ranges else ""
         self._exact = {(r.queue.topic, r.queue.queue_id): (r.start, r.end) for r in ranges}
         self._read = read
         self._loss = loss
+        self._holes = holes
 
-    def __call__(self, bodies: list[bytes | bytearray | memoryview]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, replies: Sequence[_Reply]) -> Iterator[pa.RecordBatch]:
         # Not imported where a query is planned, as in file_reader.
         from pocketmq.bulk.rows import decode_joined
         from pocketmq.bulk.walk import record_starts
 
-        data = pa.py_buffer(b"".join(bodies))
+        data = pa.py_buffer(b"".join(reply.body for reply in replies))
         try:
             starts = record_starts(data)
         except MessageCodecError as error:
@@ -237,9 +313,33 @@ class _Decoder:
                 f"broker {self._broker} answered a pull with bytes that are not a record: {error}"
             )
             return
+        if not self._holes.expected:
+            self._look_for_holes(data, starts, replies)
         # A record is at least 91 bytes and every place is used once: starts are already ascending.
         batch = decode_joined(
             data, starts.astype(np.int64), self._read, self._loss, self._broker, self._exact
         )
         if batch.num_rows:
             yield batch
+
+    def _look_for_holes(
+        self, data: pa.Buffer, starts: npt.NDArray[Any], replies: Sequence[_Reply]
+    ) -> None:
+        """Compare the number of records with the offsets that were passed."""
+        if len(starts) == sum(reply.after - reply.before for reply in replies):
+            return
+        from pocketmq.bulk.body import INNER
+        from pocketmq.bulk.record import FixedPart
+
+        fixed = FixedPart(data, starts.astype(np.int64), ("sys_flag", "queue_offset"))
+        # Records that hold several messages take several offsets.
+        several = (fixed.column("sys_flag") & INNER) == INNER
+        offsets = fixed.column("queue_offset")
+        ends = np.cumsum([len(reply.body) for reply in replies])
+        first = 0
+        for reply, after in zip(replies, np.searchsorted(starts, ends).tolist(), strict=True):
+            wanted = int((offsets[first:after] < reply.end).sum())
+            missing = reply.end - reply.before - wanted
+            if missing > 0 and not several[first:after].any():
+                self._holes.found(reply.queue, reply.before, reply.end, missing)
+            first = after
