@@ -134,6 +134,29 @@ def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -
     assert ask("verify", str(store))["problems"] == []
 
 
+def test_further_queues_that_a_record_names_are_right_and_outlive_a_repair(
+    tmp_path: Path, ask: Ask
+) -> None:
+    """RocketMQ 4.9.7 with enableLmq writes such records, and one more entry into each queue named."""
+    named = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "1,0"}
+    with InProcess(store=str(tmp_path)) as server:
+        server.create_topic("T", queues=1)
+        server.send("T", b"first", properties=named | {"INNER_MULTI_QUEUE_OFFSET": "0,7"})
+        server.send("T", b"second", properties=named)
+    queues = tmp_path / "consumequeue"
+    entries = next((queues / "T" / "0").iterdir()).read_bytes()
+    for name, held in (("%LMQ%a", entries), ("%LMQ%b", entries[20:40] + bytes(20))):
+        (queues / name / "0").mkdir(parents=True)
+        (queues / name / "0" / f"{0:020d}").write_bytes(held)
+    assert ask("verify", str(tmp_path))["problems"] == []
+    ask("repair", str(tmp_path))
+    assert (queues / "%LMQ%a" / "0" / f"{0:020d}").read_bytes() == entries
+    assert ask("verify", str(tmp_path))["problems"] == []
+    (queues / "%LMQ%b" / "0" / f"{0:020d}").write_bytes(entries)
+    rows = ask("verify", str(tmp_path), code=1)["problems"]
+    assert [row["where"] for row in rows] == [f"consumequeue/%LMQ%b/0 offset {n}" for n in (0, 1)]
+
+
 def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
     tmp_path: Path, ask: Ask
 ) -> None:

@@ -6,6 +6,7 @@ ls, dump, verify and export only read, also beside a running broker; repair need
 import base64
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -346,6 +347,7 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
     """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError
+    from pocketmq.store.further_queues import further_queues
     from pocketmq.store.mending import note_gaps
     from pocketmq.store.store_config import sizes_of
 
@@ -355,6 +357,8 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
     sizes = sizes_of(root)
     try:
         kept.mkdir()
+        # Recovery builds the queue a message was sent to, and no other.
+        not_built = further_queues(store)
         mending.set_aside(store, kept / "damaged")
         mending.fill()
         # RocketMQ's checkpoint would let recovery begin behind records whose entries are gone.
@@ -368,6 +372,8 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
         config = StoreConfig(store_path_root_dir=str(root), **sizes)
         async with MessageStore(config, clock=SystemClock(), store_host=b"\x7f\0\0\1\0\0\x2a\x9f"):
             pass
+        for folder in not_built:
+            shutil.copytree(kept / folder, root / folder, dirs_exist_ok=True)
         note_gaps(root, kept, bridged=is_foreign)
     except StoreError as error:
         raise CannotBegin(f"{error}. The old files are in {kept}") from error

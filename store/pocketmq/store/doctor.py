@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pocketmq.files.queue_files import IndexEntry, QueueFiles
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting import fastjson
+from pocketmq.store.further_queues import further_offset
 from pocketmq.store.mending import gaps
 from pocketmq.store.reader import StoreReader
 
@@ -102,9 +103,11 @@ def _wrong_with(
     if not isinstance(record, Entry):
         return f"points to no record: {'nothing' if record is None else record}"
     claimed = (record.topic, record.queue_id, record.queue_offset, record.size)
-    if claimed != (topic, queue.queue_id, entry.offset, entry.size):
-        return _ELSEWHERE
-    return None
+    if claimed == (topic, queue.queue_id, entry.offset, entry.size):
+        return None
+    if record.size == entry.size and further_offset(record.properties, topic) == entry.offset:
+        return None
+    return _ELSEWHERE
 
 
 def _missing(found: Diagnosis, where: str, count: int) -> None:
