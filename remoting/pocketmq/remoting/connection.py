@@ -21,14 +21,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, cast
 
-from pocketmq.remoting.codes import ResponseCode, request_name
+from pocketmq.remoting import coroutines
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
 from pocketmq.remoting.entrance import Entrance
 from pocketmq.remoting.errors import (
     ConnectionLost,
     PocketMQError,
     ProtocolError,
-    RequestTimeout,
     TooManyRequests,
 )
 from pocketmq.remoting.fixed_shape import RUN_MIN, AnswerShapes, answered
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
         except StopIteration as stop:
             self._steps = None
             if inspect.iscoroutine(stop.value):
-                self._spawn(self._run(command, stop.value))
+                self._spawn(coroutines.run(self, command, stop.value, self._fail))
             elif stop.value is not None and not command.is_oneway:
                 self.send(stop.value)
         except Exception as error:  # noqa: BLE001 - as in _handle
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, command: RemotingCommand, reply: Reply | Later | Steps) -> None:
         """Send a handler's result, now or later."""
         if inspect.iscoroutine(reply):
-            self._spawn(self._run(command, reply))
+            self._spawn(coroutines.run(self, command, reply, self._fail))
         elif inspect.isgenerator(reply):
             self._steps = command, cast(Steps, reply)
             if not self._step(self._monotonic_ms()):
@@ -315,17 +315,6 @@ class Connection(asyncio.Protocol):
                 self._update_reading()
         elif not command.is_oneway:
             self.send(reply)  # type: ignore[arg-type]
-
-    async def _run(
-        self, command: RemotingCommand, coroutine: Coroutine[Any, Any, RemotingCommand | None]
-    ) -> None:
-        try:
-            reply = await coroutine
-        except Exception as error:  # noqa: BLE001 - as in _handle
-            self._fail(command, error)
-            return
-        if reply is not None and not command.is_oneway:
-            self.send(reply)
 
     def _fail(self, command: RemotingCommand, error: Exception) -> None:
         code = command.code
@@ -456,19 +445,14 @@ class Connection(asyncio.Protocol):
         """Drop the waiter of that answer."""
         self._pending.pop(opaque, None)
 
-    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+    def invoke(
+        self, command: RemotingCommand, timeout_ms: int
+    ) -> Coroutine[Any, Any, RemotingCommand]:
         """Send a request and wait for its answer.
 
         Raises: RequestTimeout, ConnectionLost, TooManyRequests.
         """
-        future = self.begin(command)
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            raise RequestTimeout(self.peer, request_name(command.code), timeout_ms) from None
-        finally:
-            self._pending.pop(command.opaque, None)
+        return coroutines.invoke(self, command, timeout_ms)
 
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request without an answer. Raises: ConnectionLost if already closed."""
@@ -496,12 +480,11 @@ class Connection(asyncio.Protocol):
         """Like `oneway`, from a code and fields."""
         self.oneway(RemotingCommand(code, dict(fields), body))
 
-    async def ask(
+    def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
-    ) -> PeerAnswer:
+    ) -> Coroutine[Any, Any, PeerAnswer]:
         """Like `invoke`, from a code and fields."""
-        answer = await self.invoke(RemotingCommand(code, dict(fields), body), timeout_ms)
-        return PeerAnswer(answer.code, answer.remark, answer.ext, bytes(answer.body))
+        return coroutines.ask(self, code, fields, body, timeout_ms)
 
     # ------------------------------------------------------------ ending
 

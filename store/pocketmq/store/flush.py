@@ -343,3 +343,9 @@ def _end(future: asyncio.Future[None]) -> None:
 def _retrieve(future: asyncio.Future[None]) -> None:
     if not future.cancelled():
         future.exception()
+
+
+async def until_flushed(flushed: "asyncio.Future[None] | None") -> None:
+    """Wait for what MessageStore.flushed returned."""
+    if flushed is not None:
+        await asyncio.shield(flushed)

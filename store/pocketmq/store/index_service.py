@@ -15,8 +15,8 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 import asyncio
 import logging
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
@@ -24,6 +24,7 @@ from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store.batch_record import BatchToIndex, Pending
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.errors import StoreUnreadable
+from pocketmq.store.index_round import index_round
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
@@ -42,11 +43,8 @@ KEYS_STEP = 4096
 # From the log a record takes some 14 us.
 LOG_STEP = 128
 _QUERY_STEPS = 4
-# While others use the loop, reading the log again takes a quarter of it.
-_OTHERS_SHARE = 3
 # Bytes of properties whose keys are counted together.
 _TOGETHER_MAX = 1 << 20
-_PAUSE_S = 0.05
 _DRAIN_MAX = 32_768
 # Less than the 10 s after which container engines kill.
 _STOP_MS_MAX = 4_000
@@ -88,7 +86,7 @@ class IndexService:
         self._behind = False
         # Keys that were taken and could not be written yet.
         self._rest: Keyed | None = None
-        self._imported = False
+        self.has_numpy = False
         self._hashes: dict[bytes, int] = {}
         self._wake = asyncio.Event()
         self._synced: set[str] = set()
@@ -201,27 +199,25 @@ class IndexService:
         self.pending.append(batch)
         self._batched += len(batch.made.positions)
 
-    async def round(self) -> None:
+    @property
+    def has_enough(self) -> bool:
+        """Return True if a step is worth it."""
+        waiting = len(self.pending) + self._batched
+        return self._behind or waiting >= STEP or self._rest is not None
+
+    @property
+    def reads_log(self) -> bool:
+        """Return True if the records come from the log again (invariant 4)."""
+        return self._behind
+
+    @property
+    def wants_numpy(self) -> bool:
+        """Return True if numpy is still to be imported."""
+        return not self.has_numpy and bool(self._config.message_index_enable or self._batched)
+
+    def round(self) -> Coroutine[Any, Any, None]:
         """Index some of what was appended, once there is enough of it."""
-        if not self._behind and len(self.pending) + self._batched < STEP and self._rest is None:
-            # One step over many records is far cheaper than many over a few: let them gather.
-            if not self.pending:
-                await self._wake.wait()
-            self._wake.clear()
-            await asyncio.sleep(_PAUSE_S)
-        if not self._imported and (self._config.message_index_enable or self._batched):
-            # numpy takes a seventh of a second, which no send should wait.
-            for name in ("index_keys", "index_file", "alike_batch"):
-                await asyncio.get_running_loop().run_in_executor(
-                    None, import_module, f"pocketmq.store.{name}"
-                )
-            self._imported = True
-        began_ms = self._clock.monotonic_ms()
-        self.step()
-        took_ms = self._clock.monotonic_ms() - began_ms
-        await asyncio.sleep(0)
-        if self._behind and self._clock.monotonic_ms() - began_ms > took_ms:
-            await asyncio.sleep(_OTHERS_SHARE * took_ms / 1000)
+        return index_round(self, self._wake, self._clock)
 
     def drain(self) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""

@@ -17,8 +17,8 @@ import itertools
 import logging
 import struct
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.remoting.clock import Clock
@@ -41,6 +41,7 @@ from pocketmq.store.errors import (
     MessageTooLarge,
     StoreClosed,
 )
+from pocketmq.store.flush import until_flushed
 from pocketmq.store.following import Arrivals
 from pocketmq.store.read_store import ReadStore
 from pocketmq.store.store_config import StoreConfig
@@ -418,11 +419,9 @@ class MessageStore(ReadStore):
             raise StoreClosed
         return self._flush.wait_for(position)
 
-    async def on_disk(self) -> None:
+    def on_disk(self) -> Coroutine[Any, Any, None]:
         """Wait until everything appended so far is on disk. Raises: FlushFailed, StoreClosed."""
-        flushed = self.flushed(self._log.end)
-        if flushed is not None:
-            await asyncio.shield(flushed)
+        return until_flushed(self.flushed(self._log.end))
 
 
 _tags_code = tags_code

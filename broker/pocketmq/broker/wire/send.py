@@ -9,7 +9,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,9 +97,9 @@ class SendMessageProcessor:
         self._answers = SendAnswers(self._host, self.answer_ext)
         self._more = self._cluster, self._cluster + self._acts.traced()
 
-    async def drain(self) -> None:
+    def drain(self) -> Coroutine[Any, Any, None]:
         """Wait for the flushes that responses are parked for; used when the broker stops."""
-        await self._kept.drain()
+        return self._kept.drain()
 
     # ------------------------------------------------------------ the short way
 

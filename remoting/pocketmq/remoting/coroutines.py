@@ -1,0 +1,55 @@
+"""What is awaited at a connection, whose own module may be compiled: of that, nothing is a coroutine.
+
+One that mypyc (2.4) made throws into what it awaits in a way that is deprecated from Python 3.12 on. Where
+warnings are errors, as in many test suites, a cancelled request ended in that instead.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.remoting.codes import request_name
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import RequestTimeout
+from pocketmq.remoting.peer import PeerAnswer
+
+if TYPE_CHECKING:
+    from pocketmq.remoting.connection import Connection
+
+
+async def invoke(
+    connection: "Connection", command: RemotingCommand, timeout_ms: int
+) -> RemotingCommand:
+    """Send a request and wait for its answer."""
+    future = connection.begin(command)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await future
+    except TimeoutError:
+        raise RequestTimeout(connection.peer, request_name(command.code), timeout_ms) from None
+    finally:
+        connection.forget(command.opaque)
+
+
+async def ask(
+    connection: "Connection", code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
+) -> PeerAnswer:
+    """Like `invoke`, from a code and fields."""
+    answer = await invoke(connection, RemotingCommand(code, dict(fields), body), timeout_ms)
+    return PeerAnswer(answer.code, answer.remark, answer.ext, bytes(answer.body))
+
+
+async def run(
+    connection: "Connection",
+    command: RemotingCommand,
+    handler: Coroutine[Any, Any, RemotingCommand | None],
+    failed: Callable[[RemotingCommand, Exception], None],
+) -> None:
+    """Answer a request with what its handler's coroutine returns."""
+    try:
+        reply = await handler
+    except Exception as error:  # noqa: BLE001 - a bug answers, as in a plain handler
+        failed(command, error)
+        return
+    if reply is not None and not command.is_oneway:
+        connection.send(reply)

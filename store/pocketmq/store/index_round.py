@@ -1,0 +1,37 @@
+"""One round of the index's task, apart from IndexService, which may be compiled: coroutines may not."""
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.clock import Clock
+
+if TYPE_CHECKING:
+    from pocketmq.store.index_service import IndexService
+
+# While others use the loop, reading the log again takes a quarter of it.
+_OTHERS_SHARE = 3
+_PAUSE_S = 0.05
+
+
+async def index_round(index: "IndexService", wake: asyncio.Event, clock: Clock) -> None:
+    """Index some of what was appended, once there is enough of it."""
+    if not index.has_enough:
+        # One step over many records is far cheaper than many over a few: let them gather.
+        if not index.pending:
+            await wake.wait()
+        wake.clear()
+        await asyncio.sleep(_PAUSE_S)
+    if index.wants_numpy:
+        # numpy takes a seventh of a second, which no send should wait.
+        for name in ("index_keys", "index_file", "alike_batch"):
+            await asyncio.get_running_loop().run_in_executor(
+                None, import_module, f"pocketmq.store.{name}"
+            )
+        index.has_numpy = True
+    began_ms = clock.monotonic_ms()
+    index.step()
+    took_ms = clock.monotonic_ms() - began_ms
+    await asyncio.sleep(0)
+    if index.reads_log and clock.monotonic_ms() - began_ms > took_ms:
+        await asyncio.sleep(_OTHERS_SHARE * took_ms / 1000)
