@@ -182,15 +182,15 @@ class BrokerAddresses:
     def master(self, broker_name: str) -> str | None:
         return self._table.get(broker_name, {}).get(MASTER_ID)
 
-    def any_of(self, broker_name: str, broker_id: int, *, only_this: bool = False) -> str | None:
-        """Return the address of that id; if there is none, of the next slave, else any (unless only_this)."""
+    def any_of(self, broker_name: str, broker_id: int) -> str | None:
+        """Return the address of that id; if there is none, of the next slave, else any."""
         by_id = self._table.get(broker_name)
         if not by_id:
             return None
         found = by_id.get(broker_id)
         if found is None and broker_id != MASTER_ID:
             found = by_id.get(broker_id + 1)
-        if found is None and not only_this:
+        if found is None:
             found = next(iter(by_id.values()))
         return found
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 # A peer that sends nothing for so long within a frame is closed, when others wait for room for theirs.
 _STALLED_MS = 3_000
 _STALLED_SCAN_MS = 1_000
+_IDLE_SCAN_MS = 10_000
 
 
 class RemotingServer:
@@ -47,7 +48,6 @@ class RemotingServer:
         limits: ConnectionLimits | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         idle_ms: int = 120_000,
-        scan_interval_ms: int = 10_000,
     ) -> None:
         self._handlers = handlers
         self._clock = clock
@@ -57,7 +57,6 @@ class RemotingServer:
         self.tls = tls
         self._frame_size_max = frame_size_max
         self.idle_ms = idle_ms
-        self._scan_interval_ms = scan_interval_ms
         self._listeners: list[asyncio.Server] = []
         # Takes new connections in this server's place, for a while (passage.py).
         self._instead: Accepts | None = None
@@ -166,12 +165,12 @@ class RemotingServer:
         task.add_done_callback(self._running.discard)
 
     async def _scan(self) -> None:
-        next_idle_ms = self._clock.monotonic_ms() + self._scan_interval_ms
+        next_idle_ms = self._clock.monotonic_ms() + _IDLE_SCAN_MS
         while True:
             await asyncio.sleep(_STALLED_SCAN_MS / 1000)
             self.close_stalled()
             if self._clock.monotonic_ms() >= next_idle_ms:
-                next_idle_ms += self._scan_interval_ms
+                next_idle_ms += _IDLE_SCAN_MS
                 self.close_idle()
 
     def close_stalled(self) -> int:

@@ -279,17 +279,8 @@ def read_broker(
     partition: BrokerPartition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
-    # Not imported where a query is planned, as in file_reader.
-    from pocketmq.bulk.rows import Read
-
     loss = LossRule(options.fail_on_data_loss)
-    read = Read(
-        projection.decoded,
-        filters if filters is not None else Filters(),
-        options.decompress,
-        options.verify_crc,
-        options.read_batch_bytes(),
-    )
+    read = projection.read(options, filters)
     with BrokerClient(Access.of(options)) as client:
         for batch in read_ranges(client, partition.ranges, settings_of(options), read, loss):
             yield projection.arrange(batch)

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -20,7 +21,12 @@ from pyspark.sql.types import (
 )
 
 from pocketmq.bulk import schema as bulk_schema
+from pocketmq.bulk.partition import Filters
 from pocketmq.remoting.errors import IllegalArgument
+
+if TYPE_CHECKING:
+    from pocketmq.bulk.rows import Read
+    from pocketmq.spark.options import Options
 
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -108,6 +114,20 @@ class Projection:
     wanted: tuple[str, ...]
     kafka: bool
     decoded: tuple[str, ...]
+
+    def read(self, options: "Options", filters: Filters | None, *, ordered: bool = True) -> "Read":
+        """Return how a task reads. ordered: as in the log, also where only the index is read."""
+        # Not imported where a query is planned, as in file_reader.
+        from pocketmq.bulk.rows import Read
+
+        return Read(
+            self.decoded,
+            filters if filters is not None else Filters(),
+            options.decompress,
+            options.verify_crc,
+            options.read_batch_bytes(),
+            ordered,
+        )
 
     def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the decoded columns in the requested form."""

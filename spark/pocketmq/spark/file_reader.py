@@ -177,18 +177,10 @@ def read_files(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     # A process that plans reads nothing, and each query has one: what decodes costs it as much as all else.
-    from pocketmq.bulk.rows import Read
     from pocketmq.bulk.scanner import read_partition
 
     loss = LossRule(options.fail_on_data_loss)
-    read = Read(
-        projection.decoded,
-        filters if filters is not None else Filters(),
-        options.decompress,
-        options.verify_crc,
-        options.read_batch_bytes(),
-        ordered=False,
-    )
+    read = projection.read(options, filters, ordered=False)
     for batch in read_partition(partition, read, loss):
         yield projection.arrange(batch)
     warn(loss)

@@ -55,13 +55,11 @@ class HalfEnder:
         *,
         commit: bool,
         patience: Patience,
-        settle_s: float = _SETTLE_S,
     ) -> None:
         self._client = client
         self._group = group
         self._commit = commit
         self._patience = patience
-        self._settle_s = settle_s
 
     def end(self, halves: Sequence[Half]) -> Ended:
         """End them all, or report which are not; faults are retried as `patience` allows."""
@@ -74,7 +72,7 @@ class HalfEnder:
                 break
             try:
                 error = (lost or tried.unsent)[0][1]
-                self._patience.pause(error, at_least_s=self._settle_s if lost else 0.0)
+                self._patience.pause(error, at_least_s=_SETTLE_S if lost else 0.0)
                 visible = self._visible([h for h, _ in lost])
             except PocketMQError:
                 result.unknown += tried.unsent + lost

@@ -29,9 +29,8 @@ class _Lock:
 class RebalanceLock:
     """Owner of the lock table; time is monotonic, so a jump of the wall clock expires no lock."""
 
-    def __init__(self, clock: Clock, *, lock_max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock_max_live_ms = lock_max_live_ms
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock_batch(
@@ -60,7 +59,7 @@ class RebalanceLock:
                 queue,
             )
             return True
-        expired = now - found.renewed_ms > self._lock_max_live_ms
+        expired = now - found.renewed_ms > LOCK_MAX_LIVE_MS
         if found.client_id != client_id:
             if not expired:
                 log.warning(
@@ -113,7 +112,7 @@ class RebalanceLock:
         found = self._locks.get(group, {}).get(queue)
         if found is None:
             return None
-        if self._clock.monotonic_ms() - found.renewed_ms > self._lock_max_live_ms:
+        if self._clock.monotonic_ms() - found.renewed_ms > LOCK_MAX_LIVE_MS:
             return None
         return found.client_id
 
@@ -137,7 +136,7 @@ class RebalanceLock:
 
     def scan(self) -> None:
         """Drop locks that expired long ago, so that the table does not grow for ever. Ours."""
-        limit = self._clock.monotonic_ms() - 10 * self._lock_max_live_ms
+        limit = self._clock.monotonic_ms() - 10 * LOCK_MAX_LIVE_MS
         for group, table in list(self._locks.items()):
             for queue in [queue for queue, lock in table.items() if lock.renewed_ms < limit]:
                 del table[queue]

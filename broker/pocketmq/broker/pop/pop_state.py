@@ -32,12 +32,11 @@ class QueueOf(NamedTuple):
 class PopState:
     """Check points in flight, by name and by deadline; deadlines are monotonic ms."""
 
-    def __init__(self, *, early_max: int = EARLY_MAX) -> None:
+    def __init__(self) -> None:
         self._live: dict[Name, CheckPoint] = {}
         self._deadlines: list[tuple[int, int, CheckPoint]] = []
         self._count = 0
         self._early: OrderedDict[Name, set[int]] = OrderedDict()
-        self._early_max = early_max
         self._next: dict[QueueOf, int] = {}
 
     def __len__(self) -> int:
@@ -126,7 +125,7 @@ class PopState:
         if point is None:
             self._early.setdefault(name, set()).update(offsets)
             self._early.move_to_end(name)
-            if len(self._early) > self._early_max:
+            if len(self._early) > EARLY_MAX:
                 self._early.popitem(last=False)
             return None
         for offset in offsets:
