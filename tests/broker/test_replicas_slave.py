@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.follower import fetched
 from pocketmq.broker.ha.metadata import signer
-from pocketmq.broker.ha.wire import head
+from pocketmq.broker.ha.wire import HaWireError, Slices, head
 from pocketmq.broker.health import readiness
 from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.refused import Refused
@@ -689,3 +690,38 @@ async def test_a_slave_says_which_record_keeps_it_from_following(tmp_path: Path)
         assert said in slave.parts.services.replication.status()["trouble"]
         await until(lambda: any(said in reason for reason in readiness(slave).reasons))
         assert end_of(slave) == position
+
+
+async def _in_trouble(slave: Broker, told: str) -> None:
+    await until(lambda: told in state_of(slave).trouble)
+
+
+async def test_a_master_that_speaks_another_language_is_named_and_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its configuration, since the first bytes on its port look the same."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        async with await Peer.at(master) as peer:
+            await fill(peer, 3)
+        await caught_up(slave, master)
+        follower = slave.parts.services.replication.follower
+        assert follower is not None
+        asked = follower.master.settings
+        for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
+
+            async def settings(name: str = name) -> dict[str, str]:
+                return {**await asked(), name: "true"}
+
+            monkeypatch.setattr(follower.master, "settings", settings)
+            master.parts.services.replication.listener.drop_all()
+            await _in_trouble(slave, f"the master has {name}=true and speaks another protocol")
+        assert not state_of(slave).connected
+        assert not readiness(slave).checks["replicas"]
+
+
+def test_slices_of_another_language_are_refused() -> None:
+    for offset, size in ((0, -1), (-1, 0), (0, 1 << 30)):
+        with pytest.raises(HaWireError, match="it is in controller mode"):
+            list(Slices().feed(struct.pack(">qi", offset, size)))

@@ -3,6 +3,7 @@
 Real brokers at the other end: a Java slave at our master, and our slave at a Java master.
 """
 
+import asyncio
 import logging
 import os
 import random
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.broker.pairs import caught_up, pair
+from tests.broker.serving import Peer
 from tests.cli.servers import Server
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.interop.conftest import Shared, or_missing
@@ -337,6 +340,38 @@ def test_java_consumers_go_on_at_our_slave(
     java_498.driver.wait(
         lambda: len({(each.queue, each.offset) for each in consumer.received}) == 80, "the rest"
     )
+
+
+@pytest.mark.reference
+async def test_a_java_consumer_far_behind_reads_at_our_slave(
+    tmp_path: Path, java_498: Session, group: str
+) -> None:
+    """slaveReadEnable: the master suggests the slave, and the client pulls there from then on."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(slave_read_enable=True)
+        slave = await brokers.slave(slave_read_enable=True)
+        async with await Peer.at(master) as peer:
+            for number in range(60):
+                await peer.produce("Replicated", b"%d" % number, queue_id=number % 4)
+        await caught_up(slave, master)
+        # As if the machine's memory held nothing of the log: what is read is far behind.
+        for each in (master, slave):
+            each.parts.messages.reach._in_memory = 0
+        settings = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "pullBatchSize": 5}
+
+        def read() -> int:
+            consumer = java_498.push_consumer(
+                brokers.namesrv, group, "Replicated", settings=settings
+            )
+            found = len({(each.queue, each.offset) for each in consumer.wait(60)})
+            consumer.close()
+            return found
+
+        assert await asyncio.to_thread(read) == 60
+        counts = [each.parts.messages.store.get_transferred_count for each in (master, slave)]
+        # The first five of each queue.
+        assert counts[0] <= 20
+        assert counts[1] >= 40
 
 
 class Load:
