@@ -231,6 +231,20 @@ def test_a_session_ends_with_its_time_and_a_forged_one_never_begins() -> None:
     assert security.session(cookie) is None
 
 
+def test_an_ended_session_stays_ended_whatever_strangers_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody has a session without a user, and may end it: many of these made a stolen cookie good again."""
+    monkeypatch.setattr("pocketmq.console.security._REMEMBERED_MAX", 10)
+    security = _security(ManualClock(), user="u", password="password")
+    session = security.begin("u")
+    cookie = security.cookie(session)
+    security.end(session)
+    for _ in range(20):
+        security.end(security.begin())
+    assert security.session(cookie) is None
+
+
 def test_a_confirmation_grows_old() -> None:
     """A token from long ago does nothing."""
     clock = ManualClock()

@@ -3,7 +3,7 @@
 Each worker does one kind of thing, one request after the other, until its connection dies; what the
 broker has acknowledged goes into the Ledger. `missing` then asks a living broker for all of it.
 
-    plain, batch   the message stands where the answer said, and nothing stands there twice
+    plain, batch, burst   the message stands where the answer said, and nothing stands there twice
     delay, timer   the message comes to its topic
     transaction    a message whose commit was answered comes to its topic, one rolled back never
     pop            every message is handed out; one whose acknowledgement was answered never again
@@ -16,12 +16,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.broker.popping import Popped, popped
+from tests.broker.serving import Peer as RawPeer
 
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.errors import ConnectionLost, RemotingError
 from pocketmq.remoting.flags import MessageSysFlag, PullSysFlag
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.headers import (
@@ -44,8 +45,13 @@ QUEUES = 4
 POP_GROUP = "kill_pop"
 _TIMEOUT_MS = 10_000
 _INVISIBLE_MS = 10_000
-_BATCH = 5
+_BATCH, _BURST = 5, 64
 Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class At:
+    listen_address: str
 
 
 @dataclass
@@ -81,11 +87,11 @@ class Peer:
 
     def __init__(self, client: RemotingClient, address: str) -> None:
         self._client = client
-        self._address = address
+        self.address = address
 
     async def ask(self, code: RequestCode, header: Header, body: bytes = b"") -> RemotingCommand:
         command = RemotingCommand(code, header.ext(), body)
-        return await self._client.invoke(self._address, command, _TIMEOUT_MS)
+        return await self._client.invoke(self.address, command, _TIMEOUT_MS)
 
     async def send(
         self,
@@ -197,6 +203,23 @@ async def batch(to: Peer, ledger: Ledger) -> None:
         ledger.acknowledge("KillPlain", 1, place.queue_offset + step, body)
 
 
+async def burst(to: Peer, ledger: Ledger) -> None:
+    """64 messages in one write, over and over: sends of one read, which are stored together."""
+    async with await RawPeer.at(At(to.address)) as raw:
+        while True:
+            bodies = [b"burst-%08d" % next(ledger.numbers) for _ in range(_BURST)]
+            ledger.plain_sent.update(bodies)
+            try:
+                answers = await raw.burst("KillPlain", bodies, queues=QUEUES)
+            except (OSError, EOFError) as error:
+                raise ConnectionLost(str(error)) from error
+            for body, answer in zip(bodies, answers, strict=True):
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                place = SendMessageResponseHeader.parse(answer.ext)
+                ledger.acknowledge("KillPlain", place.queue_id, place.queue_offset, body)
+            await asyncio.sleep(0.01)
+
+
 async def delay(to: Peer, ledger: Ledger) -> None:
     body = ledger.body("delay")
     await to.send("KillDelay", 0, body, properties="DELAY\x011\x02")
@@ -257,7 +280,7 @@ async def pop(to: Peer, ledger: Ledger) -> None:
 
 
 Worker = Callable[[Peer, Ledger], Awaitable[None]]
-WORKERS: tuple[Worker, ...] = (plain, batch, delay, timer, transaction, send_for_pop, pop)
+WORKERS: tuple[Worker, ...] = (plain, batch, burst, delay, timer, transaction, send_for_pop, pop)
 
 
 async def work(address: str, ledger: Ledger, workers: tuple[Worker, ...] = WORKERS) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.crash.mixed_load import WORKERS, Ledger, batch, plain, verify, work
+from tests.crash.mixed_load import WORKERS, Ledger, batch, burst, plain, verify, work
 from tests.interop.brokers import PocketBroker
 from tests.kit.nursery import Nursery
 
@@ -48,7 +48,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_mixed_load(
         config={**SMALL, **({} if retained else DELETES)},
         nursery=nursery,
     )
-    workers = WORKERS if retained else (plain, batch)
+    workers = WORKERS if retained else (plain, batch, burst)
     starts: list[float] = []
 
     async def one_round(seconds: float) -> None:

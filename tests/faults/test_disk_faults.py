@@ -86,6 +86,7 @@ class Work:
         await self.peer.heartbeat(f"group{turn}", {"Topic": "*"}, sub_version=turn)
         await self.half()
         await self.batch()
+        await self.burst()
         answer = await self.popper.answer(maxMsgNums=2)
         if answer.code == 0:
             for message in popped(answer, "Topic", "g"):
@@ -107,6 +108,13 @@ class Work:
         answer = await self.peer.produce("Topic", members, code=code, more={"m": True})
         if answer.code == 0:
             self.sure.update(("Topic", body) for body in bodies)
+
+    async def burst(self) -> None:
+        """Sends of one read, which are stored and answered together."""
+        bodies = [b"burst %06d %02d" % (self.number, place) for place in range(32)]
+        for body, answer in zip(bodies, await self.peer.burst("Topic", bodies), strict=True):
+            if answer.code == 0:
+                self.sure.add(("Topic", body))
 
     async def half(self) -> None:
         """A half message, committed at once."""

@@ -3,17 +3,20 @@
 import itertools
 import random
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from tests.simulation.disk import Disk
 from tests.simulation.machine import Machine
 from tests.simulation.test_power_cuts import _flush_log, _sync_below
-from tests.store.stores import open_store, read_all, send
+from tests.store.stores import HOST, open_store, read_all, send
 
 from pocketmq.store import MessageStore
+from pocketmq.store.alike_run import AlikeRecords, AlikeRun
 
 PENDING_MAX = 12
 # Of a story with more pending writes, or with torn ones.
@@ -61,6 +64,8 @@ def story(disk: Disk, chance: random.Random, machine: Machine) -> tuple[MessageS
     sent: Sent = {}
     flushed: Sent = {}
     for number in range(chance.choice((1, 2, 3, 8))):
+        if chance.randrange(5) == 0:
+            sent |= _run(store, number, chance.choice((10, 1_500)))
         queue = chance.randrange(3)
         body = b"%d " % number + bytes(chance.choice((10, 3_000)))
         sent[queue, send(store, "Topic", queue, body)] = body
@@ -69,6 +74,27 @@ def story(disk: Disk, chance: random.Random, machine: Machine) -> tuple[MessageS
             flushed |= sent
     _sync_below(Path(disk.root, "consumequeue"), chance.choice((0, 0.5, 1)), machine)
     return store, sent, flushed
+
+
+def _run(store: MessageStore, number: int, size: int) -> Sent:
+    """Three messages that are stored together, if all queues are there; their bodies by place."""
+    ids = [2, 0, 1]
+    bodies = [b"%d run %d " % (number, queue) + bytes(size) for queue in ids]
+    offsets = [store.max_offset("Topic", queue) for queue in ids]
+    width = len(bodies[0])
+    run = AlikeRun(
+        ids,
+        numpy.ones(len(ids), numpy.int64),
+        numpy.frombuffer(b"".join(bodies), f"V{width}"),
+        [zlib.crc32(body) for body in bodies],
+        [],
+        0,
+        None,
+    )
+    common = AlikeRecords(0, 0, width, b"WAIT\x01true", [])
+    if store.append_run("Topic", run, common, HOST) is None:
+        return {}
+    return dict(zip(zip(ids, offsets, strict=True), bodies, strict=True))
 
 
 def check(root: str, sent: Sent, flushed: Sent) -> None:

@@ -132,7 +132,12 @@ class Security:
         return f"{body}.{self._mac('session', body)}"
 
     def end(self, session: Session) -> None:
-        """End a session (invariant 2)."""
+        """End a session (invariant 2).
+
+        One without a user gives no rights: not to be remembered, or strangers could push out the others.
+        """
+        if session.user is None:
+            return
         self._ended[session.id] = self._clock.now_ms()
         while len(self._ended) > _REMEMBERED_MAX:
             self._ended.popitem(last=False)
