@@ -49,7 +49,7 @@ _BATCH, _BURST = 5, 64
 Place = tuple[str, int, int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class At:
     listen_address: str
 
