@@ -635,7 +635,8 @@ def test_a_refused_pull_is_tried_again_after_a_while(
             await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="%RETRY%g"))
 
     run_virtual(main)
-    assert "execute the pull request exception" in caplog.text
+    # However often: the log of a consumer whose topic is closed for a night is not filled by it.
+    assert caplog.text.count("execute the pull request exception") == 1
     assert "topic='%RETRY%g'" not in "".join(
         record.getMessage()
         for record in caplog.records

@@ -129,9 +129,12 @@ def test_a_topic_without_a_route_is_the_callers_to_fix() -> None:
     """No route; the message names the topic, the name server and the command."""
 
     async def main() -> None:
-        cluster = FakeCluster(LoopClock())
+        cluster = FakeCluster(LoopClock(), Paused=1)
         cluster.auto_create = False
+        cluster.perms["Paused"] = 4
         async with Producer("p", **options(cluster)) as producer:
+            with pytest.raises(NoRoute, match=r"no messages.*topic create Paused --perm rw"):
+                await producer.send(Message("Paused", b"x"))
             with pytest.raises(NoRoute) as caught:
                 await producer.send(Message("Missing", b"x"))
         assert isinstance(caught.value, CallerError)

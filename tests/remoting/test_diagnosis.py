@@ -142,6 +142,12 @@ def test_what_forbids_to_consume_is_told() -> None:
     closed = TopicFacts("T", closed_on=["b"])
     full = TopicFacts("U", read_only_on=["b"])
     facts = GroupFacts("g", ONE, topics=[closed, full], disabled_on=["b"])
+    # Members that may not read are not called slow.
+    behind = TopicFacts("T", lag=20_000, in_rate=1.0, out_rate=0.0, closed_on=["b"])
+    for off, cause in ([], "TOPIC_NOT_READABLE"), (["b"], "GROUP_DISABLED"):
+        found = diagnose(GroupFacts("g", ONE, topics=[behind], disabled_on=off), LIMITS)
+        [lag] = [each for each in found if each.kind == "LAG"]
+        assert lag.advice == f"nobody may read these messages now: see {cause}"
     assert kinds(facts) == [
         ("GROUP_DISABLED", "warning"),
         ("TOPIC_NOT_READABLE", "warning"),

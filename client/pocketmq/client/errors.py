@@ -69,11 +69,20 @@ class NotRunning(CallerError):
 
 
 class NoRoute(CallerError):
-    """The name servers know no broker for the topic."""
+    """The name servers know no broker for the topic, or none that accepts its messages.
 
-    def __init__(self, topic: str, name_servers: Sequence[str], why: str = "") -> None:
+    closed: brokers have the topic, but no queue of it can be written to.
+    """
+
+    def __init__(
+        self, topic: str, name_servers: Sequence[str], why: str = "", *, closed: bool = False
+    ) -> None:
         super().__init__(
-            f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
+            f"topic {topic!r} accepts no messages: its brokers have no queue that can be written to. If it "
+            f"was paused: pocketmq topic create {topic} --perm rw. If its master is down, start it; see: "
+            f"pocketmq topic show {topic}"
+            if closed
+            else f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
             + (f" ({why})" if why else "")
             + f". Create it with: pocketmq topic create {topic}, or let the broker create topics "
             "(autoCreateTopicEnable=true)"

@@ -35,6 +35,7 @@ from pocketmq.client.decode import decode_messages, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.giving_back import GivingBack
 from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.listener_log import PAUSE_MS
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore
 from pocketmq.client.options import PushConsumerOptions
@@ -106,6 +107,8 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
         self._clustering = options.message_model is MessageModel.CLUSTERING
         self._retry_topic = retry_topic(self.group)
+        # Why pulls fail: when it was logged, and how often it has happened since.
+        self._pulls_failed: dict[tuple[str, str, type[PocketMQError]], tuple[int, int]] = {}
         self._pull_from: dict[MessageQueue, int] = {}
         self._count_max = options.pull_threshold_count
         self._size_max = options.pull_threshold_mib << 20
@@ -427,11 +430,39 @@ class PushMember(SharingMember[PushConsumerOptions]):
 
     def _failed(self, request: PullRequest, error: PocketMQError) -> None:
         if not is_retry_topic(request.queue.topic):
-            log.warning("execute the pull request exception queue=%s %s", request.queue, error)
+            self._log_failed(request.queue, error)
         flow_control = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
         self._pull_later(
             request, BROKER_FLOW_CONTROL_DELAY_MS if flow_control else EXCEPTION_DELAY_MS
         )
+
+    def _log_failed(self, queue: MessageQueue, error: PocketMQError) -> None:
+        """Log the first of a topic's failures at a broker, then once a minute how many there were.
+
+        A topic or group that is closed refuses each queue's pull every three seconds, for hours.
+        """
+        now, kind = self.clock.monotonic_ms(), (queue.topic, queue.broker_name, type(error))
+        told = self._pulls_failed.get(kind)
+        told_ms, count = told or (now, 0)
+        if told is None:
+            log.warning(
+                "execute the pull request exception, it is tried again; further ones of this kind are "
+                "counted queue=%s %s",
+                queue,
+                error,
+            )
+        elif now - told_ms >= PAUSE_MS:
+            log.warning(
+                "pulls still fail queue=%s times=%s seconds=%s %s",
+                queue,
+                count + 1,
+                (now - told_ms) // 1_000,
+                error,
+            )
+        else:
+            self._pulls_failed[kind] = told_ms, count + 1
+            return
+        self._pulls_failed[kind] = now, 0
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None

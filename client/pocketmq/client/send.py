@@ -292,7 +292,7 @@ class SendEngine:
         try:
             return plan.next_queue()
         except NoQueueToSendTo as error:
-            raise NoRoute(topic, self.instance.api.name_servers, str(error)) from error
+            raise NoRoute(topic, self.instance.api.name_servers, closed=True) from error
 
     async def _send_to(
         self, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int
@@ -340,7 +340,7 @@ class SendEngine:
         """Return the writable queues. Raises: NoRoute."""
         info, _ = await self._publish_info(with_namespace(self._namespace, topic))
         if not info.ok:
-            raise NoRoute(topic, self.instance.api.name_servers, "no queue can be written to")
+            raise NoRoute(topic, self.instance.api.name_servers, closed=True)
         return list(info.queues)
 
     async def _publish_info(self, topic: str) -> tuple[TopicPublishInfo, bool]:

@@ -281,13 +281,17 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
             name,
         )
     if facts.members:
-        yield from _lag(group, topic, limits)
+        forbids = "TOPIC_NOT_READABLE" if topic.closed_on else ""
+        yield from _lag(group, topic, limits, "GROUP_DISABLED" if facts.disabled_on else forbids)
         if facts.divides:
             yield from _shares(facts, facts.members, topic)
 
 
-def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]:
-    """Report lag; if it does not shrink, a tenth of the limit is already too much."""
+def _lag(group: str, topic: TopicFacts, limits: Thresholds, forbids: str = "") -> Iterator[Symptom]:
+    """Report lag; if it does not shrink, a tenth of the limit is already too much.
+
+    forbids: the symptom by which the members may not read, since faster ones would not help then.
+    """
     came, went = topic.in_rate, topic.out_rate
     known = came is not None and went is not None
     gain = went - came if came is not None and went is not None else 0.0
@@ -302,14 +306,17 @@ def _lag(group: str, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]
         slope = f", {came:.1f} in/s, {went:.1f} out/s: {until} at this rate"
     else:
         slope = ""
+    advice = "the backlog is shrinking; check again later"
+    if grows:
+        advice = "add members (up to one for each queue), or make the listener faster"
+        if forbids:
+            advice = f"nobody may read these messages now: see {forbids}"
     yield Symptom(
         "LAG",
         Severity.ERROR if grows and topic.lag >= limits.lag_max else Severity.WARNING,
         group,
         f"{_count(topic.lag, 'message')} behind{slope}",
-        "add members (up to one for each queue), or make the listener faster"
-        if grows
-        else "the backlog is shrinking; check again later",
+        advice,
         topic.topic,
         parameters={
             "lag": topic.lag,
