@@ -91,7 +91,7 @@ def test_a_list_is_shown_again_until_ctrl_c(server: InProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["topic delete T --watch 1", "topic list --watch no", "group list --watch"]
+    "words", ["topic delete T --watch 1", "topic list --watch no", "group list --watch=0"]
 )
 def test_only_what_shows_something_is_watched_and_only_every_so_many_seconds(words: str) -> None:
     with pytest.raises(CannotBegin, match="--watch"):

@@ -11,9 +11,11 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
 
-HELP = "Repeat list, show, numbers or doctor every so many seconds, until Ctrl-C."
+HELP = "Repeat list, show, numbers or doctor every so many seconds (2 at the end of a command), until Ctrl-C."
 # The last word of a command that shows and changes nothing.
 _SHOW = {"list", "show", "numbers", "doctor", "ls", "producers"}
+# Seconds, where none are given.
+_USUAL = "2"
 _CLEAR = "\x1b[H\x1b[J"
 
 
@@ -30,16 +32,22 @@ def taken_out(words: Sequence[str]) -> tuple[list[str], float | None]:
     (['group', 'list'], 2.0)
     >>> taken_out(["--watch=0.5", "topic", "show", "T"])
     (['topic', 'show', 'T'], 0.5)
+    >>> taken_out(["topic", "list", "--watch", "--json"])
+    (['topic', 'list', '--json'], 2.0)
     """
     rest: list[str] = []
     seconds: str | None = None
-    remaining = iter(words)
-    for word in remaining:
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         name, equals, value = word.partition("=")
-        if name == "--watch":
-            seconds = value if equals else next(remaining, "")
-        else:
+        if name != "--watch":
             rest.append(word)
+        elif equals:
+            seconds = value
+        else:
+            alone = not remaining or remaining[0].startswith("-")
+            seconds = _USUAL if alone else remaining.pop(0)
     if seconds is None:
         return rest, None
     if not _SHOW & set(rest):
@@ -49,7 +57,7 @@ def taken_out(words: Sequence[str]) -> tuple[list[str], float | None]:
     except ValueError:
         every_s = 0.0
     if not 0 < every_s < 86_400:
-        raise CannotBegin(f"--watch takes a number of seconds, not {seconds!r}")
+        raise CannotBegin(f"--watch takes a number of seconds (2 without one), not {seconds!r}")
     return rest, every_s
 
 

@@ -442,26 +442,17 @@ class PushMember(SharingMember[PushConsumerOptions]):
         A topic or group that is closed refuses each queue's pull every three seconds, for hours.
         """
         now, kind = self.clock.monotonic_ms(), (queue.topic, queue.broker_name, type(error))
-        told = self._pulls_failed.get(kind)
-        told_ms, count = told or (now, 0)
-        if told is None:
-            log.warning(
-                "execute the pull request exception, it is tried again; further ones of this kind are "
-                "counted queue=%s %s",
-                queue,
-                error,
-            )
-        elif now - told_ms >= PAUSE_MS:
-            log.warning(
-                "pulls still fail queue=%s times=%s seconds=%s %s",
-                queue,
-                count + 1,
-                (now - told_ms) // 1_000,
-                error,
-            )
-        else:
+        told_ms, count = self._pulls_failed.get(kind, (now - PAUSE_MS, 0))
+        if now - told_ms < PAUSE_MS:
             self._pulls_failed[kind] = told_ms, count + 1
             return
+        log.warning(
+            "execute the pull request exception; it is tried again, and more of this kind are counted "
+            "queue=%s since_the_last_line=%s %s",
+            queue,
+            count,
+            error,
+        )
         self._pulls_failed[kind] = now, 0
 
     async def consume_directly(
