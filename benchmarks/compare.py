@@ -101,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         at = names.index(JAVA) + 1
         names[at:at] = [f"{JAVA}-{version}" for version in javas[1:]]
     rows = [row for row in ROWS if options.only in row.title]
+    with_sync = options.only in SYNC_ROW.title
+    if not rows and not with_sync:
+        parser.error(f"--only: no row's title holds {options.only!r}")
     with _folder(options.data) as folder:
         if COMPILED in names and not compile_to(folder / COMPILED):
             names.remove(COMPILED)
@@ -108,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.growth:
             run.measure_growth([int(each) for each in options.growth.split(",")])
         else:
-            run.measure(rows, everything=not options.only)
+            run.measure(rows, with_sync=with_sync, everything=not options.only)
     text = report.text(run.results, effort, rounds)
     print(text)
     if not (options.only or options.growth) and {JAVA, "pocketmq"} <= set(names):
@@ -139,13 +142,21 @@ class _Run:
         self._rounds = rounds
         self._names = names
 
-    def measure(self, rows: Sequence[Row], *, everything: bool) -> None:
+    def measure(self, rows: Sequence[Row], *, with_sync: bool, everything: bool) -> None:
         if everything:
             for name in self._names:
                 self._measure_starts(name)
+        if rows:
+            self._measure_plain(rows, with_idle=everything)
+        if with_sync:
+            self._measure_sync()
+        if everything and "pocketmq" in self._names:
+            self.measure_growth()
+
+    def _measure_plain(self, rows: Sequence[Row], *, with_idle: bool) -> None:
         with contextlib.ExitStack() as leave:
             places = [self._open(name, "main", {}, leave) for name in self._names]
-            if everything:
+            if with_idle:
                 self._measure_idle(places)
             if any("backlog" in row.title or "tag" in row.title for row in rows):
                 for place in places:
@@ -156,10 +167,6 @@ class _Run:
                 _warm(place)
                 self.results.footprints[place.name].loaded_mb = anonymous_mb(place.pid)
             self._measure_rows(rows, places)
-        if everything:
-            self._measure_sync()
-            if "pocketmq" in self._names:
-                self.measure_growth()
 
     def _measure_rows(self, rows: Sequence[Row], places: Sequence[Place]) -> None:
         for row in rows:
