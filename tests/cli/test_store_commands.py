@@ -121,6 +121,20 @@ def test_verify_notices_a_changed_byte_in_each_kind_of_file(unpack: Unpack, ask:
     assert ask("verify", str(store))["problems"] == []
 
 
+def test_verify_finds_zeros_before_messages_that_no_entry_is_left_of(
+    unpack: Unpack, ask: Ask
+) -> None:
+    """In a log of RocketMQ they look like its end; the other queues say that it goes on."""
+    store = unpack("v497-main.clean")
+    first = next(each for each in StoreReader(str(store)).walk() if isinstance(each, Entry))
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.write(bytes(first.size))
+    queue = store / "consumequeue" / first.topic.decode() / str(first.queue_id) / f"{0:020d}"
+    queue.write_bytes(bytes(queue.stat().st_size))
+    places = [row["where"] for row in ask("verify", str(store), code=1)["problems"]]
+    assert any("commitlog" in place for place in places), places
+
+
 def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -> None:
     store = unpack("v497-main.clean")
     before = ask("ls", str(store))["queues"]

@@ -8,7 +8,7 @@ from pocketmq.files.queue_files import IndexEntry, QueueFiles
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting import fastjson
 from pocketmq.store.further_queues import further_offset
-from pocketmq.store.mending import gaps
+from pocketmq.store.mending import gaps, sure_end
 from pocketmq.store.reader import StoreReader
 
 # Prepared and rolled-back messages are in no queue.
@@ -43,7 +43,7 @@ def diagnose(
     found = Diagnosis()
     # The next offset of each queue, as the records say it.
     ends: dict[tuple[bytes, int], int] = {}
-    for record in progress(store.walk(), "records"):
+    for record in progress(_records(store), "records"):
         if isinstance(record, Damage):
             where = f"commitlog at {record.position}"
             found.problems.append(Problem(where, record.size, record.why))
@@ -60,6 +60,13 @@ def diagnose(
         _missing(found, f"consumequeue/{topic.decode('utf-8', 'replace')}/{queue_id}", end)
     _check_side_files(store, found)
     return found
+
+
+def _records(store: StoreReader) -> Iterable[Entry | Damage]:
+    # Zeros look like the end of the log; what queues point to is in it, whatever stands before.
+    end = max(store.log_start, sure_end(store))
+    yield from store.walk(sure_end=end)
+    yield from store.walk(end)
 
 
 def _check_queue(
