@@ -11,9 +11,10 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.registration import BrokerIdentity, Registration, parse_addresses
+from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.data_version import DataVersion
@@ -207,4 +208,4 @@ async def test_the_name_server_of_the_process_is_told_before_the_send_is_answere
     ],
 )
 def test_addresses_are_split_at_semicolons(text: str, addresses: list[str]) -> None:
-    assert parse_addresses(text) == addresses
+    assert split_addresses(text) == addresses

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -117,7 +118,7 @@ class Registration:
     @property
     def addresses(self) -> list[str]:
         """Return the remote name servers, from namesrvAddr."""
-        return parse_addresses(self._config.namesrv_addr)
+        return split_addresses(self._config.namesrv_addr)
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         """Handle changed topics, as listener of TopicConfigManager (invariant 2)."""
@@ -347,16 +348,3 @@ def _compressed_body(topics: list[TopicConfig], version: dict[str, int]) -> byte
 
 def _text(raw: bytes) -> bytes:
     return struct.pack(">i", len(raw)) + raw
-
-
-def parse_addresses(text: str) -> list[str]:
-    """Parse `ip:port;ip:port` into addresses in order, without duplicates; commas count as semicolons.
-
-    >>> parse_addresses("10.0.0.1:9876; 10.0.0.2:9876;")
-    ['10.0.0.1:9876', '10.0.0.2:9876']
-    """
-    found: dict[str, None] = {}
-    for part in text.replace(",", ";").split(";"):
-        if part.strip():
-            found[part.strip()] = None
-    return list(found)

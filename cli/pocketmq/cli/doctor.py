@@ -8,6 +8,7 @@ from pocketmq.cli import group_commands
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line
+from pocketmq.remoting.address_list import split_addresses
 
 app = typer.Typer()
 
@@ -23,8 +24,7 @@ def net(
     """Can a client on this machine reach the name servers, and the brokers that they name?"""
     from pocketmq.cli.network_check import check_network
 
-    addresses = [part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip()]
-    findings = check_network(addresses, timeout_ms)
+    findings = check_network(split_addresses(namesrv), timeout_ms)
     if as_json:
         print_json([finding.to_json() for finding in findings])
     else:

@@ -14,6 +14,7 @@ from pocketmq.cli import contexts
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
 from pocketmq.remoting.errors import PocketMQError
 
@@ -97,7 +98,7 @@ def _addresses(namesrv: str) -> list[str]:
     >>> _addresses("mq1;http://mq2:9877")
     ['mq1:9876', 'mq2:9877']
     """
-    found = [each.strip().rpartition("/")[2] for each in namesrv.replace(",", ";").split(";")]
+    found = [each.rpartition("/")[2] for each in split_addresses(namesrv)]
     return [each if ":" in each else f"{each}:9876" for each in found if each not in ("", "-")]
 
 

@@ -5,6 +5,7 @@ import socket
 import time
 
 from pocketmq.client.top_addressing import is_lookup, look_up
+from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.errors import IllegalArgument
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
@@ -29,15 +30,15 @@ def parse_name_servers(text: str | None) -> tuple[str, ...]:
             f"{NAME_SERVER_VARIABLE}"
         )
     found = []
-    for part in given.replace(",", ";").split(";"):
-        address = part.strip().rpartition("/")[2]
+    for part in split_addresses(given):
+        address = part.rpartition("/")[2]
         if not address:
             continue
         host, colon, port = address.rpartition(":")
         if not colon:
             host, port = address, "9876"
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise IllegalArgument(f"name server {part.strip()!r} is not host:port")
+            raise IllegalArgument(f"name server {part!r} is not host:port")
         found.append(f"{host}:{port}")
     if not found:
         raise IllegalArgument(f"name server {given!r} contains no address; write host:9876")
