@@ -24,9 +24,9 @@ from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.cli.migration.source import Source
+from pocketmq.remoting.admin_headers import RegisterBrokerHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.headers import RegisterBrokerHeader
 from pocketmq.remoting.names import MASTER_ID
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}

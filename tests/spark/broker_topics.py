@@ -6,9 +6,9 @@ import time
 from tests.interop.brokers import RunningBroker
 from tests.kit.waiting import until
 
+from pocketmq.remoting.admin_headers import CreateTopicHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.headers import CreateTopicHeader
 from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.sink_rows import Outgoing

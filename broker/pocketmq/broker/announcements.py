@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 
 from pocketmq.broker.registration import LocalNameServer
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     DeleteKVConfigHeader,
     GetKVListByNamespaceHeader,
     PutKVConfigHeader,
 )
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
 
 log = logging.getLogger(__name__)
 

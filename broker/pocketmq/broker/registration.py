@@ -19,17 +19,17 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.data_version import DataVersion
-from pocketmq.remoting.errors import PocketMQError, RemotingError
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     QueryDataVersionHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
     UnregisterBrokerHeader,
 )
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 from pocketmq.store.side_tasks import SideTasks

@@ -14,12 +14,7 @@ from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.registration_body import decode_route_queues, decoding
 from pocketmq.namesrv.route_info import Registration, RouteInfo
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Steps
-from pocketmq.remoting.data_version import DataVersion
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     BrokerHeartbeatHeader,
     DeleteKVConfigHeader,
     DeleteTopicInNamesrvHeader,
@@ -34,6 +29,11 @@ from pocketmq.remoting.headers import (
     UnregisterBrokerHeader,
     WipeWritePermHeader,
 )
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler, Steps
+from pocketmq.remoting.data_version import DataVersion
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import FAQ
 from pocketmq.remoting.requests import Server, complete
 from pocketmq.remoting.settings import format_properties, parse_properties

@@ -14,7 +14,7 @@ from pocketmq.admin.types import (
     RunningInfo,
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
-from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting import admin_headers, fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.message import MessageQueue
@@ -55,7 +55,7 @@ class Groups:
         return await self._site.tell_each(
             await self._site.masters(cluster),
             RequestCode.DELETE_SUBSCRIPTIONGROUP,
-            headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets),
+            admin_headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets),
             about=f"group {group!r}",
         )
 
@@ -90,7 +90,7 @@ class Groups:
                 answer = await self._api.ask(
                     address,
                     RequestCode.GET_CONSUMER_CONNECTION_LIST,
-                    headers.GetConsumerConnectionListHeader(group),
+                    admin_headers.GetConsumerConnectionListHeader(group),
                     about=f"group {group!r}",
                 )
             except (ConsumerNotOnline, RemotingError) as error:
@@ -106,7 +106,7 @@ class Groups:
         async for _, told in self._site.ask_each(
             await self._site.masters(),
             RequestCode.GET_PRODUCER_CONNECTION_LIST,
-            headers.GetProducerConnectionListHeader(group),
+            admin_headers.GetProducerConnectionListHeader(group),
             about=f"group {group!r}",
             skipping=(BrokerFailed,),
         ):
@@ -176,7 +176,7 @@ class Groups:
         async for _, told in self._site.ask_each(
             await self._site.masters_of_group(group),
             RequestCode.GET_CONSUME_STATS,
-            headers.GetConsumeStatsHeader(group, topic),
+            admin_headers.GetConsumeStatsHeader(group, topic),
             about=f"group {group!r}",
             skipping=(RemotingError,) if partial else (),
         ):
@@ -243,7 +243,7 @@ class Groups:
             await self._api.ask(
                 address,
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,
-                headers.GetConsumerConnectionListHeader(group),
+                admin_headers.GetConsumerConnectionListHeader(group),
                 about=f"group {group!r}",
             )
         except ConsumerNotOnline:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pocketmq.admin.site import Site
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
-from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import format_properties, parse_properties
@@ -76,7 +76,7 @@ class SiteSettings:
             answer = await self._api.ask(
                 address,
                 code,
-                headers.WipeWritePermHeader(broker_name),
+                admin_headers.WipeWritePermHeader(broker_name),
                 about=f"broker {broker_name!r}",
             )
             count = int(next(iter((answer.ext or {"": "0"}).values())))
@@ -90,7 +90,7 @@ class SiteSettings:
             answer = await self._api.ask(
                 address,
                 RequestCode.VIEW_BROKER_STATS_DATA,
-                headers.ViewBrokerStatsDataHeader(name, key),
+                admin_headers.ViewBrokerStatsDataHeader(name, key),
             )
         except BrokerFailed:
             return None
@@ -120,7 +120,7 @@ class SiteSettings:
     async def get_kv(self, namespace: str, key: str) -> str | None:
         try:
             answer = await self._api.ask_name_server(
-                RequestCode.GET_KV_CONFIG, headers.GetKVConfigHeader(namespace, key)
+                RequestCode.GET_KV_CONFIG, admin_headers.GetKVConfigHeader(namespace, key)
             )
         except QueryNotFound:
             return None
@@ -130,19 +130,24 @@ class SiteSettings:
         """Set a value at every name server."""
         for address in self._api.name_servers:
             await self._api.ask(
-                address, RequestCode.PUT_KV_CONFIG, headers.PutKVConfigHeader(namespace, key, value)
+                address,
+                RequestCode.PUT_KV_CONFIG,
+                admin_headers.PutKVConfigHeader(namespace, key, value),
             )
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         for address in self._api.name_servers:
             await self._api.ask(
-                address, RequestCode.DELETE_KV_CONFIG, headers.DeleteKVConfigHeader(namespace, key)
+                address,
+                RequestCode.DELETE_KV_CONFIG,
+                admin_headers.DeleteKVConfigHeader(namespace, key),
             )
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
         try:
             answer = await self._api.ask_name_server(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, headers.GetKVListByNamespaceHeader(namespace)
+                RequestCode.GET_KVLIST_BY_NAMESPACE,
+                admin_headers.GetKVListByNamespaceHeader(namespace),
             )
         except QueryNotFound:
             return {}

@@ -4,7 +4,7 @@ from pocketmq.admin.site import Site, unique
 from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported
 from pocketmq.client.route import TopicRoute
-from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC
@@ -42,7 +42,7 @@ class Topics:
         masters = await self._site.masters(cluster, broker)
         reads = queues if read_queues is None else read_queues
         writes = queues if write_queues is None else write_queues
-        header = headers.CreateTopicHeader(
+        header = admin_headers.CreateTopicHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=reads,
@@ -61,7 +61,7 @@ class Topics:
         return names
 
     async def _set_order(self, topic: str, value: str) -> None:
-        header = headers.PutKVConfigHeader(ORDER_NAMESPACE, topic, value)
+        header = admin_headers.PutKVConfigHeader(ORDER_NAMESPACE, topic, value)
         for address in self._api.name_servers:
             await self._api.ask(address, RequestCode.PUT_KV_CONFIG, header)
 
@@ -74,14 +74,14 @@ class Topics:
         await self._site.tell_each(
             brokers,
             RequestCode.DELETE_TOPIC_IN_BROKER,
-            headers.DeleteTopicHeader(topic),
+            admin_headers.DeleteTopicHeader(topic),
             about=f"topic {topic!r}",
         )
         for address in self._api.name_servers:
             await self._api.ask(
                 address,
                 RequestCode.DELETE_TOPIC_IN_NAMESRV,
-                headers.DeleteTopicInNamesrvHeader(topic, cluster),
+                admin_headers.DeleteTopicInNamesrvHeader(topic, cluster),
                 about=f"topic {topic!r}",
             )
         return unique(broker.name for broker in brokers)
@@ -93,7 +93,7 @@ class Topics:
         else:
             await self._site.brokers(cluster)
             found = await self._api.ask_name_server(
-                RequestCode.GET_TOPICS_BY_CLUSTER, headers.GetTopicsByClusterHeader(cluster)
+                RequestCode.GET_TOPICS_BY_CLUSTER, admin_headers.GetTopicsByClusterHeader(cluster)
             )
         return sorted(str(each) for each in fastjson.loads(found.body).get("topicList") or ())
 
@@ -109,7 +109,7 @@ class Topics:
                 answer = await self._api.ask(
                     address,
                     RequestCode.GET_TOPIC_CONFIG,
-                    headers.GetTopicConfigHeader(topic),
+                    admin_headers.GetTopicConfigHeader(topic),
                     about=f"topic {topic!r}",
                 )
                 data = fastjson.loads(answer.body)
@@ -145,7 +145,7 @@ class Topics:
         async for _, told in self._site.ask_each(
             await self._site.masters_of(topic),
             RequestCode.GET_TOPIC_STATS_INFO,
-            headers.GetTopicStatsInfoHeader(topic),
+            admin_headers.GetTopicStatsInfoHeader(topic),
             about=f"topic {topic!r}",
             skipping=(RemotingError,) if partial else (),
         ):
@@ -166,7 +166,7 @@ class Topics:
         async for _, told in self._site.ask_each(
             await self._site.masters_of(topic),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-            headers.QueryTopicConsumeByWhoHeader(topic),
+            admin_headers.QueryTopicConsumeByWhoHeader(topic),
             about=f"topic {topic!r}",
         ):
             found.update(str(each) for each in told.get("groupList") or ())

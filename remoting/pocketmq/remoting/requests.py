@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Flag, auto
 from typing import TypeVar
 
+from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting import headers as h
 from pocketmq.remoting.codes import Request, RequestCode
 from pocketmq.remoting.header import Header
@@ -77,7 +78,7 @@ class ChangeRoleHeader(Header):
     target: str | None = None
 
 
-class WaitingRouteHeader(h.GetRouteInfoHeader):
+class WaitingRouteHeader(ah.GetRouteInfoHeader):
     """Asks a name server of ours for NOTIFY_TOPIC_KNOWN, too; RocketMQ's ignore that."""
 
     tell_when_known: bool | None = None
@@ -191,11 +192,11 @@ _ROWS: tuple[Row, ...] = (
         _READ,
     ),
     Row(C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ),
-    Row(C.UPDATE_AND_CREATE_TOPIC, h.CreateTopicHeader),
+    Row(C.UPDATE_AND_CREATE_TOPIC, ah.CreateTopicHeader),
     Row(C.UPDATE_AND_CREATE_TOPIC_LIST),
-    Row(C.GET_ALL_TOPIC_CONFIG, h.GetAllTopicConfigHeader),
+    Row(C.GET_ALL_TOPIC_CONFIG, ah.GetAllTopicConfigHeader),
     Row(C.UPDATE_BROKER_CONFIG),
-    Row(C.GET_BROKER_CONFIG, None, h.GetBrokerConfigResponseHeader),
+    Row(C.GET_BROKER_CONFIG, None, ah.GetBrokerConfigResponseHeader),
     Row(C.GET_BROKER_RUNTIME_INFO),
     Row(C.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetHeader, h.SearchOffsetResponseHeader, _QUEUE),
     Row(C.GET_MAX_OFFSET, h.GetMaxOffsetHeader, h.GetMaxOffsetResponseHeader, _QUEUE),
@@ -246,20 +247,20 @@ _ROWS: tuple[Row, ...] = (
     Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
     Row(
         C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        h.GetAllSubscriptionGroupHeader,
-        h.GetAllSubscriptionGroupResponseHeader,
+        ah.GetAllSubscriptionGroupHeader,
+        ah.GetAllSubscriptionGroupResponseHeader,
     ),
-    Row(C.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoHeader),
-    Row(C.GET_CONSUMER_CONNECTION_LIST, h.GetConsumerConnectionListHeader),
-    Row(C.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListHeader),
-    Row(C.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupHeader),
-    Row(C.GET_CONSUME_STATS, h.GetConsumeStatsHeader),
-    Row(C.DELETE_TOPIC_IN_BROKER, h.DeleteTopicHeader),
+    Row(C.GET_TOPIC_STATS_INFO, ah.GetTopicStatsInfoHeader),
+    Row(C.GET_CONSUMER_CONNECTION_LIST, ah.GetConsumerConnectionListHeader),
+    Row(C.GET_PRODUCER_CONNECTION_LIST, ah.GetProducerConnectionListHeader),
+    Row(C.DELETE_SUBSCRIPTIONGROUP, ah.DeleteSubscriptionGroupHeader),
+    Row(C.GET_CONSUME_STATS, ah.GetConsumeStatsHeader),
+    Row(C.DELETE_TOPIC_IN_BROKER, ah.DeleteTopicHeader),
     Row(C.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetHeader),
     Row(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader),
     Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
-    Row(C.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoHeader),
-    Row(C.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanHeader),
+    Row(C.QUERY_TOPIC_CONSUME_BY_WHO, ah.QueryTopicConsumeByWhoHeader),
+    Row(C.QUERY_CONSUME_TIME_SPAN, ah.QueryConsumeTimeSpanHeader),
     Row(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
     Row(C.CLEAN_EXPIRED_CONSUMEQUEUE),
     Row(
@@ -267,28 +268,28 @@ _ROWS: tuple[Row, ...] = (
         h.GetConsumerRunningInfoHeader,
         server=Server.BROKER | Server.CLIENT,
     ),
-    Row(C.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader),
+    Row(C.QUERY_CORRECTION_OFFSET, ah.QueryCorrectionOffsetHeader),
     Row(
         C.CONSUME_MESSAGE_DIRECTLY,
         h.ConsumeMessageDirectlyHeader,
         server=Server.BROKER | Server.CLIENT,
     ),
     Row(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
-    Row(C.CLONE_GROUP_OFFSET, h.CloneGroupOffsetHeader),
-    Row(C.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataHeader),
+    Row(C.CLONE_GROUP_OFFSET, ah.CloneGroupOffsetHeader),
+    Row(C.VIEW_BROKER_STATS_DATA, ah.ViewBrokerStatsDataHeader),
     Row(C.CLEAN_UNUSED_TOPIC),
-    Row(C.GET_BROKER_CONSUME_STATS, h.GetBrokerConsumeStatsHeader),
+    Row(C.GET_BROKER_CONSUME_STATS, ah.GetBrokerConsumeStatsHeader),
     Row(C.SEND_BATCH_MESSAGE, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
     Row(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader),
-    Row(C.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageHeader),
+    Row(C.RESUME_CHECK_HALF_MESSAGE, ah.ResumeCheckHalfMessageHeader),
     Row(C.SEND_REPLY_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
     Row(C.SEND_REPLY_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
     Row(C.GET_ALL_PRODUCER_INFO),
     Row(C.DELETE_EXPIRED_COMMITLOG),
-    Row(C.QUERY_TOPICS_BY_CONSUMER, h.QueryTopicsByConsumerHeader),
-    Row(C.QUERY_SUBSCRIPTION_BY_CONSUMER, h.QuerySubscriptionByConsumerHeader),
-    Row(C.GET_TOPIC_CONFIG, h.GetTopicConfigHeader),
-    Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigHeader),
+    Row(C.QUERY_TOPICS_BY_CONSUMER, ah.QueryTopicsByConsumerHeader),
+    Row(C.QUERY_SUBSCRIPTION_BY_CONSUMER, ah.QuerySubscriptionByConsumerHeader),
+    Row(C.GET_TOPIC_CONFIG, ah.GetTopicConfigHeader),
+    Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, ah.GetSubscriptionGroupConfigHeader),
     Row(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
     Row(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
     Row(C.QUERY_ASSIGNMENT, access=Right(subscribe="topic", group="consumerGroup", in_body=True)),
@@ -315,29 +316,29 @@ _ROWS: tuple[Row, ...] = (
     # ------------------------------------------------------------ served by name servers, to anybody
     *_served_by(
         Server.NAME_SERVER,
-        Row(C.PUT_KV_CONFIG, h.PutKVConfigHeader),
-        Row(C.GET_KV_CONFIG, h.GetKVConfigHeader, h.GetKVConfigResponseHeader),
-        Row(C.DELETE_KV_CONFIG, h.DeleteKVConfigHeader),
-        Row(C.REGISTER_BROKER, h.RegisterBrokerHeader, h.RegisterBrokerResponseHeader),
-        Row(C.UNREGISTER_BROKER, h.UnregisterBrokerHeader),
+        Row(C.PUT_KV_CONFIG, ah.PutKVConfigHeader),
+        Row(C.GET_KV_CONFIG, ah.GetKVConfigHeader, ah.GetKVConfigResponseHeader),
+        Row(C.DELETE_KV_CONFIG, ah.DeleteKVConfigHeader),
+        Row(C.REGISTER_BROKER, ah.RegisterBrokerHeader, ah.RegisterBrokerResponseHeader),
+        Row(C.UNREGISTER_BROKER, ah.UnregisterBrokerHeader),
         Row(C.GET_ROUTEINFO_BY_TOPIC, WaitingRouteHeader),
         Row(C.GET_BROKER_CLUSTER_INFO),
-        Row(C.WIPE_WRITE_PERM_OF_BROKER, h.WipeWritePermHeader, h.WipeWritePermResponseHeader),
+        Row(C.WIPE_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.WipeWritePermResponseHeader),
         Row(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        Row(C.DELETE_TOPIC_IN_NAMESRV, h.DeleteTopicInNamesrvHeader),
-        Row(C.REGISTER_TOPIC_IN_NAMESRV, h.RegisterTopicHeader),
-        Row(C.GET_KVLIST_BY_NAMESPACE, h.GetKVListByNamespaceHeader),
-        Row(C.GET_TOPICS_BY_CLUSTER, h.GetTopicsByClusterHeader),
+        Row(C.DELETE_TOPIC_IN_NAMESRV, ah.DeleteTopicInNamesrvHeader),
+        Row(C.REGISTER_TOPIC_IN_NAMESRV, ah.RegisterTopicHeader),
+        Row(C.GET_KVLIST_BY_NAMESPACE, ah.GetKVListByNamespaceHeader),
+        Row(C.GET_TOPICS_BY_CLUSTER, ah.GetTopicsByClusterHeader),
         Row(C.GET_SYSTEM_TOPIC_LIST_FROM_NS),
         Row(C.GET_UNIT_TOPIC_LIST),
         Row(C.GET_HAS_UNIT_SUB_TOPIC_LIST),
         Row(C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
         Row(C.UPDATE_NAMESRV_CONFIG),
         Row(C.GET_NAMESRV_CONFIG),
-        Row(C.QUERY_DATA_VERSION, h.QueryDataVersionHeader, h.QueryDataVersionResponseHeader),
-        Row(C.ADD_WRITE_PERM_OF_BROKER, h.WipeWritePermHeader, h.AddWritePermResponseHeader),
-        Row(C.GET_BROKER_MEMBER_GROUP, h.GetBrokerMemberGroupHeader),
-        Row(C.BROKER_HEARTBEAT, h.BrokerHeartbeatHeader),
+        Row(C.QUERY_DATA_VERSION, ah.QueryDataVersionHeader, ah.QueryDataVersionResponseHeader),
+        Row(C.ADD_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.AddWritePermResponseHeader),
+        Row(C.GET_BROKER_MEMBER_GROUP, ah.GetBrokerMemberGroupHeader),
+        Row(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader),
     ),
     # ------------------------------------------------------------ served by clients
     *_served_by(
@@ -352,7 +353,7 @@ _ROWS: tuple[Row, ...] = (
     # ------------------------------------------------------------ served by nobody
     Row(
         C.UPDATE_AND_GET_GROUP_FORBIDDEN,
-        h.GroupForbiddenHeader,
+        ah.GroupForbiddenHeader,
         server=Server.NOBODY,
         why="5.x bans of a group from one topic; consumeEnable=false bans it from all",
     ),

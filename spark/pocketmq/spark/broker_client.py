@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.admin_headers import GetRouteInfoHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import (
@@ -29,7 +30,6 @@ from pocketmq.remoting.headers import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetHeader,
     GetMinOffsetResponseHeader,
-    GetRouteInfoHeader,
     QueryConsumerOffsetHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,

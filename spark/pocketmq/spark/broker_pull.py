@@ -17,15 +17,12 @@ import pyarrow as pa
 
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.admin_headers import GetTopicConfigHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
 from pocketmq.remoting.flags import PullSysFlag
-from pocketmq.remoting.headers import (
-    GetTopicConfigHeader,
-    PullMessageHeader,
-    PullMessageResponseHeader,
-)
+from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 

@@ -15,13 +15,13 @@ from pocketmq.broker.allocation import STRATEGIES
 from pocketmq.broker.registration import LocalNameServer
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.admin_headers import GetRouteInfoHeader
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.headers import GetRouteInfoHeader
 from pocketmq.remoting.message import MessageQueue
 
 log = logging.getLogger(__name__)

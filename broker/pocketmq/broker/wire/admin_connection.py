@@ -10,16 +10,16 @@ from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.wire.admin_answers import json_answer
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     GetConsumerConnectionListHeader,
     GetProducerConnectionListHeader,
     QuerySubscriptionByConsumerHeader,
     QueryTopicConsumeByWhoHeader,
     QueryTopicsByConsumerHeader,
 )
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
 
 
 class AdminConnectionProcessor:

@@ -12,15 +12,15 @@ from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin_answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     DeleteSubscriptionGroupHeader,
     GetAllSubscriptionGroupHeader,
     GetSubscriptionGroupConfigHeader,
 )
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.tables import GroupConfig
 
 

@@ -16,18 +16,20 @@ from pocketmq.broker.wire.admin_answers import (
     queue_key,
     topic_missing,
 )
+from pocketmq.remoting.admin_headers import (
+    CloneGroupOffsetHeader,
+    GetBrokerConsumeStatsHeader,
+    GetConsumeStatsHeader,
+    QueryConsumeTimeSpanHeader,
+    QueryCorrectionOffsetHeader,
+)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import (
-    CloneGroupOffsetHeader,
-    GetBrokerConsumeStatsHeader,
-    GetConsumeStatsHeader,
     GetEarliestMsgStoretimeHeader,
     GetMaxOffsetHeader,
     GetMinOffsetHeader,
-    QueryConsumeTimeSpanHeader,
-    QueryCorrectionOffsetHeader,
     SearchOffsetHeader,
 )
 from pocketmq.store.offset_by_time import Boundary

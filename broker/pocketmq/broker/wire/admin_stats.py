@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.remoting.admin_headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, version_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore

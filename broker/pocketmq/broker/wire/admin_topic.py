@@ -22,17 +22,17 @@ from pocketmq.broker.wire.admin_answers import (
 )
 from pocketmq.broker.wire.when_stored import Answer, Saved, answered, when_stored
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.admin_headers import (
     CreateTopicHeader,
     DeleteTopicHeader,
     GetAllTopicConfigHeader,
     GetTopicConfigHeader,
     GetTopicStatsInfoHeader,
 )
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import MessageStore
 

@@ -8,11 +8,11 @@ import logging
 
 from pocketmq.broker.message_put import MessagePut
 from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.remoting.admin_headers import ResumeCheckHalfMessageHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.headers import ResumeCheckHalfMessageHeader
 from pocketmq.remoting.message_codec import (
     add_property,
     get_property,

@@ -10,7 +10,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
 from pocketmq.cli.mqadmin.printed import moment, say, second
-from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageQueue
@@ -123,7 +123,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
     answer = await admin.site.api.ask(
         master.address,
         RequestCode.GET_BROKER_CONSUME_STATS,
-        headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
+        admin_headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
         timeout_ms=given.number("t", 50_000),
     )
     from pocketmq.remoting.queue_json import message_queue

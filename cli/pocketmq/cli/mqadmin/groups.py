@@ -8,7 +8,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import parse_time, say, second
-from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode, version_name
 from pocketmq.remoting.errors import PocketMQError
 
@@ -45,7 +45,7 @@ async def delete_sub_group(admin: Admin, given: Given) -> None:
         await admin.site.api.ask(
             master.address,
             RequestCode.DELETE_SUBSCRIPTIONGROUP,
-            headers.DeleteSubscriptionGroupHeader(group, forget, forget),
+            admin_headers.DeleteSubscriptionGroupHeader(group, forget, forget),
             about=f"group {group!r}",
         )
         where = f"broker [{master.address}]" + (

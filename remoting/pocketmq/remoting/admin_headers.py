@@ -1,0 +1,239 @@
+"""The header fields of requests about topics, groups and routes, and of their answers; as headers.py.
+
+A field with a default is optional on the wire; names travel in camel case unless `wire("...")` says
+otherwise. Sources: *RequestHeader and *ResponseHeader, RocketMQ 4.9.7 and 5.5.0.
+"""
+
+from pocketmq.remoting.header import Header
+
+# ------------------------------------------------------------ topics and groups
+
+
+class CreateTopicHeader(Header):
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    topic_sys_flag: int | None = None
+    order: bool | None = None
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class DeleteTopicHeader(Header):
+    topic: str
+
+
+class DeleteTopicInNamesrvHeader(Header):
+    topic: str
+    cluster_name: str | None = None
+
+
+class GetTopicConfigHeader(Header):
+    topic: str
+    lo: bool | None = None
+
+
+class GetSubscriptionGroupConfigHeader(Header):
+    group: str
+
+
+class DeleteSubscriptionGroupHeader(Header):
+    group_name: str
+    remove_offset: bool | None = None
+    clean_offset: bool | None = None
+
+
+class GetTopicStatsInfoHeader(Header):
+    topic: str
+
+
+class QueryTopicConsumeByWhoHeader(Header):
+    topic: str
+
+
+class GetConsumerConnectionListHeader(Header):
+    consumer_group: str
+
+
+class GetProducerConnectionListHeader(Header):
+    producer_group: str
+
+
+class GetConsumeStatsHeader(Header):
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class QueryConsumeTimeSpanHeader(Header):
+    topic: str
+    group: str
+
+
+class GetBrokerConsumeStatsHeader(Header):
+    is_order: bool
+
+
+class ViewBrokerStatsDataHeader(Header):
+    stats_name: str
+    stats_key: str
+
+
+class GetBrokerConfigResponseHeader(Header):
+    version: str
+
+
+class CloneGroupOffsetHeader(Header):
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+class QueryCorrectionOffsetHeader(Header):
+    compare_group: str
+    topic: str
+    filter_groups: str | None = None
+
+
+class ResumeCheckHalfMessageHeader(Header):
+    msg_id: str | None = None
+    topic: str | None = None
+
+
+class QueryTopicsByConsumerHeader(Header):
+    group: str
+
+
+class QuerySubscriptionByConsumerHeader(Header):
+    group: str
+    topic: str
+
+
+class GetAllTopicConfigHeader(Header):
+    topic_seq: int | None = None
+    data_version: str | None = None
+    max_topic_num: int | None = None
+
+
+class GetAllSubscriptionGroupHeader(Header):
+    group_seq: int | None = None
+    data_version: str | None = None
+    max_group_num: int | None = None
+
+
+class GetAllSubscriptionGroupResponseHeader(Header):
+    total_group_num: int | None = None
+
+
+class GroupForbiddenHeader(Header):
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+# ------------------------------------------------------------ name server
+
+
+class PutKVConfigHeader(Header):
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKVConfigHeader(Header):
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(Header):
+    value: str | None = None
+
+
+class DeleteKVConfigHeader(Header):
+    namespace: str
+    key: str
+
+
+class GetKVListByNamespaceHeader(Header):
+    namespace: str
+
+
+class RegisterBrokerHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool | None = None
+    body_crc32: int | None = None
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+
+
+class RegisterBrokerResponseHeader(Header):
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnregisterBrokerHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+class QueryDataVersionHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+class QueryDataVersionResponseHeader(Header):
+    changed: bool
+
+
+class GetRouteInfoHeader(Header):
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class WipeWritePermHeader(Header):
+    broker_name: str
+
+
+class WipeWritePermResponseHeader(Header):
+    wipe_topic_count: int
+
+
+class AddWritePermResponseHeader(Header):
+    add_topic_count: int
+
+
+class GetTopicsByClusterHeader(Header):
+    cluster: str
+
+
+class RegisterTopicHeader(Header):
+    topic: str
+
+
+class GetBrokerMemberGroupHeader(Header):
+    cluster_name: str
+    broker_name: str
+
+
+class BrokerHeartbeatHeader(Header):
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None = None
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    heartbeat_timeout_mills: int | None = None
+    election_priority: int | None = None
