@@ -70,3 +70,16 @@ async def test_without_pulls_nothing_is_in_flight(broker: Broker) -> None:
     broker.parts.tables.offsets.place("g", "T", 0, 2)
     async with await Peer.at(broker) as peer:
         assert await row(peer) == (6, 2, 2)
+
+
+async def test_what_comes_again_to_who_pops_is_part_of_the_groups_progress(broker: Broker) -> None:
+    """A broker of 5.5 shows the pop retry topic of a subscribed topic, which no member subscribes by name."""
+    async with await Peer.at(broker) as peer:
+        for topic in ("%RETRY%g_T", "U"):
+            await peer.produce(topic, b"again")
+            broker.parts.tables.offsets.place("g", topic, 0, 0)
+        broker.parts.tables.offsets.place("g", "T", 0, 0)
+        await peer.heartbeat("g", {"T": "*"})
+        answer = await peer.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}, version=513)
+        topics = {queue.get("topic") for queue, _ in body_of(answer)["offsetTable"].items()}
+        assert topics == {"T", "%RETRY%g_T"}

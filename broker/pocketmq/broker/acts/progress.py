@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.tables import TopicConfig
 
 log = logging.getLogger(__name__)
@@ -96,13 +97,21 @@ class ProgressActs:
             )
 
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
-        """Yield those topics that exist and, while the group is online, that it subscribes."""
+        """Yield those topics that exist and, while the group is online, that it subscribes.
+
+        Who pops a topic takes what comes again from the topic's pop retry topic, which is in no subscription.
+        """
         online = self._consumers.groups.get(group)
         for topic in topics:
             config = self._topics.get(topic)
             if config is None:
                 log.warning("topic does not exist topic=%s group=%s", topic, group)
-            elif online is not None and online.subscriptions and topic not in online.subscriptions:
+            elif (
+                online is not None
+                and online.subscriptions
+                and topic not in online.subscriptions
+                and normal_topic(topic, group) not in online.subscriptions
+            ):
                 log.warning("group does not subscribe to the topic topic=%s group=%s", topic, group)
             else:
                 yield config
