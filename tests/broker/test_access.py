@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import Peer, serving
 from tests.broker.signing import signed
 
+from pocketmq.broker.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -68,6 +71,46 @@ def put_half(broker: Broker, topic: str) -> str:
     half = {"REAL_TOPIC": topic, "REAL_QID": "0", "PGROUP": "pg"}
     half["CHECK_IMMUNITY_TIME_IN_SECONDS"] = "0"
     return put(broker, TRANS_HALF_TOPIC, **half)
+
+
+HELD = {"queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6", "subVersion": "0"}
+HELD |= {"commitOffset": "0", "suspendTimeoutMillis": "15000", "topic": "T", "consumerGroup": "G"}
+HELD["subscription"] = "*"
+READER = (
+    "  - {accessKey: %s, secretKey: secret-words, topicPerms: [T=SUB%s], groupPerms: [G=SUB]}\n"
+)
+
+
+async def test_who_loses_an_account_loses_what_it_waits_for(
+    broker: Broker, peer: Peer, tmp_path: Path
+) -> None:
+    """A pull that waited when its account was removed got the next message; a slave, the whole log."""
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(ACCOUNTS + READER % ("stays-here", "") + READER % ("goes-away", ""), "utf-8")
+    accounts = broker.parts.node.accounts
+    assert isinstance(accounts, PlainAccessValidator)
+    accounts.tick()
+    made = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
+    made |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    made_answer = await ask(peer, "administrator", RequestCode.UPDATE_AND_CREATE_TOPIC, made)
+    assert made_answer.code == 0
+    async with AsyncExitStack() as stack:
+        stays, goes = [await stack.enter_async_context(await Peer.at(broker)) for _ in range(2)]
+        for reader, key in ((stays, "stays-here"), (goes, "goes-away")):
+            request = signed(RequestCode.PULL_MESSAGE, HELD, key=key, secret="secret-words")
+            reader.send(RequestCode.PULL_MESSAGE, request.ext)
+        await ask(peer, "administrator", RequestCode.GET_BROKER_CONFIG, {})
+        slave = await stack.enter_async_context(await RawSlave.at(broker))
+        slave.report(0)
+        await slave.slice()
+        without = [line for line in ACCOUNTS.splitlines() if "administrator" not in line]
+        path.write_text("\n".join(without) + "\n" + READER % ("stays-here", ", U=PUB"), "utf-8")
+        assert await goes.ended()
+        assert await peer.ended()
+        assert await slave.ended()
+        put(broker, "T")
+        answer = await stays.next()
+        assert (answer.code, read_record(answer.body).topic) == (0, "T")
 
 
 def is_denied(answer: RemotingCommand) -> bool:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,22 @@ def validator(path: Path) -> PlainAccessValidator:
     return PlainAccessValidator(path)
 
 
-def check(validator: PlainAccessValidator, request: RemotingCommand, peer: str = PEER) -> None:
+@dataclass(eq=False)
+class Caller:
+    peer: str
+    closed: bool = False
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+def check(
+    validator: PlainAccessValidator, request: RemotingCommand, peer: str | Caller = PEER
+) -> None:
     """As a broker does it that has no messages; a code that it does not know needs a signature."""
     row = REQUESTS.get(request.code)
-    validator.check(request, peer, Right() if row is None else row.access, lambda _: None)
+    caller = Caller(peer) if isinstance(peer, str) else peer
+    validator.check(request, caller, Right() if row is None else row.access, lambda _: None)
 
 
 def send(topic: str, **how: str) -> RemotingCommand:
@@ -286,6 +299,59 @@ def test_a_changed_file_holds_from_the_next_tick_and_a_broken_one_never(
     assert not allowed()
     write(path.parent / "acl" / "more.yml", ACCOUNTS.replace("topicA=DENY", "topicA=PUB"), 5)
     assert allowed()
+
+
+@pytest.mark.parametrize(
+    ("change", "closes"),
+    [
+        (("topicB=PUB|SUB", "topicB=PUB"), True),
+        (("topicC=SUB", "topicX=SUB"), True),
+        (("groupB=PUB|SUB", "groupB=DENY"), True),
+        (("defaultGroupPerm: SUB", "defaultGroupPerm: DENY"), True),
+        (("secretKey: 12345678\n    whiteRemoteAddress:\n", "secretKey: 87654321\n"), True),
+        (("accessKey: RocketMQ", "accessKey: SomebodyElse"), True),
+        (("defaultTopicPerm: DENY", "defaultTopicPerm: PUB"), False),
+        (("topicA=DENY", "topicA=PUB"), False),
+        (("admin: true", "admin: false"), False),
+        (("- 10.10.103.*", "- 10.10.103.7"), False),
+    ],
+)
+def test_who_loses_a_right_loses_the_connection(
+    validator: PlainAccessValidator, path: Path, change: tuple[str, str], closes: bool
+) -> None:
+    """What it waits for was asked with rights that are gone; whose rights grow is left in peace."""
+    caller, other = Caller(PEER), Caller("192.168.1.7:1")
+    for _ in range(3):
+        check(validator, send("topicB"), caller)
+    check(validator, RemotingCommand(25, {"AccessKey": "rocketmq2"}), other)
+    path.write_text(ACCOUNTS.replace(*change), encoding="utf-8")
+    assert path.read_text("utf-8") != ACCOUNTS
+    os.utime(path, (1, 1))
+    assert validator.tick() is (closes or "admin" in change[0])
+    assert caller.closed is closes
+    assert other.closed is ("admin" in change[0])
+
+
+def test_a_listed_address_that_is_not_listed_any_more_loses_its_connections(
+    validator: PlainAccessValidator, path: Path
+) -> None:
+    stays, goes = Caller("10.10.103.7:1"), Caller("10.10.103.8:1")
+    for caller in (stays, goes):
+        check(validator, RemotingCommand(25, {"AccessKey": "rocketmq2"}), caller)
+    path.write_text(ACCOUNTS.replace("10.10.103.*", "10.10.103.7"), encoding="utf-8")
+    os.utime(path, (1, 1))
+    assert validator.tick()
+    assert (stays.closed, goes.closed) == (False, True)
+
+
+@pytest.mark.parametrize("body", [b"{a:[" + b"1," * 20_000 + b"]}", b"[" + b"1," * 150_000 + b"1]"])
+def test_a_body_is_not_read_that_its_handler_would_not_read(
+    validator: PlainAccessValidator, body: bytes
+) -> None:
+    """An account without a right held up everybody for seconds, with one request of 4 MB."""
+    request = signed(RequestCode.HEART_BEAT, {}, body)
+    with pytest.raises(AccessDenied, match=r"the limit is|is not plain JSON"):
+        check(validator, request)
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,16 @@ async def test_nobody_writes_properties_through_the_name_of_a_lite_topic(scene: 
     asked = classes["SendMessageRequest"](messages=[hostile])
     answer = await scene.victim.ask("SendMessage", asked)
     assert answer.status.code == Code.ILLEGAL_LITE_TOPIC
+
+
+async def test_a_receive_ends_with_its_account(scene: Scene, tmp_path: Path) -> None:
+    """It waited for messages when its account was removed, and was given the next one."""
+    await sent(scene.victim, "T", b"read")
+    await scene.victim.ask_stream("ReceiveMessage", receiving("T", "g"))
+    waiting = scene.victim.begin("ReceiveMessage", receiving("T", "g"))
+    await sent(scene.intruder, "A", b"own")
+    file = tmp_path / "acl.yml"
+    file.write_text("\n".join(line for line in ACCOUNTS.splitlines() if "victim" not in line))
+    await scene.victim.until(lambda: scene.victim.closed)
+    assert not scene.victim.answers[waiting].messages
+    await sent(scene.intruder, "A", b"is left in peace")

@@ -14,7 +14,8 @@ The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it c
    counts.
 3. A file that cannot be read when the broker starts keeps it from starting; later the accounts that are
    known stay, and the log says why.
-4. When the file has changed the new accounts hold from the next tick on.
+4. When the file has changed the new accounts hold from the next tick on. Connections whose account, or
+   address, may do less than before are closed: what they wait for was asked with rights that are gone.
 
 RocketMQ 4.9 names an admin for five codes and looks at the topics of a dozen others; all the rest needs a
 signature only, so that an account with no right may reset offsets, delete log files or end transactions.
@@ -24,15 +25,14 @@ Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import IntFlag
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pocketmq.broker.acl_account import EITHER, Account, Need, Permission
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.bearer import AccessDenied as AccessDenied
-from pocketmq.broker.bearer import Wanted
+from pocketmq.broker.bearer import Caller, Wanted
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -43,14 +43,7 @@ from pocketmq.remoting.credentials import (
 )
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
 from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.names import (
-    RETRY_PREFIX,
-    TRACE_TOPIC,
-    is_broker_only,
-    is_internal,
-    is_retry_topic,
-    retry_topic,
-)
+from pocketmq.remoting.names import is_broker_only, is_retry_topic, retry_topic
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.record import Record, read_record
@@ -58,32 +51,9 @@ from pocketmq.remoting.requests import Right
 
 log = logging.getLogger(__name__)
 
-_KEY_SIZE_MIN = 7
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
-
-
-class Permission(IntFlag):
-    """What an account may do with a topic or group."""
-
-    DENY = 1
-    PUB = 4
-    SUB = 8
-
-
-_WORDS = {
-    "DENY": Permission.DENY,
-    "PUB": Permission.PUB,
-    "SUB": Permission.SUB,
-    "PUB|SUB": Permission.PUB | Permission.SUB,
-    "SUB|PUB": Permission.PUB | Permission.SUB,
-}
-
-_EITHER = Permission.PUB | Permission.SUB
-_NO_SECRET = "******"
 MessageAt = Callable[[int], memoryview | None]
-Need = tuple[str, Permission]
-"""A topic, or %RETRY%group for a group, and what is needed there."""
 
 
 # ------------------------------------------------------------ what a request needs
@@ -93,9 +63,9 @@ def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> 
     """Yield what an account must hold for this request.
 
     Raises: AccessDenied for a request that does not say what it is about; ProtocolError for a body that
-    is no JSON.
+    is no JSON, or a larger one than its handler would read.
     """
-    values: Any = fastjson.loads(bytes(request.body)) if access.in_body else request.ext or {}
+    values: Any = fastjson.loads_request(request.body) if access.in_body else request.ext or {}
     groups: list[str] = []
     if access.group is not None:
         groups = _named(values, access.group, access)
@@ -106,7 +76,7 @@ def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> 
             yield _write_need(topic)
     if access.either is not None:
         for topic in _named(values, access.either, access):
-            yield topic, _EITHER
+            yield topic, EITHER
     if access.subscribe is not None:
         for topic in _named(values, access.subscribe, access):
             yield normal_topic(topic, groups[0]) if access.popped else topic, Permission.SUB
@@ -179,117 +149,6 @@ def _in_body(values: Any, path: str) -> list[str]:
 # ------------------------------------------------------------ accounts
 
 
-@dataclass(slots=True)
-class Account:
-    """One access key and what it may do. perms: by topic, and by %RETRY%group for groups."""
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    white_address: AddressPattern
-    admin: bool
-    topic_default: Permission
-    group_default: Permission
-    perms: dict[str, Permission]
-
-    @classmethod
-    def parse(cls, data: Mapping[str, Any]) -> "Account":
-        """Raises: IllegalArgument."""
-        access_key, secret_key = str(data.get("accessKey") or ""), str(data.get("secretKey") or "")
-        if len(access_key) < _KEY_SIZE_MIN or len(secret_key) < _KEY_SIZE_MIN:
-            raise IllegalArgument(
-                f"accessKey {access_key!r}: it and its secretKey need {_KEY_SIZE_MIN} characters or more"
-            )
-        perms = dict(_perms(data.get("topicPerms"), ""))
-        perms.update(_perms(data.get("groupPerms"), RETRY_PREFIX))
-        return cls(
-            access_key,
-            secret_key,
-            AddressPattern(str(data.get("whiteRemoteAddress") or "")),
-            data.get("admin") is True,
-            _permission(data.get("defaultTopicPerm")),
-            _permission(data.get("defaultGroupPerm")),
-            perms,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a PlainAccessConfig of RocketMQ 4.9, without the secret; Account.parse reads it back."""
-        groups = {name for name in self.perms if is_retry_topic(name)}
-        return {
-            "accessKey": self.access_key,
-            "secretKey": _NO_SECRET,
-            "whiteRemoteAddress": self.white_address.text,
-            "admin": self.admin,
-            "defaultTopicPerm": _word(self.topic_default),
-            "defaultGroupPerm": _word(self.group_default),
-            "topicPerms": [
-                f"{name}={_word(held)}" for name, held in self.perms.items() if name not in groups
-            ],
-            "groupPerms": [
-                f"{name.removeprefix(RETRY_PREFIX)}={_word(self.perms[name])}"
-                for name in self.perms
-                if name in groups
-            ],
-        }
-
-    def check(self, request: RemotingCommand, access: Right | None, message_at: MessageAt) -> None:
-        """Check the account; access None means administrators only. Raises: AccessDenied (invariant 2)."""
-        if access is None and not self.admin:
-            raise AccessDenied(
-                f"Need admin permission for request code={request.code}, "
-                f"but accessKey={self.access_key} is not"
-            )
-        if access is None or (self.admin and not self.perms):
-            return
-        self.check_needs(needs_of(request, access, message_at))
-
-    def check_needs(self, needs: Iterable[Need]) -> None:
-        """Raises: AccessDenied."""
-        if self.admin and not self.perms:
-            return
-        for name, wanted in needs:
-            if not self.has(name, wanted):
-                what = "group" if is_retry_topic(name) else "topic"
-                raise AccessDenied(
-                    f"No default permission for {what}:{name.removeprefix(RETRY_PREFIX)}"
-                )
-
-    def has(self, name: str, wanted: Permission) -> bool:
-        """Return True if the account holds `wanted` for a topic, or for %RETRY%group in case of a group."""
-        held = self.perms.get(name)
-        if held is None:
-            held = self._default(name)
-        return held & wanted != 0 or (name == TRACE_TOPIC and wanted == Permission.PUB)
-
-    def _default(self, name: str) -> Permission:
-        """Return the permission for a name that the account's lists lack (invariant 2)."""
-        if self.admin and not self.perms:
-            return _EITHER
-        if is_internal(name):
-            return Permission.DENY
-        return self.group_default if is_retry_topic(name) else self.topic_default
-
-
-def _permission(word: object) -> Permission:
-    """Parse a permission as Java does: an unknown word means DENY."""
-    return _WORDS.get(str(word or "").strip(), Permission.DENY)
-
-
-def _word(permission: Permission) -> str:
-    return next(word for word, held in _WORDS.items() if held == permission)
-
-
-def _perms(listed: object, prefix: str) -> Iterator[tuple[str, Permission]]:
-    if listed is None:
-        return
-    if not isinstance(listed, list):
-        raise IllegalArgument(f"permissions must be a list of NAME=PUB|SUB, not {listed!r}")
-    for item in listed:
-        name, equals, word = str(item).partition("=")
-        if not equals or not name.strip() or "=" in word:
-            raise IllegalArgument(f"the permission {item!r} is not NAME=DENY, PUB, SUB or PUB|SUB")
-        yield prefix + name.strip(), _permission(word)
-
-
 class Accounts:
     """The merged content of all account files."""
 
@@ -314,11 +173,38 @@ class Accounts:
         except (IllegalArgument, AttributeError, TypeError) as error:
             raise IllegalArgument(f"cannot read the ACL file {path}: {error}") from error
 
+    def admit(self, address: str) -> bool:
+        """Return True if an IP is on the global list."""
+        return any(pattern.matches(address) for pattern in self.white_addresses)
+
+    def cover(self, others: "Accounts", key: str, address: str) -> bool:
+        """Return True if an access key, used from an IP, may do here whatever it may do with the others."""
+        if self.admit(address):
+            return True
+        account, other = self.by_key.get(key), others.by_key.get(key)
+        if others.admit(address) or account is None or other is None:
+            return False
+        return account.covers(other)
+
+
+def _check(
+    account: Account, request: RemotingCommand, access: Right | None, message_at: MessageAt
+) -> None:
+    """Check an account; access None means administrators only. Raises: AccessDenied (invariant 2)."""
+    if access is None and not account.admin:
+        raise AccessDenied(
+            f"Need admin permission for request code={request.code}, "
+            f"but accessKey={account.access_key} is not"
+        )
+    if access is None or account.may_all:
+        return
+    account.check_needs(needs_of(request, access, message_at))
+
 
 def _needs(wanted: Wanted) -> Iterator[Need]:
     yield from ((retry_topic(group), Permission.SUB) for group in wanted.groups)
     yield from (_write_need(topic) for topic in wanted.publish)
-    yield from ((topic, _EITHER) for topic in wanted.either)
+    yield from ((topic, EITHER) for topic in wanted.either)
     yield from ((topic, Permission.SUB) for topic in wanted.subscribe)
 
 
@@ -332,6 +218,8 @@ class PlainAccessValidator:
         self._accounts = self._load()
         # Connection -> the access key of its latest accepted request.
         self._key_of: dict[Peer, str] = {}
+        # Connections with each access key that a request over them was accepted with.
+        self._callers: set[tuple[Caller, str]] = set()
 
     # ------------------------------------------------------------ files
 
@@ -366,18 +254,40 @@ class PlainAccessValidator:
             accounts.add(data, path)
         return accounts
 
-    def tick(self) -> None:
-        """Reload changed files (invariants 3 and 4); called about once a second."""
+    def tick(self) -> bool:
+        """Reload changed files (invariants 3 and 4); called about once a second.
+
+        Returns: whether connections were closed.
+        """
         stamps = self._stamps()
         if stamps == self._seen:
-            return
+            return False
         self._seen = stamps
         try:
-            self._accounts = self._load()
+            loaded = self._load()
         except IllegalArgument as error:
             log.error("cannot read ACL files, the old accounts stay reason=%s", error)
-        else:
-            log.info("changed ACL files are in force accounts=%d", len(self._accounts.by_key))
+            return False
+        before, self._accounts = self._accounts, loaded
+        log.info("changed ACL files are in force accounts=%d", len(loaded.by_key))
+        return self._close_those_that_lost(before)
+
+    def _close_those_that_lost(self, before: Accounts) -> bool:
+        """Apply invariant 4."""
+        lost = {
+            caller
+            for caller, key in self._callers
+            if not caller.closed and not self._accounts.cover(before, key, _ip(caller.peer))
+        }
+        gone = {caller.peer for caller in lost}
+        self._callers = {each for each in self._callers if each[0] not in lost}
+        self._key_of = {
+            peer: key for peer, key in self._key_of.items() if peer.address not in gone
+        }
+        for caller in lost:
+            log.warning("connection closed: its account has lost rights peer=%s", caller.peer)
+            caller.abort()
+        return bool(lost)
 
     def to_json(self) -> dict[str, Any]:
         """Return the AclConfig of RocketMQ 4.9, without secrets."""
@@ -394,7 +304,7 @@ class PlainAccessValidator:
 
         def checked(request: RemotingCommand, connection: Connection) -> Any:
             try:
-                self.check(request, connection.peer, access, message_at)
+                self.check(request, connection, access, message_at)
             except AccessDenied as denied:
                 log.warning(
                     "access denied code=%s peer=%s reason=%r",
@@ -414,19 +324,19 @@ class PlainAccessValidator:
         A slave is: it asks for settings and tables before it asks for the log.
         """
         accounts = self._accounts
-        if any(pattern.matches(address) for pattern in accounts.white_addresses):
+        if accounts.admit(address):
             return True
         keys = {
             key
             for peer, key in self._key_of.items()
-            if not peer.closed and peer.address.rpartition(":")[0] == address
+            if not peer.closed and _ip(peer.address) == address
         }
         return any(key in accounts.by_key and accounts.by_key[key].admin for key in keys)
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
         """Return True if a client may publish to a topic, by its address or its latest signature."""
-        accounts, address = self._accounts, peer.address.rpartition(":")[0]
-        if any(pattern.matches(address) for pattern in accounts.white_addresses):
+        accounts, address = self._accounts, _ip(peer.address)
+        if accounts.admit(address):
             return True
         account = accounts.by_key.get(self._key_of.get(peer, ""))
         if account is None:
@@ -434,32 +344,34 @@ class PlainAccessValidator:
         return account.white_address.matches(address) or account.has(*_write_need(topic))
 
     def check(
-        self, request: RemotingCommand, peer: str, access: Right | None, message_at: MessageAt
+        self, request: RemotingCommand, caller: Caller, access: Right | None, message_at: MessageAt
     ) -> None:
-        """Check a request. peer: ip:port. message_at: see MessageStore. Raises: AccessDenied
-        (invariant 1).
-        """
+        """Check a request. message_at: see MessageStore. Raises: AccessDenied (invariant 1)."""
         ext = request.ext or {}
         account = self._account(
-            peer,
+            caller,
             ext.get(ACCESS_KEY),
             lambda secret: signature_holds(secret, ext, request.body),
         )
         if account is None:
             return
         try:
-            account.check(request, access, message_at)
+            _check(account, request, access, message_at)
         except ProtocolError as error:
             raise AccessDenied(f"cannot tell what the request is about: {error}") from error
 
     def check_bearer(
-        self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
+        self,
+        caller: Caller,
+        access_key: str | None,
+        holds: Callable[[str], bool],
+        wanted: Wanted,
     ) -> None:
         """Check a request of another front. holds: whether the signature was made with a given secret key.
 
         Raises: AccessDenied (invariant 1).
         """
-        account = self._account(peer, access_key, holds)
+        account = self._account(caller, access_key, holds)
         if account is not None:
             account.check_needs(_needs(wanted))
 
@@ -471,12 +383,13 @@ class PlainAccessValidator:
         self._key_of[peer] = access_key
 
     def _account(
-        self, peer: str, access_key: str | None, holds: Callable[[str], bool]
+        self, caller: Caller, access_key: str | None, holds: Callable[[str], bool]
     ) -> Account | None:
         """Return the account that signed; None if the address need not sign. Raises: AccessDenied."""
-        address = peer.rpartition(":")[0]
+        address = _ip(caller.peer)
         accounts = self._accounts
-        if any(pattern.matches(address) for pattern in accounts.white_addresses):
+        if accounts.admit(address):
+            self._admitted(caller, "")
             return None
         if access_key is None:
             raise AccessDenied("No accessKey is configured")
@@ -484,7 +397,20 @@ class PlainAccessValidator:
         if account is None:
             raise AccessDenied(f"No acl config for {access_key}")
         if account.white_address.matches(address):
+            self._admitted(caller, access_key)
             return None
         if not holds(account.secret_key):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
+        self._admitted(caller, access_key)
         return account
+
+    def _admitted(self, caller: Caller, access_key: str) -> None:
+        name = caller, access_key
+        if name not in self._callers:
+            if len(self._callers) % 256 == 255:
+                self._callers = {each for each in self._callers if not each[0].closed}
+            self._callers.add(name)
+
+
+def _ip(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -151,6 +151,7 @@ def connect(parts: Parts) -> None:
     events.pop_held.to(pop.wake, lambda: events.arrivals.to(*waiting))
     events.arrivals.to(long_polling)
     events.slaves_awaited.to(parts.services.replication.listener.wake)
+    events.rights_lost.to(parts.services.replication.listener.drop_strangers)
     events.settings_changed.to(settings_changed)
     events.connection_closed.to(
         members.producers.connection_closed,

@@ -18,11 +18,28 @@ class Wanted:
     groups: tuple[str, ...] = ()
 
 
+class Caller(Protocol):
+    """A connection over which requests come, of whatever front. peer: ip:port."""
+
+    peer: str
+    closed: bool
+
+    def abort(self) -> None:
+        """Disconnect at once."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
 class BearerAccess(Protocol):
     """The broker's accounts, for a front that parses signatures itself."""
 
     def check_bearer(
-        self, peer: str, access_key: str | None, holds: Callable[[str], bool], wanted: Wanted
+        self,
+        caller: Caller,
+        access_key: str | None,
+        holds: Callable[[str], bool],
+        wanted: Wanted,
     ) -> None:
         """Check a request. holds: whether it is signed with a given secret key. Raises: AccessDenied."""
         ...

@@ -64,6 +64,8 @@ class Events:
         self.pop_held: Event[[]] = Event()
         # A send waits for slaves: they are to be sent the log in the next turn of the loop.
         self.slaves_awaited: Event[[]] = Event()
+        # Accounts have lost rights, and connections over which they were used are closed.
+        self.rights_lost: Event[[]] = Event()
         # A client's connection closed.
         self.connection_closed: Event[[Peer]] = Event()
         self.arrivals = Arrivals()

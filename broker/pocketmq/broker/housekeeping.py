@@ -20,8 +20,8 @@ HOUSEKEEPING_INTERVAL_MS = 10_000
 class Housekeeping:
     """The task; also saves the tables when the broker stops."""
 
-    def __init__(self, parts: Parts, tick: Callable[[], None] | None) -> None:
-        """tick: also called once a second, if requests are checked."""
+    def __init__(self, parts: Parts, tick: Callable[[], bool] | None) -> None:
+        """tick: also called once a second, if requests are checked; it says if accounts lost rights."""
         self._parts = parts
         self._tick = tick
 
@@ -38,8 +38,8 @@ class Housekeeping:
             now = monotonic_ms()
             self._parts.messages.stats.tick()
             with attempt("acl"):
-                if self._tick is not None:
-                    self._tick()
+                if self._tick is not None and self._tick():
+                    node.events.rights_lost()
             with attempt("groups"):
                 members.guard.tick()
                 tables.isolated.tick(members.consumers.groups)

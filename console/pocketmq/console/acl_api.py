@@ -6,7 +6,7 @@ The rules are the broker's own (broker.acl); secrets are neither shown nor store
 from typing import Any
 
 from pocketmq.admin.topic_views import users_topics
-from pocketmq.broker.acl import Account, Permission
+from pocketmq.broker.acl_account import Account, Permission
 from pocketmq.console.call import Call, paged
 from pocketmq.console.errors import in_words, not_found
 from pocketmq.console.state import Console

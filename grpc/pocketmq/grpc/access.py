@@ -95,7 +95,7 @@ class Access:
             return hmac.compare_digest(made, given.lower())
 
         try:
-            self._accounts.check_bearer(call.connection.peer, key, holds, wanted)
+            self._accounts.check_bearer(call.connection, key, holds, wanted)
         except AccessDenied as denied:
             self._refusals.note(call, str(denied))
             raise Failed(Code.UNAUTHORIZED, str(denied)) from None

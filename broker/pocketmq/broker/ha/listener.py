@@ -91,6 +91,13 @@ class HaListener:
         for connection in list(self.connections):
             connection.abort()
 
+    def drop_strangers(self) -> None:
+        """Close the connections of those who may not follow any more (invariant 4)."""
+        for connection in list(self.connections):
+            slave = connection.slave
+            if slave is not None and not self.may_follow(slave.address):
+                connection.abort()
+
     def wake(self) -> None:
         """Send what is pending in the next turn of the loop."""
         if not self._is_due and self._loop is not None:
