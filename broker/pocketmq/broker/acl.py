@@ -281,9 +281,7 @@ class PlainAccessValidator:
         }
         gone = {caller.peer for caller in lost}
         self._callers = {each for each in self._callers if each[0] not in lost}
-        self._key_of = {
-            peer: key for peer, key in self._key_of.items() if peer.address not in gone
-        }
+        self._key_of = {peer: key for peer, key in self._key_of.items() if peer.address not in gone}
         for caller in lost:
             log.warning("connection closed: its account has lost rights peer=%s", caller.peer)
             caller.abort()

@@ -159,5 +159,3 @@ def _perms(listed: object, prefix: str) -> Iterator[tuple[str, Permission]]:
         if not equals or not name.strip() or "=" in word:
             raise IllegalArgument(f"the permission {item!r} is not NAME=DENY, PUB, SUB or PUB|SUB")
         yield prefix + name.strip(), _permission(word)
-
-
