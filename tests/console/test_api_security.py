@@ -1,5 +1,6 @@
 """The console's doors: rights, tokens, host names, confirmations, login. Over real HTTP."""
 
+import asyncio
 import json
 import random
 import re
@@ -284,6 +285,10 @@ def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> 
         ("localhost.evil.example", False),
         ("127.0.0.1.evil.example", False),
         ("", False),
+        ("[::1].evil.example", False),
+        ("[::1]evil.example:80", False),
+        ("127.0.0.1:80@evil.example", False),
+        ("127.0.0.1:80.evil.example", False),
     ],
 )
 def test_only_names_of_this_console_are_answered(host: str, allowed: bool) -> None:
@@ -295,6 +300,21 @@ def test_only_names_of_this_console_are_answered(host: str, allowed: bool) -> No
     else:
         with pytest.raises(ApiError):
             security.check_host(host)
+
+
+async def test_a_request_of_two_lengths_is_the_last_of_its_connection(tmp_path: Path) -> None:
+    """A proxy that goes by the other length would take what follows for somebody else's."""
+    async with site(tmp_path) as running:
+        host = running.user.http.base_url.netloc.decode()
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        second = f"GET /api/session HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        lengths = f"Content-Length: {5 + len(second)}\r\nTransfer-Encoding: chunked\r\n"
+        first = f"POST /api/login HTTP/1.1\r\nHost: {host}\r\n{lengths}\r\n0\r\n\r\n"
+        writer.write((first + second).encode())
+        answers = await reader.read()
+        writer.close()
+        assert answers.startswith(b"HTTP/1.1 400 ")
+        assert answers.count(b"HTTP/1.1 ") == 1
 
 
 def test_half_a_login_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -85,6 +85,14 @@ class _Guarded:
                 ]
             await send(message)
 
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # A proxy may have read it by the other one: what follows would be another's request.
+            two = ApiError(400, "BAD_REQUEST", "the request has two lengths", None)
+            answer = _error(two)
+            answer.headers["connection"] = "close"
+            await answer(scope, receive, send_guarded)
+            return
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         try:
             self._security.check_host(hosts[0].decode("latin-1") if len(hosts) == 1 else None)

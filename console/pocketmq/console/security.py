@@ -15,6 +15,7 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -30,6 +31,7 @@ CONFIRM_MS = 120_000
 _FAILURES_MAX = 5
 _FAILURES_WITHIN_MS = 60_000
 _REMEMBERED_MAX = 10_000
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +256,9 @@ def _host_name(host: str) -> str:
     ('::1', 'example.org', '127.0.0.1')
     """
     host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    match = _HOST.fullmatch(host)
+    # What is no host and port is nobody's name.
+    return host if match is None else match[1] or match[2] or ""
 
 
 def _is_address(name: str) -> bool:
