@@ -212,6 +212,48 @@ def test_a_topic_recalls_its_own_messages_only(timers: Timers) -> None:
     assert timers.delivered("T") == ["one", "two"]
 
 
+def test_a_recall_of_what_no_longer_waits_leaves_the_count_alone(tmp_path: Path) -> None:
+    """Clients may recall a message twice, in both spellings, or after its delivery: over stops, crashes, rounds."""
+    timers = Timers(tmp_path / "s")
+    counts = timers.timer.pending.counts
+
+    def recall(key: str, deliver_ms: int) -> None:
+        # The handle has the time in any case, and a time that is over makes the broker take the next second.
+        out_ms = (deliver_ms - 1) // 1000 * 1000
+        text = f"TIMER_DEL_UNIQKEY\x01{key}\x02UNIQ_KEY\x01{key.removeprefix('T+')}\x02".encode()
+        text = timers.timer.schedule("T", 0, text, out_ms)
+        timers.store.append(TIMER_TOPIC, 0, b"0", text, 0, 0, timers.clock.now_ms(), HOST)
+        timers.work()
+
+    soon, late = START_MS + 3_000, START_MS + 5 * DAY_MS
+    for key, at in (("over", soon), ("one", late), ("two", late), ("three", late)):
+        timers.send("T", key, TIMER_DELIVER_MS=at, UNIQ_KEY=key)
+    timers.pass_ms(6_000)
+    assert timers.delivered("T") == ["over"]
+    for key in ("T+over", "T+one", "one", "T+one"):
+        recall(key, soon if key == "T+over" else late)
+    assert counts == {"T": 2}
+    timers.close()
+    timers.open()
+    assert not timers.timer.pending.counting
+    recall("one", late)
+    assert timers.timer.pending.counts == {"T": 2}
+    timers.crash()
+    timers.count_all()
+    assert timers.timer.pending.counts == {"T": 2}
+    timers.crash()
+    recall("one", late)
+    timers.count_all()
+    assert timers.timer.pending.counts == {"T": 2}
+    for _ in range(5 * 24 - 1):
+        timers.pass_ms(3_600_000)
+        assert timers.timer.pending.counts == {"T": 2}
+    timers.pass_ms(2 * 3_600_000)
+    assert timers.timer.pending.counts == {"T": 0}
+    assert sorted(timers.delivered("T")) == ["over", "three", "two"]
+    timers.close()
+
+
 def test_a_recall_counts_however_much_came_before_it(timers: Timers) -> None:
     """All of it stood in the queue, nothing in the wheel, when the second was over."""
     for number in range(700):

@@ -1,15 +1,21 @@
 """TimerPending: the waiting messages by topic, and the next of them. Source: TimerMetrics, RocketMQ 5.5.0.
 
     config/timermetrics {"dataVersion": {...}, "timingCount": {TOPIC: {"count": n, "timeStamp": ms}}}
-                        and, ours: "logPosition", "readTimeMs": the state of the timers it describes
+                        and, ours: "logPosition", "readTimeMs": the state of the timers it describes,
+                        "recalled": which messages were recalled (3), as numbers
 
 1. The counts are exact: the file is written at a stop and is valid only for the state that it names. After a
    crash, or another broker, the waiting messages are counted again in the background; those that come and go
    meanwhile are counted at once, since a slot still has its units when they are delivered.
 2. A message counts from when it is read until it is delivered; a recall lowers the count at once.
+3. Only the first recall of a message does, and none of a second that is over: clients may recall twice, or
+   too late. What a recall took from the count it gives back when its second is over, where the message that
+   is dropped counts as delivered. So the counts are right again then, whatever was recalled; until then a
+   recall of what never was makes them too low.
 Owner: TimerService.
 """
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -77,20 +83,42 @@ class TimerPending:
         self._changed_ms: dict[str, int] = {}
         self._change_count = 0
         self._uncounted: Iterator[Unit] | None = None
+        # Messages whose recall has lowered a count (3), and those whose recall was over before it was counted (1).
+        self._recalled: set[int] = set()
+        self._recalled_early: set[int] = set()
 
     # ------------------------------------------------------------ counts
 
     def add(self, record: Record, number: int, now_ms: int) -> None:
         """Count one more (1) or one less (-1) message for the topic that the record names."""
-        topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+        topic = _topic(record).decode("utf-8", "replace")
         self.counts[topic] += number
         self._changed_ms[topic] = now_ms
         self._change_count += 1
 
+    def recall(self, record: Record, unit: Unit, now_ms: int) -> None:
+        """Count one less for a recall that is in a slot now, if it is the first and not too late (3)."""
+        recalled = _recalled(record)
+        late = digits(get_property(record.properties, OUT_MS)) // PRECISION_MS < unit.second
+        if not late and recalled not in self._recalled:
+            self._recalled.add(recalled)
+            self.add(record, -1, now_ms)
+
+    def recall_is_over(self, record: Record, now_ms: int) -> None:
+        """Give back what a recall took: it leaves its slot (3)."""
+        recalled = _recalled(record)
+        if recalled in self._recalled:
+            self._recalled.remove(recalled)
+            self.add(record, 1, now_ms)
+        elif self.counting:
+            self._recalled_early.add(recalled)
+
     def load(self, read_ms: int) -> None:
         """Load the counts of the file, or count (1). Raises: StoreUnreadable."""
         value = self._file.load()
-        if isinstance(value, dict) and self._state(read_ms).items() <= value.items():
+        state = self._state(read_ms).items()
+        if isinstance(value, dict) and state <= value.items() and "recalled" in value:
+            self._recalled.update(value["recalled"])
             for topic, each in value["timingCount"].items():
                 self.counts[str(topic)] = int(each["count"])
                 self._changed_ms[str(topic)] = int(each["timeStamp"])
@@ -101,6 +129,8 @@ class TimerPending:
     def count_anew(self, read_ms: int) -> None:
         """Start counting again: the counts are no longer valid."""
         self.counts.clear()
+        self._recalled.clear()
+        self._recalled_early.clear()
         self._uncounted = self._all(read_ms, self._log.end)
 
     def count_some(self, now_ms: int) -> bool:
@@ -110,10 +140,15 @@ class TimerPending:
         piece = list(itertools.islice(self._uncounted, _COUNT_STEP))
         for unit in piece:
             record = waiting_record(self._store, unit.position)
-            if record is not None:
-                self.add(record, -1 if unit.magic & DELETE else 1, now_ms)
+            if record is None:
+                continue
+            if not unit.magic & DELETE:
+                self.add(record, 1, now_ms)
+            elif _recalled(record) not in self._recalled_early:
+                self.recall(record, unit, now_ms)
         if len(piece) < _COUNT_STEP:
             self._uncounted = None
+            self._recalled_early.clear()
         return self.counting
 
     @property
@@ -124,7 +159,10 @@ class TimerPending:
     def save(self, read_ms: int) -> None:
         """Write the file, at a stop. Blocks."""
         if (self.counts or self._log.end) and not self.counting:
-            self._file.write(ConfigFile.encode({**self.to_json(), **self._state(read_ms)}))
+            recalled = {"recalled": sorted(self._recalled)}
+            self._file.write(
+                ConfigFile.encode({**self.to_json(), **self._state(read_ms), **recalled})
+            )
 
     def _state(self, read_ms: int) -> dict[str, int]:
         return {"logPosition": self._log.end, "readTimeMs": read_ms}
@@ -185,6 +223,17 @@ class TimerPending:
             for position, unit in self._log.chain(slot.last, slot.second):
                 if position < end:
                     yield unit
+
+
+def _topic(record: Record) -> bytes:
+    return get_property(record.properties, b"REAL_TOPIC") or b""
+
+
+def _recalled(record: Record) -> int:
+    """Return 64 bits that stand for the message that a recall names, in either of its spellings."""
+    topic, key = _topic(record), get_property(record.properties, DEL_KEY) or b""
+    key = key.removeprefix(delete_keys(topic, b"")[0])
+    return int.from_bytes(hashlib.blake2b(topic + b"\0" + key, digest_size=8).digest(), "big")
 
 
 def _waiting(record: Record, unit: Unit) -> Waiting:

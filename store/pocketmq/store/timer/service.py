@@ -249,7 +249,10 @@ class TimerService:
             # It is appended when the wheel takes it.
             self._log.cut(at)
             raise
-        self.pending.add(record, step, write_ms)
+        if magic & DELETE:
+            self.pending.recall(record, unit, write_ms)
+        else:
+            self.pending.add(record, 1, write_ms)
 
     def _roll_seconds(self) -> int:
         """Return how long a record may wait before it goes round (1)."""
@@ -343,7 +346,7 @@ class TimerService:
         if record is not None and key is not None:
             topic = get_property(record.properties, b"REAL_TOPIC") or b""
             self._recalled.add((topic, key))
-            self.pending.add(record, 1, self.check.read_ms)
+            self.pending.recall_is_over(record, self.check.read_ms)
 
     def _deliver_some(self) -> None:
         due = self._due
@@ -374,8 +377,10 @@ class TimerService:
         else:
             log.info("not delivering a recalled message topic=%r key=%r", topic, key)
         # Not before: a store that takes nothing has raised, and it waits on.
-        is_recall = get_property(record.properties, DEL_KEY) is not None
-        self.pending.add(record, 1 if is_recall else -1, self.check.read_ms)
+        if get_property(record.properties, DEL_KEY) is not None:
+            self.pending.recall_is_over(record, self.check.read_ms)
+        else:
+            self.pending.add(record, -1, self.check.read_ms)
 
     def _append(self, record: Record, *, goes_round: bool) -> None:
         """Store a waiting message in its own topic, or once more in the timers'."""
