@@ -71,10 +71,27 @@ def test_a_context_is_saved_selected_and_used(
 
 
 def test_a_named_context_is_that_of_one_command(server: InProcess) -> None:
+    """Its name may stand before the command, or behind it."""
     subprocess.run([*COMMAND, "context", "save", "test", "-n", server.namesrv], check=True)
-    words = [*COMMAND, "--context", "test", "topic", "list", "--json"]
+    words = [*COMMAND, "topic", "list", "--json", "--context", "test"]
     listed = subprocess.run(words, capture_output=True, check=True)
     assert "Orders" in json.loads(listed.stdout)
+
+
+def test_a_context_knows_its_authorities_from_every_folder(
+    capsys: pytest.CaptureFixture[str],
+    config_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What the options say is left in the environment of the command's process.
+    monkeypatch.setenv("POCKETMQ_TLS_CA", "")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CannotBegin, match="there is no file"):
+        run(["context", "save", "safe", "--tls-ca", "ca.pem"])
+    (tmp_path / "ca.pem").touch()
+    saved = shown(capsys, "context", "save", "safe", "--tls-ca", "ca.pem")
+    assert (saved["tls"], saved["tls_ca"]) == (True, str(tmp_path / "ca.pem"))
 
 
 def test_a_list_is_shown_again_until_ctrl_c(server: InProcess) -> None:

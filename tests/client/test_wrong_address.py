@@ -108,4 +108,4 @@ async def test_a_look_up_without_an_answer_is_transient_and_says_whose() -> None
 @pytest.mark.usefixtures("patient")
 async def test_tls_asked_of_a_port_without_it_is_told(server: InProcess) -> None:
     found = await failure(server.namesrv, tls=True)
-    assert "does that port speak TLS?" in str(found)
+    assert str(found).endswith("). Does that port speak TLS?")

@@ -3,6 +3,7 @@
 A new group of commands is a module with an `app`, and a row of GROUPS.
 """
 
+import itertools
 import os
 import sys
 from importlib import import_module
@@ -147,18 +148,41 @@ def called(words: list[str]) -> str:
     for word in rest:
         if not word.startswith("-"):
             return word
-        if word in ("--tls-ca", "--context"):
+        if word in _REACH:
             next(rest, None)
     return ""
 
 
+def reach_first(words: list[str]) -> list[str]:
+    """Put the options of every command before it, wherever they stand.
+
+    >>> reach_first(["topic", "list", "--context", "prod", "--tls-ca=ca.pem", "--json"])
+    ['--context', 'prod', '--tls-ca=ca.pem', 'topic', 'list', '--json']
+    >>> reach_first(["message", "send", "T", "--", "--context"])
+    ['message', 'send', 'T', '--', '--context']
+    """
+    end = words.index("--") if "--" in words else len(words)
+    first: list[str] = []
+    rest: list[str] = []
+    options = iter(words[:end])
+    for word in options:
+        if word.partition("=")[0] not in _REACH:
+            rest.append(word)
+        elif "=" in word:
+            first.append(word)
+        else:
+            first += [word, *itertools.islice(options, 1)]
+    return first + rest + words[end:]
+
+
+_REACH = ("--tls-ca", "--context")
 # What people put before the command, as --context stands there.
 _OF_COMMANDS = ("-n", "--namesrv")
 
 
 def run(arguments: list[str]) -> int:
     """Run one command, repeatedly with --watch; return the exit code. Raises: CannotBegin."""
-    words, every_s = watch.taken_out(arguments)
+    words, every_s = watch.taken_out(reach_first(arguments))
     completing = "_POCKETMQ_COMPLETE" in os.environ
     command = typer.main.get_command(commands(None if completing else called(words)))
     try:

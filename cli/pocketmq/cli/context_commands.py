@@ -3,6 +3,7 @@
 import getpass
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,12 @@ def save(
             found["POCKETMQ_SECRET_KEY"] = getpass.getpass("secret key: ")
     if tls:
         found["POCKETMQ_TLS_ENABLE"] = "true"
+    if "POCKETMQ_TLS_CA" in found:
+        # Commands that use the context may run in another folder.
+        authority = Path(found["POCKETMQ_TLS_CA"]).absolute()
+        if not authority.is_file():
+            raise CannotBegin(f"there is no file {authority}; --tls-ca names one of authorities, PEM")
+        found["POCKETMQ_TLS_CA"] = str(authority)
     contexts.save(selected or name, {**known, name: found})
     print_fields(_row(name, found, selected or name), as_json=as_json)
 

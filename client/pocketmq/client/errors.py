@@ -295,7 +295,7 @@ def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
         return NotANameServer(
             address,
             "or one that accepts TLS only",
-            "If it is one, connect with tls=True or a context",
+            "If it is one, connect with tls=True or an SSL context; a command does with --tls-ca FILE",
         )
     if listens == "broker":
         return NotANameServer(address, "it answers like a broker", _USUAL)

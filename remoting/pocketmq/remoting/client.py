@@ -119,16 +119,25 @@ class RemotingClient:
         except TimeoutError:
             return ConnectFailed(address, f"no connection within {self._connect_timeout_ms} ms")
         except (OSError, ValueError) as error:
-            return ConnectFailed(address, self._why(error))
+            return self._failed(address, error)
         self._connections[address] = connection
         return connection
 
-    def _why(self, error: Exception) -> object:
+    def _failed(self, address: str, error: Exception) -> ConnectFailed:
         """Describe a connection error: a reset has no text of its own."""
-        if self._tls and not isinstance(error, ConnectionRefusedError):
-            words = str(error) or type(error).__name__
-            return f"the TLS handshake failed ({words}); does that port speak TLS?"
-        return error if str(error) else type(error).__name__
+        words = str(error) or type(error).__name__
+        if not self._tls or isinstance(error, ConnectionRefusedError):
+            return ConnectFailed(address, words)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ConnectFailed(
+                address,
+                f"its certificate is not trusted ({error.verify_message})",
+                "Trust the authority that signed it: its file is cafile of ssl.create_default_context, and "
+                "--tls-ca of a command",
+            )
+        return ConnectFailed(
+            address, f"the TLS handshake failed ({words})", "Does that port speak TLS?"
+        )
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

@@ -58,11 +58,10 @@ class RemotingError(PocketMQError):
 class ConnectFailed(RemotingError):
     """The peer could not be reached; nothing was sent."""
 
-    def __init__(self, address: str, reason: object) -> None:
-        super().__init__(
-            f"cannot connect to {address}: {reason}. Is a broker or name server listening there, and "
-            "is that address reachable from this machine?"
-        )
+    def __init__(self, address: str, reason: object, advice: str = "") -> None:
+        """advice: the next step, if the reason is not that nothing answers there."""
+        usual = "Is a broker or name server listening there, and is that address reachable from this machine?"
+        super().__init__(f"cannot connect to {address}: {reason}. {advice or usual}")
         self.address = address
 
 
