@@ -84,6 +84,10 @@ def test_members_are_counted_and_looked_at() -> None:
     assert kinds(GroupFacts("g", [], topics=topic)) == [("NOBODY_ONLINE", "warning")]
     assert kinds(GroupFacts("g", [])) == [("NOBODY_ONLINE", "info")]
     assert kinds(GroupFacts("g", None, topics=topic)) == []
+    [alone] = diagnose(GroupFacts("g", [], topics=topic, retry_lag=6), LIMITS)
+    assert alone.text == "no member is online, 16 messages waiting"
+    [late] = diagnose(GroupFacts("g", ONE, retry_lag=LIMITS.lag_max), LIMITS)
+    assert (late.kind, late.topic) == ("LAG", "%RETRY%g")
     three = [MemberFacts("c1", {"T": 1}), MemberFacts("c2", {"T": 1}), MemberFacts("c3", {})]
     assert kinds(GroupFacts("g", three, topics=topic)) == [("IDLE_MEMBERS", "info")]
     assert not is_sick(diagnose(GroupFacts("g", three, topics=topic), LIMITS))

@@ -12,7 +12,7 @@ from pocketmq.broker.lags import GroupLag
 from pocketmq.broker.metrics import PIECE, Metric, Sample
 from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.remoting.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
-from pocketmq.remoting.names import dlq_topic, is_group_topic, is_system_group
+from pocketmq.remoting.names import dlq_topic, is_group_topic, is_system_group, retry_topic
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -60,7 +60,7 @@ def _facts(
     members = online.client_ids() if online is not None else []
     is_shared = online is not None and online.is_shared
     reports = broker.parts.reports.by_group.get(group, {})
-    dead = dlq_topic(group)
+    dead, retries = dlq_topic(group), retry_topic(group)
     found, sent_back, in_hour = [], 0.0, 0
     for number, name in enumerate(topics, 1):
         found.append(_topic(broker, group, name, lags[name].count, here))
@@ -80,6 +80,7 @@ def _facts(
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
         _unread(lags, reports.values()) if not is_shared and reports.keys() == set(members) else 0,
+        lags[retries].count if retries in lags else 0,
     )
 
 

@@ -21,7 +21,7 @@ from pocketmq.remoting.diagnosis import (
     diagnose,
 )
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import dlq_topic, is_retry_topic
+from pocketmq.remoting.names import dlq_topic, is_retry_topic, retry_topic
 from pocketmq.remoting.tables import TopicConfig
 
 _READ, _WRITE = 4, 2
@@ -81,6 +81,7 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
         dead.result(),
         disabled.result(),
         _unread(view),
+        view.lag_in(retry_topic(group)),
     )
 
 

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.agreement import Finding
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.track import Severity
 
 # The counters of what comes and goes are not read at the very same moment.
@@ -112,7 +113,7 @@ class MemberFacts:
 class GroupFacts:
     """members: None if nobody could tell. divides: the members divide the queues among them
     (clustering, neither isolated nor popping). unread: non-empty queues without an owner, if every member
-    has answered.
+    has answered. retry_lag: messages that wait in the group's retry topic, which is none of topics.
     """
 
     group: str
@@ -125,6 +126,7 @@ class GroupFacts:
     dead_letters: int = 0
     disabled_on: Sequence[str] = ()
     unread: int = 0
+    retry_lag: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
     if members is None:
         return
     if not members:
-        lag = sum(each.lag for each in facts.topics)
+        lag = facts.retry_lag + sum(each.lag for each in facts.topics)
         yield Symptom(
             "NOBODY_ONLINE",
             Severity.WARNING if lag else Severity.INFO,
@@ -232,6 +234,9 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             parameters={"lag": lag},
         )
         return
+    # Dead letters that are sent again wait there, too.
+    retries = TopicFacts(retry_topic(group), facts.retry_lag)
+    yield from _lag(group, retries, limits, "GROUP_DISABLED" if facts.disabled_on else "")
     for member in members:
         if member.stuck_ms >= limits.stuck_ms:
             # Where other queues move on, the member lives: it is slow, or one message holds up a queue.
