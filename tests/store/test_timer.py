@@ -213,7 +213,7 @@ def test_a_topic_recalls_its_own_messages_only(timers: Timers) -> None:
 
 
 def test_a_recall_of_what_no_longer_waits_leaves_the_count_alone(tmp_path: Path) -> None:
-    """Clients may recall a message twice, in both spellings, or after its delivery: over stops, crashes, rounds."""
+    """Clients recall twice, in both spellings, or after the delivery: over stops, crashes and rounds."""
     timers = Timers(tmp_path / "s")
     counts = timers.timer.pending.counts
 

@@ -51,7 +51,9 @@ def save(
         # Commands that use the context may run in another folder.
         authority = Path(found["POCKETMQ_TLS_CA"]).absolute()
         if not authority.is_file():
-            raise CannotBegin(f"there is no file {authority}; --tls-ca names one of authorities, PEM")
+            raise CannotBegin(
+                f"there is no file {authority}; --tls-ca names one of authorities, PEM"
+            )
         found["POCKETMQ_TLS_CA"] = str(authority)
     contexts.save(selected or name, {**known, name: found})
     print_fields(_row(name, found, selected or name), as_json=as_json)
