@@ -83,7 +83,7 @@ class TimerPending:
         self._changed_ms: dict[str, int] = {}
         self._change_count = 0
         self._uncounted: Iterator[Unit] | None = None
-        # Messages whose recall has lowered a count (3), and those whose recall was over before it was counted (1).
+        # Messages whose recall has lowered a count (3), and those whose recall was over uncounted (1).
         self._recalled: set[int] = set()
         self._recalled_early: set[int] = set()
 
