@@ -1,7 +1,9 @@
 """Figures for an OpenTelemetry collector, read back with OpenTelemetry's own messages."""
 
 import importlib
+import re
 import threading
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -101,10 +103,12 @@ def test_a_collector_gets_the_figures_of_the_metrics_page(
     assert "did not accept them" in caplog.text
 
 
-def test_a_broker_sends_its_figures_when_it_is_told_to(
+def test_brokers_send_their_figures_when_they_are_told_to(
     collector: Collector, tmp_path: Path
 ) -> None:
-    words = ["up", "--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    """Each by itself, and the console that shows them all has them, too."""
+    words = ["up", "--brokers", "2", "--namesrv-port", "0", "--broker-port", "0"]
+    words += ["--console-port", "0"]
     for key, value in {
         "metricsExporterType": "OTLP_HTTP",
         "otlpEndpoint": collector.config.otlp_endpoint,
@@ -112,11 +116,21 @@ def test_a_broker_sends_its_figures_when_it_is_told_to(
         words += ["--set", f"{key}={value}"]
     server = Server(tmp_path, *words)
     try:
-        server.ready()
+        with urllib.request.urlopen(f"{server.ready()['console']}/metrics") as answer:
+            page = answer.read().decode()
+        assert len(set(re.findall('rocketmq_broker_permission.*node_id="([^"]*)"', page))) == 2
         assert server.stop() == 0
     finally:
         server.kill()
     assert "rocketmq_broker_permission" in collector.newest()
+    senders = {
+        attribute.value.string_value
+        for taken in collector.taken
+        for resource in taken.resource_metrics
+        for attribute in resource.resource.attributes
+        if attribute.key == "service.instance.id"
+    }
+    assert len(senders) == 2
 
 
 class _Service(MetricsServiceServicer):

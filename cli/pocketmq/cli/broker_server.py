@@ -49,6 +49,7 @@ class BrokerServer:
         """Read all settings. Raises: CannotBegin."""
         self._is_up = options.role == UP
         self._as_json = options.as_json
+        self._figures = options.figures
         self._broker_option = "--broker-port" if self._is_up else "--port"
         known = {
             *BrokerConfig.keys(),
@@ -181,7 +182,9 @@ class BrokerServer:
             grpc = await grpc_port(
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )
-            metrics = await metrics_port(stack, self.metrics, config.listen_address, broker)
+            metrics = await metrics_port(
+                stack, self.metrics, config.listen_address, broker, figures=self._figures
+            )
             await stack.enter_async_context(
                 nullcontext() if beside is None else beside(broker, stop)
             )

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
-from pocketmq.broker.metrics_config import OTLP
 from pocketmq.cli.address import check_advertised
 from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait_and_serve
 from pocketmq.cli.broker_server import BrokerServer
@@ -200,14 +199,7 @@ class BrokersServer:
         if metrics.is_on:
             port = metrics.prom_exporter_port
             return ["--set", f"metricsPromExporterPort={port + number}"] if port else []
-        if metrics.exporter_type == OTLP or not self._checked.asks_for_figures:
-            return []
-        private = {"Type": "PROM", "Host": "127.0.0.1", "Port": "0"}
-        names = {"Type": "metricsExporterType", "Host": "metricsPromExporterHost"}
-        names["Port"] = "metricsPromExporterPort"
-        return [
-            word for key, value in private.items() for word in ("--set", f"{names[key]}={value}")
-        ]
+        return ["--figures"] if self._checked.asks_for_figures else []
 
 
 def _reachable(address: str) -> str:

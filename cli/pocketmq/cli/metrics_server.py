@@ -2,9 +2,11 @@
 
 import importlib.util
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.metrics_config import PROM, MetricsConfig
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.server import cannot_listen
 
@@ -18,11 +20,12 @@ def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:
 
 
 async def metrics_port(
-    stack: AsyncExitStack, config: MetricsConfig, host: str, broker: Broker
+    stack: AsyncExitStack, config: MetricsConfig, host: str, broker: Broker, *, figures: bool
 ) -> str:
     """Serve the port, or push the figures, until `stack` ends. Returns: the port's URL, "" without one.
 
-    host: where the broker listens. Raises: CannotBegin.
+    host: where the broker listens. figures: serve them on a free port of loopback if no port is configured.
+    Raises: CannotBegin.
     """
     if config.collector:
         try:
@@ -35,6 +38,9 @@ async def metrics_port(
                 'pip install "pocketmq[otel]", or "pocketmq[otel-grpc]" for OTLP_GRPC'
             ) from missing
         await stack.enter_async_context(MetricsPush(config, broker, sender))
+    if figures and not config.is_on:
+        loopback: dict[str, Any] = {"prom_exporter_host": "127.0.0.1", "prom_exporter_port": 0}
+        config = replace(config, exporter_type=PROM, **loopback)
     if not config.is_on:
         return ""
     if importlib.util.find_spec("prometheus_client") is None:

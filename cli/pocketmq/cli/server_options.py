@@ -177,6 +177,14 @@ OPTIONS = (
         is_flag=True,
     ),
     Option(
+        ("--figures",),
+        "figures",
+        # For the console of the process that starts this one, on a free port of loopback.
+        argparse.SUPPRESS,
+        (BROKER,),
+        is_flag=True,
+    ),
+    Option(
         ("--log-level",),
         "log_level",
         "DEBUG, INFO, WARNING or ERROR (default: INFO); logs go to standard error",
@@ -214,6 +222,7 @@ class ServerOptions:
     settings: list[str] | None = None
     print_config: bool = False
     as_json: bool = False
+    figures: bool = False
     log_level: str | None = None
 
     def as_settings(self) -> dict[str, str]:
