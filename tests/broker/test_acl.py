@@ -267,6 +267,27 @@ def test_an_address_that_is_none_is_named(bad: str) -> None:
         AddressPattern(bad)
 
 
+def test_the_same_denial_is_logged_once_and_counted(
+    validator: PlainAccessValidator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A console without a key asks every few seconds; from another port after each lost connection."""
+    guarded = validator.guarded(lambda *_: pytest.fail("let in"), None, lambda _: None)
+    for number in range(3):
+        connection = open_connection(ManualClock())
+        connection.peer = f"203.0.113.9:{50_000 + number}"
+        answer = guarded(RemotingCommand(RequestCode.GET_BROKER_CONFIG), connection)
+        assert isinstance(answer, RemotingCommand)
+        assert answer.code != 0
+    [line] = caplog.messages
+    assert line.endswith("reason='No accessKey is configured'; the same again is counted")
+    for _ in range(60):
+        validator.tick()
+    assert caplog.messages[1].endswith("reason='No accessKey is configured' times=2")
+    for _ in range(180):
+        validator.tick()
+    assert len(caplog.messages) == 2
+
+
 def test_a_changed_file_holds_from_the_next_tick_and_a_broken_one_never(
     validator: PlainAccessValidator, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

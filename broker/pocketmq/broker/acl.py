@@ -33,6 +33,7 @@ from pocketmq.broker.acl_account import EITHER, Account, Need, Permission
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.bearer import AccessDenied as AccessDenied
 from pocketmq.broker.bearer import Caller, Wanted
+from pocketmq.broker.denial_log import DenialLog
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -217,6 +218,7 @@ class PlainAccessValidator:
         self._seen = self._stamps()
         self._accounts = self._load()
         # Connection -> the access key of its latest accepted request.
+        self._denials = DenialLog()
         self._key_of: dict[Peer, str] = {}
         # Connections with each access key that a request over them was accepted with.
         self._callers: set[tuple[Caller, str]] = set()
@@ -259,6 +261,7 @@ class PlainAccessValidator:
 
         Returns: whether connections were closed.
         """
+        self._denials.tick()
         stamps = self._stamps()
         if stamps == self._seen:
             return False
@@ -304,12 +307,8 @@ class PlainAccessValidator:
             try:
                 self.check(request, connection, access, message_at)
             except AccessDenied as denied:
-                log.warning(
-                    "access denied code=%s peer=%s reason=%r",
-                    request.code,
-                    connection.peer,
-                    str(denied),
-                )
+                ip = _ip(connection.peer)
+                self._denials.note(ip, request.code, str(connection.peer), str(denied))
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
             self.note(connection, (request.ext or {}).get(ACCESS_KEY, ""))
             return handler(request, connection)
