@@ -138,6 +138,32 @@ def test_a_listener_may_ack_a_part_and_choose_the_delay() -> None:
     run_virtual(main)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_listener_may_take_its_messages_off_the_list(size: int) -> None:
+    """S59: what it was given is what its result is for, whatever it leaves in the list."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        got: list[bytes] = []
+
+        async def emptying(messages: list[MessageExt], context: ConsumeContext) -> None:
+            failing = [message.body for message in messages] == [b"4"]
+            while messages:
+                got.append(messages.pop().body)
+            if failing and got.count(b"4") == 1:
+                raise ValueError("not now")
+
+        for number in range(5):
+            cluster.put("T", 0, b"%d" % number)
+        made = PushConsumer("g", listener=emptying, **options(cluster, consume_batch_size=size))
+        made.subscribe("T")
+        async with made:
+            await until(lambda: got.count(b"4") == 2)
+            assert made.committed(QUEUE) == 5
+
+    run_virtual(main)
+
+
 def test_a_message_that_no_broker_takes_back_is_consumed_again_here() -> None:
     """S61: send-back and the send to the retry topic fail: reconsume times + 1, local retry after 5 s."""
 

@@ -103,6 +103,39 @@ def test_the_quick_decoder_gives_what_the_codec_gives(
 
 
 @settings(deadline=None)
+@given(
+    differing=st.lists(
+        st.sampled_from(["", "", "", "topic", "packed", "longer body", "properties"]), max_size=9
+    ),
+    magic=st.sampled_from([MAGIC_V1, MAGIC_V2]),
+)
+def test_records_of_one_size_are_read_as_the_codec_reads_them(
+    differing: list[str], magic: int
+) -> None:
+    """S46: records that are alike are cut together, up to one that differs, though its size is the same."""
+    packed = zlib.compress(b"packed")
+    data = b""
+    for at, what in enumerate(differing):
+        body = packed if what == "packed" else bytes([at]) * len(packed)
+        properties = f"K\x01{at + 10}"
+        if what == "longer body":
+            body, properties = body + b"x", properties[:-1]
+        data += record(
+            body,
+            (properties[::-1] if what == "properties" else properties).encode(),
+            topic="U" if what == "topic" else "T",
+            sys_flag=1 if what == "packed" else 0,
+            magic=magic,
+            queue_offset=at * 3,
+            reconsume_times=at % 2,
+        )
+    assert decode_messages(data, "b", habit=Habit()) == decode_messages(data, "b") == slow(data)
+    late = decode_messages(data, "b", 5, (0, 9), Habit())
+    assert late == decode_messages(data, "b", 5, (0, 9))
+    assert [message.queue_offset for message in late] == [at * 3 + 5 for at in range(len(late))]
+
+
+@settings(deadline=None)
 @given(properties=st.binary(max_size=60))
 def test_any_property_text_is_read_as_the_codec_reads_it(properties: bytes) -> None:
     """S46: pairs without a name, a value or a separator are dropped, the last of two equal names wins."""
@@ -131,10 +164,11 @@ def test_a_broken_byte_gives_messages_or_the_codecs_error(where: int, value: int
     """S46: no other exception comes out, whatever the bytes."""
     broken = bytearray(record() + record(b"second"))
     broken[where % len(broken)] = value
-    try:
-        decode_messages(bytes(broken), "b")
-    except MessageCodecError:
-        pass
+    for habit in (None, Habit()):
+        try:
+            decode_messages(bytes(broken), "b", habit=habit)
+        except MessageCodecError:
+            pass
 
 
 def test_an_inner_batch_becomes_its_messages() -> None:

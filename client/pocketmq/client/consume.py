@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from queue import SimpleQueue
 from typing import Protocol
@@ -73,21 +73,57 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of the listener; `done` is called on the event loop with its outcome.
-
-    process_queue: if it is dropped before the call starts, the call is cancelled. A cancelled call has the
-    outcome None. cost_s: how long the listener took, set where it succeeded.
-    """
+    """One call of the listener, whose own list of messages may have been changed by it."""
 
     messages: list[MessageExt]
     context: ConsumeContext
-    done: Callable[["Call", Outcome | None], None]
     process_queue: ProcessQueue | None = None
+
+
+Done = Callable[[Call, Outcome | None], None]
+"""Takes a call that has ended, on the event loop, and its outcome; None: it was cancelled."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Messages of one queue, which the listener gets `size` at a time; `done` gets each call's outcome.
+
+    process_queue: if it is dropped before a call starts, the call is cancelled. good: the places where calls
+    begin that succeeded and were not passed on yet; cost_s: how long these took.
+
+    What is the same for all calls stands here once: a call that succeeds makes little but its list.
+    """
+
+    messages: list[MessageExt]
+    queue: MessageQueue
+    size: int
+    done: Done
+    process_queue: ProcessQueue | None = None
+    good: list[int] = field(default_factory=list)
     cost_s: float = 0.0
 
+    @property
+    def starts(self) -> range:
+        """Return the places where calls begin."""
+        return range(0, len(self.messages), self.size)
 
-Together = Callable[[list[Call]], None]
-"""Takes the calls of one turn of the loop that succeeded with all their messages."""
+    def call(self, at: int, context: ConsumeContext) -> Call:
+        """Return the call that begins there."""
+        return Call(self.messages[at : at + self.size], context, self.process_queue)
+
+    @property
+    def succeeded(self) -> list[MessageExt]:
+        """Return the messages of `good`."""
+        messages, size = self.messages, self.size
+        if len(self.good) * size >= len(messages):
+            return messages
+        if size == 1:
+            return [messages[at] for at in self.good]
+        return [message for at in self.good for message in messages[at : at + size]]
+
+
+Together = Callable[[list[Run]], None]
+"""Takes the runs with calls that succeeded with all their messages within one turn of the loop."""
 
 
 class Around(Protocol):
@@ -124,7 +160,7 @@ class ListenerPool:
         self._concurrency = concurrency
         self._clock = clock
         self._together: Together | None = None
-        self.succeeded: list[Call] = []
+        self.succeeded: list[Run] = []
         self._under_way = 0
         self._draining = False
         self._idle = asyncio.Event()
@@ -134,27 +170,32 @@ class ListenerPool:
         """together: None has every call passed to its `done`."""
         self._together = together
 
-    def submit(self, calls: Sequence[Call]) -> None:
+    def submit(self, run: Run) -> None:
+        """Have a run's messages consumed."""
         if not self._under_way:
             self._idle.clear()
-        self._under_way += len(calls)
+        self._under_way += len(run.starts)
 
     def settle(self) -> None:
         """Pass on what has succeeded in this turn (invariant 1)."""
-        calls = self.succeeded[:]
+        runs = self.succeeded[:]
         self.succeeded.clear()
-        if not calls or self._together is None:
+        if not runs or self._together is None:
             return
         try:
-            self._together(calls)
+            self._together(runs)
         except Exception:
-            log.exception("could not process consume results queue=%s", calls[0].context.queue)
+            log.exception("could not process consume results queue=%s", runs[0].queue)
         finally:
-            self._end(len(calls))
+            for run in runs:
+                count = len(run.good)
+                run.good.clear()
+                run.cost_s = 0.0
+                self._end(count)
 
-    def _done(self, call: Call, outcome: Outcome | None) -> None:
+    def _done(self, run: Run, call: Call, outcome: Outcome | None) -> None:
         try:
-            call.done(call, outcome)
+            run.done(call, outcome)
         except Exception:
             log.exception("could not process a consume result queue=%s", call.context.queue)
         finally:
@@ -165,19 +206,29 @@ class ListenerPool:
         if self._under_way == 0:
             self._idle.set()
 
-    def _unwanted(self, call: Call) -> bool:
-        queue = call.process_queue
+    def _unwanted(self, run: Run) -> bool:
+        queue = run.process_queue
         return self._draining or (queue is not None and queue.dropped)
 
-    def _ended_well(self, call: Call) -> bool:
-        """Return whether `together` takes a call that returned SUCCESS."""
-        queue = call.process_queue
-        return (
-            self._together is not None
-            and queue is not None
-            and not queue.dropped
-            and call.context.ack_index >= len(call.messages) - 1
-        )
+    def _ended_well(self, run: Run, at: int, context: ConsumeContext, cost_s: float) -> bool:
+        """Note a call that returned SUCCESS for `together`. Returns: whether that takes it.
+
+        The last call of a run may be short; where its ack_index is as well, `done` looks closer.
+        """
+        queue = run.process_queue
+        if (
+            queue is None
+            or queue.dropped
+            or context.ack_index < run.size - 1
+            or self._together is None
+        ):
+            return False
+        good = run.good
+        if not good:
+            self.succeeded.append(run)
+        good.append(at)
+        run.cost_s += cost_s
+        return True
 
     def _after(self, call: Call, tokens: list[object], outcome: Outcome) -> None:
         try:
@@ -236,7 +287,7 @@ class CoroutinePool(ListenerPool):
     ) -> None:
         super().__init__(listener, around, concurrency, clock)
         self._runner = runner
-        self._calls: deque[Call] = deque()
+        self._calls: deque[tuple[Run, int]] = deque()
         self._resting: deque[asyncio.Future[None]] = deque()
         self._waking = False
 
@@ -245,9 +296,10 @@ class CoroutinePool(ListenerPool):
         for number in range(self._concurrency):
             self._runner.spawn(self._work(), name=f"listener-{number}")
 
-    def submit(self, calls: Sequence[Call]) -> None:
-        super().submit(calls)
-        self._calls.extend(calls)
+    def submit(self, run: Run) -> None:
+        """See ListenerPool."""
+        super().submit(run)
+        self._calls.extend([(run, at) for at in run.starts])
         if not self._waking:
             self._wake()
 
@@ -270,6 +322,7 @@ class CoroutinePool(ListenerPool):
         loop = asyncio.get_running_loop()
         calls, listener, around = self._calls, self._listener, self._around
         succeeded, read_clock, stamp = self.succeeded, time.monotonic, _Stamp(self._clock)
+        settles = self._together is not None
         # The clock is read once a call: one begins when the one before has ended, or after a rest.
         now = turn_ends = 0.0
         while True:
@@ -278,25 +331,38 @@ class CoroutinePool(ListenerPool):
                 now = read_clock()
                 turn_ends = now + self._TURN_S
                 continue
-            call = calls.popleft()
-            if self._unwanted(call):
-                self._done(call, None)
+            run, at = calls.popleft()
+            context = ConsumeContext(run.queue)
+            process_queue, size = run.process_queue, run.size
+            if self._draining or (process_queue is not None and process_queue.dropped):
+                self._done(run, run.call(at, context), None)
                 continue
             began, started = now, stamp.at(now)
-            tokens: list[object] | None = None
+            messages = [run.messages[at]] if size == 1 else run.messages[at : at + size]
+            call = tokens = None
             try:
-                for message in call.messages:
+                for message in messages:
                     message.note_start(started)
                 if around:
+                    call = run.call(at, context)
                     tokens = [each.before(call) for each in around]
-                returned = await listener(call.messages, call.context)  # type: ignore[misc]
+                returned = await listener(messages, context)  # type: ignore[misc]
                 result = _SUCCESS if returned is None else _judge(returned)
                 now = read_clock()
-                if result is _SUCCESS and tokens is None and self._ended_well(call):
-                    call.cost_s = now - began
+                if (
+                    result is _SUCCESS
+                    and tokens is None
+                    and process_queue is not None
+                    and not process_queue.dropped
+                    and context.ack_index >= size - 1
+                    and settles
+                ):
                     if not succeeded:
                         loop.call_soon(self.settle)
-                    succeeded.append(call)
+                    if not (good := run.good):
+                        succeeded.append(run)
+                    good.append(at)
+                    run.cost_s += now - began
                     continue
                 outcome = Outcome(result, None, int((now - began) * 1000))
             except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
@@ -305,9 +371,11 @@ class CoroutinePool(ListenerPool):
             except BaseException:
                 self._end(1)
                 raise
+            if call is None:
+                call = run.call(at, context)
             if tokens is not None:
                 self._after(call, tokens, outcome)
-            self._done(call, outcome)
+            self._done(run, call, outcome)
 
     async def _rest(self) -> None:
         while not self._calls:
@@ -332,9 +400,9 @@ class ThreadPool(ListenerPool):
     ) -> None:
         super().__init__(listener, around, concurrency, clock)
         self._name = name
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Run, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._finished: deque[tuple[Call, Outcome | None]] = deque()
+        self._finished: deque[_Finished] = deque()
         self._handing_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -342,8 +410,9 @@ class ThreadPool(ListenerPool):
         super().start(together)
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, calls: Sequence[Call]) -> None:
-        super().submit(calls)
+    def submit(self, run: Run) -> None:
+        """See ListenerPool."""
+        super().submit(run)
         wanted = min(self._under_way, self._concurrency)
         while len(self._threads) < wanted:
             thread = threading.Thread(
@@ -351,14 +420,20 @@ class ThreadPool(ListenerPool):
             )
             self._threads.append(thread)
             thread.start()
-        for call in calls:
-            self._calls.put(call)
+        put = self._calls.put
+        for at in run.starts:
+            put((run, at))
 
     def _work(self) -> None:
         take, finished = self._calls.get, self._finished
         stamp = _Stamp(self._clock)
-        while (call := take()) is not None:
-            finished.append((call, None if self._unwanted(call) else self._call(call, stamp)))
+        while (taken := take()) is not None:
+            run, at = taken
+            context = ConsumeContext(run.queue)
+            outcome, cost_s = (
+                (None, 0.0) if self._unwanted(run) else self._call(run, at, context, stamp)
+            )
+            finished.append((run, at, context, outcome, cost_s))
             # Set before the loop empties the deque, so a call is never left behind unannounced.
             if not self._handing_over:
                 self._handing_over = True
@@ -368,37 +443,44 @@ class ThreadPool(ListenerPool):
                 except RuntimeError:
                     return  # the loop is closed: nobody is left to tell
 
-    def _call(self, call: Call, stamp: _Stamp) -> Outcome:
+    def _call(
+        self, run: Run, at: int, context: ConsumeContext, stamp: _Stamp
+    ) -> tuple[Outcome, float]:
         began = time.monotonic()
         started = stamp.at(began)
-        tokens: list[object] | None = None
+        messages = run.messages[at : at + run.size]
+        call = tokens = None
         try:
-            for message in call.messages:
+            for message in messages:
                 message.note_start(started)
             if self._around:
+                call = run.call(at, context)
                 tokens = [each.before(call) for each in self._around]
-            returned = self._listener(call.messages, call.context)
+            returned = self._listener(messages, context)
             result = _SUCCESS if returned is None else _judge(returned)
-            call.cost_s = time.monotonic() - began
-            if result is _SUCCESS and call.cost_s < 0.001:
+            cost_s = time.monotonic() - began
+            if result is _SUCCESS and cost_s < 0.001:
                 outcome = _AT_ONCE
             else:
-                outcome = Outcome(result, None, int(call.cost_s * 1000))
+                outcome = Outcome(result, None, int(cost_s * 1000))
         except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
-            outcome = Outcome(None, error, int((time.monotonic() - began) * 1000))
-        if tokens is not None:
+            cost_s = time.monotonic() - began
+            outcome = Outcome(None, error, int(cost_s * 1000))
+        if call is not None and tokens is not None:
             self._after(call, tokens, outcome)
-        return outcome
+        return outcome, cost_s
 
     def _hand_over(self) -> None:
         self._handing_over = False
         finished = self._finished
         while finished:
-            call, outcome = finished.popleft()
-            if outcome is not None and outcome.result is _SUCCESS and self._ended_well(call):
-                self.succeeded.append(call)
-            else:
-                self._done(call, outcome)
+            run, at, context, outcome, cost_s = finished.popleft()
+            if (
+                outcome is None
+                or outcome.result is not _SUCCESS
+                or not self._ended_well(run, at, context, cost_s)
+            ):
+                self._done(run, run.call(at, context), outcome)
         self.settle()
 
     async def stop(self) -> None:
@@ -411,6 +493,8 @@ class ThreadPool(ListenerPool):
                 thread.join()
 
 
+_Finished = tuple[Run, int, ConsumeContext, Outcome | None, float]
+"""A call that has ended: run, where it begins, context, outcome, how long the listener took, seconds."""
 _AT_ONCE = Outcome(_SUCCESS, None, 0)
 
 

@@ -6,7 +6,7 @@
    and is consumed again here after RETRY_DELAY_MS (S61).
 3. Broadcasting has no retry: a failed message is logged and lost (S60).
 4. Nothing is committed for a dropped queue (S31).
-5. What succeeds within one turn of the event loop is removed, committed and counted once per queue.
+5. What succeeds of one pull within one turn of the event loop is removed, committed and counted at once.
 Source: ConsumeMessageConcurrentlyService, RocketMQ 4.9.8.
 """
 
@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Outcome
+from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Outcome, Run
 from pocketmq.client.consume_service import ConsumeParts, ConsumeService
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.process_queue import ProcessQueue
@@ -58,6 +58,7 @@ class ConsumeMessageConcurrently(ConsumeService):
         self._send_back = send_back
         self._queues = queues
         self._sending_back = 0
+        self._cost_s = 0.0
         self._all_sent_back = asyncio.Event()
         self._all_sent_back.set()
 
@@ -78,19 +79,11 @@ class ConsumeMessageConcurrently(ConsumeService):
         self.submit(messages, process_queue, queue)
 
     def submit(
-        self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
+        self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> None:
         """Have cached messages consumed, in calls of at most batch_size_max."""
         size = self._options.consume_batch_size
-        done = self._done
-        shares = (
-            [[message] for message in messages]
-            if size == 1
-            else [list(messages[at : at + size]) for at in range(0, len(messages), size)]
-        )
-        self._pool.submit(
-            [Call(share, ConsumeContext(queue), done, process_queue) for share in shares]
-        )
+        self._pool.submit(Run(messages, queue, size, self._done, process_queue))
 
     def _done(self, call: Call, outcome: Outcome | None) -> None:
         process_queue = call.process_queue
@@ -131,29 +124,26 @@ class ConsumeMessageConcurrently(ConsumeService):
                 name="send back",
             )
 
-    def _settle(self, calls: list[Call]) -> None:
+    def _settle(self, runs: list[Run]) -> None:
         """Apply invariant 5."""
-        by_queue: dict[ProcessQueue, list[Call]] = {}
-        for call in calls:
-            process_queue = call.process_queue
+        for run in runs:
+            process_queue, queue, messages = run.process_queue, run.queue, run.succeeded
             assert process_queue is not None
-            if process_queue in by_queue:
-                by_queue[process_queue].append(call)
-            else:
-                by_queue[process_queue] = [call]
-        for process_queue, own in by_queue.items():
-            queue, messages = own[0].context.queue, _messages(own)
-            cost_ms = int(sum(call.cost_s for call in own) * 1000)
-            self._stats.consumed(queue.topic, len(messages), 0, cost_ms, calls=len(own))
+            self._cost_s += run.cost_s
+            # What is less than a millisecond counts with the next.
+            cost_ms = int(self._cost_s * 1000)
+            self._cost_s -= cost_ms / 1000
+            self._stats.consumed(queue.topic, len(messages), 0, cost_ms, calls=len(run.good))
             self._finish(messages, process_queue, queue)
 
     def last_offset(self, process_queue: ProcessQueue) -> None:
         """Commit what succeeded before this queue, whose offset is about to be stored, was dropped."""
-        done = [call for call in self._pool.succeeded if call.process_queue is process_queue]
-        if done:
-            offset = process_queue.remove(_messages(done), self._clock.monotonic_ms())
-            if offset >= 0:
-                self._offsets.update(done[0].context.queue, offset, increase_only=True)
+        now_ms = self._clock.monotonic_ms()
+        for run in self._pool.succeeded:
+            if run.process_queue is process_queue:
+                offset = process_queue.remove(run.succeeded, now_ms)
+                if offset >= 0:
+                    self._offsets.update(run.queue, offset, increase_only=True)
 
     def _finish(
         self, messages: Sequence[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
@@ -232,7 +222,3 @@ class ConsumeMessageConcurrently(ConsumeService):
             drained = False
         await self._pool.stop()
         return drained
-
-
-def _messages(calls: Sequence[Call]) -> list[MessageExt]:
-    return [message for call in calls for message in call.messages]

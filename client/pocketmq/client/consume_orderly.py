@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pocketmq.client.consume import Call, ConsumeContext, ConsumeResult, Outcome
+from pocketmq.client.consume import Call, ConsumeResult, Outcome, Run
 from pocketmq.client.consume_service import ConsumeParts, ConsumeService
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.process_queue import LOCK_INTERVAL_MS, ProcessQueue
@@ -123,11 +123,10 @@ class ConsumeMessageOrderly(ConsumeService):
         self, messages: list[MessageExt], process_queue: ProcessQueue, queue: MessageQueue
     ) -> bool:
         """Call the listener once and handle the outcome. Returns: whether the turn continues."""
-        context = ConsumeContext(queue)
         async with self.consume_lock(process_queue):
             if process_queue.dropped:
                 return False
-            outcome = await self._call(messages, context)
+            call, outcome = await self._call(messages, queue)
         if outcome is None:
             process_queue.take_back(messages)
             return False
@@ -138,7 +137,7 @@ class ConsumeMessageOrderly(ConsumeService):
         self._stats.consumed(queue.topic, count if ok else 0, 0 if ok else count, outcome.cost_ms)
         if not ok and await self._must_wait(messages):
             process_queue.take_back(messages)
-            suspend = context.suspend_ms
+            suspend = call.context.suspend_ms
             self._turn_later(
                 process_queue, queue, self._options.suspend_ms if suspend is None else suspend
             )
@@ -150,14 +149,18 @@ class ConsumeMessageOrderly(ConsumeService):
                 self._room(process_queue)
         return True
 
-    async def _call(self, messages: list[MessageExt], context: ConsumeContext) -> Outcome | None:
-        finished: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+    async def _call(
+        self, messages: list[MessageExt], queue: MessageQueue
+    ) -> tuple[Call, Outcome | None]:
+        finished: asyncio.Future[tuple[Call, Outcome | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
-        def done(_: Call, outcome: Outcome | None) -> None:
+        def done(call: Call, outcome: Outcome | None) -> None:
             if not finished.done():
-                finished.set_result(outcome)
+                finished.set_result((call, outcome))
 
-        self._pool.submit([Call(messages, context, done)])
+        self._pool.submit(Run(messages, queue, len(messages), done))
         return await finished
 
     async def _must_wait(self, messages: list[MessageExt]) -> bool:

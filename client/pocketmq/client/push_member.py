@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from pocketmq.client.consume import (
     Around,
     Call,
-    ConsumeContext,
     Listener,
     Outcome,
+    Run,
     direct_result,
     make_pool,
 )
@@ -467,7 +467,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             if not finished.done():
                 finished.set_result(outcome)
 
-        self._pool.submit([Call([message], ConsumeContext(queue), done)])
+        self._pool.submit(Run([message], queue, 1, done))
         outcome = await finished
         return direct_result(outcome, orderly=self.options.orderly)
 

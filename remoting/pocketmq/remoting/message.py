@@ -6,7 +6,7 @@ the broker knows.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 
 class Property(StrEnum):
@@ -82,16 +82,25 @@ class MessageQueue(NamedTuple):
         )
 
 
+class Reader(Protocol):
+    """Reads what a decoder left unread."""
+
+    def ask(self, message: "MessageExt", name: str) -> Any:
+        """Return an attribute that is not set yet. Raises: AttributeError."""
+        ...
+
+
 class Late:
     """What a decoder leaves unread until somebody asks for it.
 
-    Attributes: late (None: nothing is left; else the decoder's function, and what that needs), started
-    (CONSUME_START_TIME, not yet among the properties).
+    Attributes: late (None: nothing is left; else what `reader` reads), started (CONSUME_START_TIME, not yet
+    among the properties).
     """
 
-    __slots__ = ("late", "started")
+    __slots__ = ("late", "reader", "started")
 
     late: tuple[Any, ...] | None
+    reader: Reader
     started: str
 
 
@@ -161,7 +170,7 @@ class MessageExt(Message):
             if late is None:
                 # Another thread may have asked meanwhile.
                 return object.__getattribute__(self, name)
-            return late[0](self, name)
+            return self.reader.ask(self, name)
 
     def note_start(self, started: str) -> None:
         """Set CONSUME_START_TIME, without reading the other properties."""
