@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.client.consume import ListenerPool
 from pocketmq.client.consumer_stats import ConsumerStats
 from pocketmq.client.listener_log import ListenerLog
+from pocketmq.client.listener_pool import ListenerPool
 from pocketmq.client.offset_store import OffsetTable
 from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue

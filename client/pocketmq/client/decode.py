@@ -152,24 +152,9 @@ def decode_messages(
         if (raw_topic := body[topic_at : topic_at + topic_size]) != last_topic:
             last_topic, topic = raw_topic, _topic(raw_topic)
         if not (at_once or sys_flag & 1) and body[stop : stop + 8] == body[at : at + 8]:
-            # The next has this one's size: they are cut as rows of a table, up to one that is not alike.
-            row_of = _row(body_size, properties_at - body_at - body_size, stop - properties_at)
-            rows = row_of.iter_unpack(memoryview(body)[at : end - (end - at) % size])
-            first = at
-            for row in rows:
-                mark, _, queue_offset, _, flags, _, body_word, content, tail, _ = row
-                if first == at:
-                    alike = mark, flags, body_word, tail
-                elif (mark, flags, body_word, tail) != alike:
-                    break
-                message = make(MessageExt)
-                message.topic = topic
-                message.body = content
-                message.queue_offset = queue_offset + offset_delta
-                message.late = row  # type: ignore[misc]
-                message.reader = pull  # type: ignore[misc]
-                found.append(message)
-                at += size
+            tail_size = properties_at - body_at - body_size
+            row_of = _row(body_size, tail_size, stop - properties_at)
+            at = _cut_alike(body, at, row_of, found, topic, offset_delta, pull)
             continue
         content = body[body_at : body_at + body_size]
         message = make(MessageExt)
@@ -187,6 +172,36 @@ def decode_messages(
     if habit is not None and not at_once:
         habit.left += len(found)
     return found
+
+
+def _cut_alike(
+    body: bytes,
+    at: int,
+    row_of: struct.Struct,
+    found: list[MessageExt],
+    topic: str,
+    offset_delta: int,
+    pull: _Pull,
+) -> int:
+    """Add the messages of records like that at `at`, as rows of a table. Returns: where one is not alike."""
+    size, make = row_of.size, MessageExt.__new__
+    alike: tuple[bytes, ...] | None = None
+    for row in row_of.iter_unpack(memoryview(body)[at : len(body) - (len(body) - at) % size]):
+        mark, _, queue_offset, _, flags, _, body_size, content, tail, _ = row
+        same = mark, flags, body_size, tail
+        if alike is None:
+            alike = same
+        elif same != alike:
+            break
+        message = make(MessageExt)
+        message.topic = topic
+        message.body = content
+        message.queue_offset = queue_offset + offset_delta
+        message.late = row  # type: ignore[misc]
+        message.reader = pull  # type: ignore[misc]
+        found.append(message)
+        at += size
+    return at
 
 
 # Size, magic, queue offset, sysFlag and body size of `FIXED_V4`.

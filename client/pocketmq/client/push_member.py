@@ -25,7 +25,6 @@ from pocketmq.client.consume import (
     Outcome,
     Run,
     direct_result,
-    make_pool,
 )
 from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume_orderly import ConsumeMessageOrderly
@@ -36,6 +35,7 @@ from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.giving_back import GivingBack
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.listener_log import PAUSE_MS
+from pocketmq.client.listener_pool import make_pool
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore
 from pocketmq.client.options import PushConsumerOptions
