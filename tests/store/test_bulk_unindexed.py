@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,28 @@ def test_a_gap_between_index_and_log_is_a_loss(store: WrittenStore) -> None:
 def positions_of(store: WrittenStore) -> list[int]:
     table = bulk.scan(str(store.root), columns="commitLogOffset").read_all()
     return sorted(table.column("commitLogOffset").to_pylist())
+
+
+def keep_in_rocksdb(store: WrittenStore) -> None:
+    """5.x with storeType=defaultRocksDB has its database where queues are folders otherwise."""
+    for name in ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-000005", "000011.sst"):
+        (store.root / "consumequeue" / name).write_bytes(b"MANIFEST-000005\n")
+
+
+def test_a_store_with_its_queues_in_rocksdb_is_walked(store: WrittenStore) -> None:
+    shutil.rmtree(store.root / "consumequeue" / "T")
+    keep_in_rocksdb(store)
+    assert bodies(store) == list(range(150))
+    assert bodies(
+        store, topics=("T",), starting_offsets={"T": {"broker-a": {0: 49, 1: 49, 2: 49}}}
+    ) == [147, 148, 149]
+
+
+def test_queues_from_before_rocksdb_do_not_hide_what_the_log_has_since(store: WrittenStore) -> None:
+    """The broker was stopped cleanly, and wrote its last entries into RocksDB."""
+    (store.root / "abort").unlink()
+    keep_in_rocksdb(store)
+    assert bodies(store) == list(range(150))
 
 
 def test_a_store_that_was_stopped_is_read_by_its_index(store: WrittenStore) -> None:

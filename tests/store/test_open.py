@@ -45,6 +45,18 @@ def test_queues_without_a_log_are_not_thrown_away(tmp_path: Path) -> None:
     store.close()
 
 
+def test_topics_and_offsets_that_are_in_rocksdb_are_not_forgotten(tmp_path: Path) -> None:
+    """Groups without offsets would begin at the end, or read everything again."""
+    open_store(tmp_path).close()
+    database = tmp_path / "config" / "consumerOffsets"
+    database.mkdir(parents=True)
+    (database / "CURRENT").write_bytes(b"MANIFEST-000005\n")
+    with pytest.raises(StoreForeign, match=r"config/consumerOffsets.*rocksDBConfigToJson"):
+        open_store(tmp_path)
+    database.rename(tmp_path / "set aside")
+    open_store(tmp_path).close()
+
+
 def test_a_disk_that_fails_amid_a_recovery_leaves_no_queues_without_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

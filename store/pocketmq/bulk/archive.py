@@ -111,7 +111,7 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
     except NotAStore:
         # Nothing is there yet; what cannot be opened has been reported.
         return []
-    if there.has_queues() or there.was_not_stopped:
+    if there.has_queues() or there.has_rocksdb() or there.was_not_stopped:
         raise IllegalArgument(
             f"{dest} is the store of a broker: choose another folder for the archive"
         )

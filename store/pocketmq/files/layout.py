@@ -38,6 +38,8 @@ BATCH_ENTRY = struct.Struct(">" + "".join(code for _, code in BATCH_ENTRY_FIELDS
 ENTRY_SIZE, BATCH_ENTRY_SIZE = 20, 46
 BLANK_SIZE = 0x7FFF_FFFF
 ARCHIVED = "archived.json"
+# The file by which a folder is a RocksDB database.
+DATABASE = "CURRENT"
 EXT_ADDRESS_BASE = -(1 << 63)
 EXT_ADDRESS_MAX = -0x8000_0001
 # At the begin of `checkpoint`: store times of the last record and the last queue entry that were flushed.

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple
 
-from pocketmq.files.layout import FileSpan, partition, row_of_files
+from pocketmq.files.layout import DATABASE, FileSpan, partition, row_of_files
 from pocketmq.files.local import Lookup, list_or_empty
 from pocketmq.files.queue_files import QueueT
 
@@ -92,9 +92,19 @@ class StoreFiles(Generic[QueueT]):
 
     def has_queues(self) -> bool:
         """Return True if there is any ConsumeQueue; if not, the log has to be walked."""
-        return any(
-            list_or_empty(self._folders, f"{self.base}/{name}") for name, _ in self._queue_folders
-        )
+        names = self._names_of_queues()
+        return bool(names) and DATABASE not in names
+
+    def has_rocksdb(self) -> bool:
+        """Return True if RocketMQ 5.x has its queues in RocksDB (storeType=defaultRocksDB).
+
+        The database is in the folder of the queues; what queue files there are may be from before.
+        """
+        return DATABASE in self._names_of_queues()
+
+    def _names_of_queues(self) -> set[str]:
+        folders = [f"{self.base}/{name}" for name, _ in self._queue_folders]
+        return {entry.name for path in folders for entry in list_or_empty(self._folders, path)}
 
     def queues(self, wanted: Callable[[str], bool] = lambda topic: True) -> Iterator[QueueT]:
         """Yield the queues of the topics accepted by `wanted`, by topic and queue id."""

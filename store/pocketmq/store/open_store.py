@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
+from pocketmq.files.layout import DATABASE
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -29,6 +30,7 @@ from pocketmq.store.errors import (
     StoreClosed,
     StoreError,
     StoreFollows,
+    StoreForeign,
     StoreNotWriteable,
     StoreUnreadable,
 )
@@ -48,6 +50,12 @@ from pocketmq.store.verification import Verification
 log = logging.getLogger(__name__)
 
 _IDLE_S = 60.0
+# What RocketMQ 5.x has in RocksDB with storeType=defaultRocksDB, and the file that it has otherwise.
+_DATABASES = {
+    "topics": "topics.json",
+    "subscriptionGroups": "subscriptionGroup.json",
+    "consumerOffsets": "consumerOffset.json",
+}
 
 
 class OpenStore:
@@ -158,6 +166,7 @@ class OpenStore:
             raise
 
     def _load(self) -> None:
+        _refuse_databases(self._root)
         last_stop = self._abort.last_stop()
         clean = last_stop is LastStop.CLEAN
         checkpoint = Checkpoint.load(os.path.join(self._root, "checkpoint"))
@@ -449,6 +458,19 @@ class OpenStore:
     def store_ms(self) -> int:
         """Return the store time of the newest record; 0 in an empty store."""
         return self._log.store_ms
+
+
+def _refuse_databases(root: str) -> None:
+    """Raises: StoreForeign if RocketMQ 5.x has topics, groups or offsets in RocksDB: we would see none."""
+    config = os.path.join(root, "config")
+    for name, file in _DATABASES.items():
+        if os.path.exists(os.path.join(config, name, DATABASE)):
+            raise StoreForeign(
+                root,
+                f"config/{name} is a RocksDB database, which PocketMQ does not read. Write it as a file by "
+                f"mqadmin rocksDBConfigToJson -p {config} -t {name} -e {config}/{file}; then move "
+                f"config/{name} and consumequeue out of the store (queues are built again from the log)",
+            )
 
 
 def _batch_topics(root: str) -> set[str]:
