@@ -22,13 +22,25 @@ async def invoke(
 ) -> RemotingCommand:
     """Send a request and wait for its answer."""
     future = connection.begin(command)
+    # A timer alone: asyncio.timeout, which could cancel anything, costs twice as much.
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(timeout_ms / 1000, _late, future, connection, command, timeout_ms)
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return await future
-    except TimeoutError:
-        raise RequestTimeout(connection.peer, request_name(command.code), timeout_ms) from None
+        return await future
     finally:
+        timer.cancel()
         connection.forget(command.opaque)
+
+
+def _late(
+    future: "asyncio.Future[RemotingCommand]",
+    connection: "Connection",
+    command: RemotingCommand,
+    timeout_ms: int,
+) -> None:
+    if not future.done():
+        name = request_name(command.code)
+        future.set_exception(RequestTimeout(connection.peer, name, timeout_ms))
 
 
 async def ask(
