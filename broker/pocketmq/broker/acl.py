@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pocketmq.broker import acl_file
 from pocketmq.broker.acl_account import EITHER, Account, Need, Permission
 from pocketmq.broker.acl_address import AddressPattern
 from pocketmq.broker.bearer import AccessDenied as AccessDenied
@@ -42,6 +43,7 @@ from pocketmq.remoting.credentials import (
     ACCESS_KEY,
     signature_holds,
 )
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import is_broker_only, is_retry_topic, retry_topic
@@ -216,7 +218,10 @@ class PlainAccessValidator:
         """Raises: IllegalArgument (invariant 3)."""
         self._path = path
         self._seen = self._stamps()
+        self._changes = dict.fromkeys(self._seen, 0)
         self._accounts = self._load()
+        # Those of the last tick, if they are others.
+        self._before: Accounts | None = None
         # Connection -> the access key of its latest accepted request.
         self._denials = DenialLog()
         self._key_of: dict[Peer, str] = {}
@@ -241,20 +246,22 @@ class PlainAccessValidator:
         return found
 
     def _load(self) -> Accounts:
+        accounts = Accounts()
+        for path in self._files():
+            accounts.add(self._content(path), path)
+        return accounts
+
+    def _content(self, path: Path) -> Any:
         # Imported here: a broker without ACL needs no YAML.
         import yaml
 
-        accounts = Accounts()
-        for path in self._files():
-            try:
-                data = yaml.safe_load(path.read_text("utf-8"))
-            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                raise IllegalArgument(
-                    f"aclEnable=true needs a readable {path}: {error}. Write it in the form of RocketMQ's "
-                    "plain_acl.yml, or name another file with aclFile"
-                ) from error
-            accounts.add(data, path)
-        return accounts
+        try:
+            return yaml.safe_load(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise IllegalArgument(
+                f"aclEnable=true needs a readable {path}: {error}. Write it in the form of RocketMQ's "
+                "plain_acl.yml, or name another file with aclFile"
+            ) from error
 
     def tick(self) -> bool:
         """Reload changed files (invariants 3 and 4); called about once a second.
@@ -262,18 +269,29 @@ class PlainAccessValidator:
         Returns: whether connections were closed.
         """
         self._denials.tick()
+        self.reload()
+        if self._before is None:
+            return False
+        before, self._before = self._before, None
+        return self._close_those_that_lost(before)
+
+    def reload(self) -> None:
+        """Let changed files hold for all requests from now on; the next tick closes connections."""
         stamps = self._stamps()
         if stamps == self._seen:
-            return False
+            return
+        for path, stamp in stamps.items():
+            if stamp != self._seen.get(path):
+                self._changes[path] = self._changes.get(path, -1) + 1
         self._seen = stamps
         try:
             loaded = self._load()
         except IllegalArgument as error:
             log.error("cannot read ACL files, the old accounts stay reason=%s", error)
-            return False
-        before, self._accounts = self._accounts, loaded
+            return
+        self._before = self._before or self._accounts
+        self._accounts = loaded
         log.info("changed ACL files are in force accounts=%d", len(loaded.by_key))
-        return self._close_those_that_lost(before)
 
     def _close_those_that_lost(self, before: Accounts) -> bool:
         """Apply invariant 4."""
@@ -297,6 +315,50 @@ class PlainAccessValidator:
             "globalWhiteAddrs": [each.text for each in accounts.white_addresses],
             "plainAccessConfigs": [each.to_json() for each in accounts.by_key.values()],
         }
+
+    # ------------------------------------------------------------ changes
+
+    def versions(self) -> dict[str, DataVersion]:
+        """Return the version of each file, by its path."""
+        return {
+            str(path): DataVersion(stamp[0] // 1_000_000, self._changes[path])
+            for path, stamp in self._seen.items()
+        }
+
+    def put_account(self, fields: Mapping[str, Any]) -> None:
+        """Write these fields of an account, or a new account. Raises: IllegalArgument; OSError."""
+        path, content = self._where(str(fields["accessKey"]))
+        acl_file.put_account(content, fields)
+        acl_file.write(path, content)
+
+    def delete_account(self, access_key: str) -> bool:
+        """Delete an account; return False if there is none. Raises: IllegalArgument; OSError."""
+        path, content = self._where(access_key)
+        if not acl_file.remove_account(content, access_key):
+            return False
+        acl_file.write(path, content)
+        return True
+
+    def set_white_addresses(self, addresses: list[str], path: str | None) -> None:
+        """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
+        wanted = self._path if path is None else Path(path)
+        if wanted not in self._files():
+            raise IllegalArgument(f"{path} is none of this broker's files of accounts")
+        for address in addresses:
+            AddressPattern(address)
+        content = self._content(wanted) or {}
+        content["globalWhiteRemoteAddresses"] = addresses
+        acl_file.write(wanted, content)
+
+    def _where(self, access_key: str) -> tuple[Path, acl_file.Content]:
+        """Return the file that has an account, else the first, and its content. Raises: IllegalArgument."""
+        # All of them must be sound: with one that is not, a change would not come into force.
+        self._load()
+        for path in self._files():
+            content = self._content(path) or {}
+            if any(acl_file.holds_key(each, access_key) for each in content.get("accounts") or ()):
+                return path, content
+        return self._path, self._content(self._path) or {}
 
     # ------------------------------------------------------------ requests
 

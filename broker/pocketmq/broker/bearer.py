@@ -1,9 +1,10 @@
 """Access control for fronts other than the classic wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.peer import Peer
 
@@ -46,6 +47,26 @@ class BearerAccess(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as GET_BROKER_CLUSTER_ACL_CONFIG does."""
+        ...
+
+    def versions(self) -> dict[str, DataVersion]:
+        """Return the version of each file of accounts, by its path."""
+        ...
+
+    def put_account(self, fields: Mapping[str, Any]) -> None:
+        """Write these fields of an account, or a new account. Raises: IllegalArgument; OSError."""
+        ...
+
+    def delete_account(self, access_key: str) -> bool:
+        """Delete an account; return False if there is none. Raises: IllegalArgument; OSError."""
+        ...
+
+    def set_white_addresses(self, addresses: list[str], path: str | None) -> None:
+        """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
+        ...
+
+    def reload(self) -> None:
+        """Let what was changed hold; connections that lost rights are closed a little later."""
         ...
 
     def may_follow(self, address: str) -> bool:

@@ -82,6 +82,38 @@ class ViewBrokerStatsDataHeader(Header):
     stats_key: str
 
 
+class AclConfigHeader(Header):
+    """Lists are comma-separated; what is not given stays as it is."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool | None = None
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+class DeleteAclConfigHeader(Header):
+    access_key: str
+
+
+class GlobalWhiteAddrsHeader(Header):
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+class BrokerAclInfoResponseHeader(Header):
+    """The versions are JSON."""
+
+    version: str
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    all_acl_file_version: str | None = None
+
+
 class GetBrokerConfigResponseHeader(Header):
     version: str
 

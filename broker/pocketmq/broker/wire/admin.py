@@ -2,6 +2,7 @@
 
 from pocketmq.broker.acts.tables import GroupActs, TopicActs
 from pocketmq.broker.parts import Parts
+from pocketmq.broker.wire.admin_access import AdminAccessProcessor
 from pocketmq.broker.wire.admin_client_call import AdminClientCallProcessor
 from pocketmq.broker.wire.admin_config import AdminConfigProcessor
 from pocketmq.broker.wire.admin_connection import AdminConnectionProcessor
@@ -44,4 +45,5 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         ).handlers(),
         AdminTransactionProcessor(store, tables.topics, messages.put).handlers(),
         AdminConfigProcessor(node, store.config).handlers(),
+        AdminAccessProcessor(node).handlers(),
     ]

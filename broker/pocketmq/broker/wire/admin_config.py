@@ -1,19 +1,15 @@
-"""Settings over the wire: UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG, and ACL administration.
+"""Settings over the wire: UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG.
 
 1. Only settings declared as `runtime` can be changed, each within its type and range, all of a request or
    none (RocketMQ refuses a list of names and accepts the rest: CVE-2023-33246). The change lasts until the
    broker stops; the configuration file belongs to the operator and is never written.
 2. Secrets are shown as asterisks (CVE-2024-23321).
-3. Accounts are returned without their secrets (RocketMQ includes them). The other ACL codes of 4.x are
-   refused with a remark: access is configured in files, and RocketMQ itself leaves some unanswered when ACL
-   is off.
 Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 """
 
 import logging
 
 from pocketmq.broker.parts import Node
-from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -26,14 +22,6 @@ from pocketmq.store import StoreConfig
 log = logging.getLogger(__name__)
 
 _SECRET_WORDS = ("secret", "password", "credential")
-# 4.x: UPDATE_AND_CREATE_ACL_CONFIG_FAILED, DELETE_ACL_CONFIG_FAILED, UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED.
-_ACL_REFUSALS = {
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: 209,
-    RequestCode.DELETE_ACL_CONFIG: 210,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: 211,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: int(ResponseCode.SYSTEM_ERROR),
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: int(ResponseCode.SYSTEM_ERROR),
-}
 
 
 class AdminConfigProcessor:
@@ -47,16 +35,13 @@ class AdminConfigProcessor:
         self._groups: tuple[Settings, ...] = (node.config, store_config)
         self._now_ms = node.clock.now_ms
         self._events = node.events
-        self._accounts = node.accounts
         self._version = DataVersion(self._now_ms())
 
     def handlers(self) -> dict[int, Handler]:
-        table: dict[int, Handler] = dict.fromkeys(_ACL_REFUSALS, self.refuse_acl)
-        if self._accounts is not None:
-            table[RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG] = self.get_accounts
-        table[RequestCode.UPDATE_BROKER_CONFIG] = self.update_config
-        table[RequestCode.GET_BROKER_CONFIG] = self.get_config
-        return table
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+        }
 
     def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         try:
@@ -90,7 +75,7 @@ class AdminConfigProcessor:
         for name in sorted(wanted.keys() - changed):
             log.warning("ignored an unknown setting name=%r by=%s", name, connection.peer)
         if changed:
-            self._version.next(self._now_ms())
+            self._version = self._version.next(self._now_ms())
             self._events.settings_changed(changed)
         return request.answer(ResponseCode.SUCCESS)
 
@@ -105,15 +90,4 @@ class AdminConfigProcessor:
             ResponseCode.SUCCESS,
             ext={"version": fastjson.dumps(self._version.to_json()).decode()},
             body=format_properties(table).encode("utf-8"),
-        )
-
-    def get_accounts(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        assert self._accounts is not None
-        return json_answer(request, self._accounts.to_json())
-
-    def refuse_acl(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        return request.answer(
-            _ACL_REFUSALS[RequestCode(request.code)],
-            "access control is configured in this broker's files, not over the wire: edit its "
-            "conf/plain_acl.yml",
         )
