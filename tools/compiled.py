@@ -41,6 +41,7 @@ extensions = mypycify(
     ],
     group_name=shared,
     opt_level="2",
+    debug_level="0",
     target_dir=out + "/c",
 )
 if wanted == "C":

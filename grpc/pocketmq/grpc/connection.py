@@ -264,8 +264,8 @@ class GrpcConnection(asyncio.Protocol):
             call.method.handle(call, message)
         except GrpcError as error:
             call.finish(error.status, str(error))
-        except Exception as error:  # noqa: BLE001
-            self._broke(call, error)
+        except Exception as defect:  # noqa: BLE001
+            self._broke(call, defect)
 
     def _broke(self, call: Call, error: Exception) -> None:
         log.error("call failed peer=%s path=%r", self.peer, call.text(b":path"), exc_info=error)
@@ -288,8 +288,8 @@ class GrpcConnection(asyncio.Protocol):
                 method.handle(call, None)
         except GrpcError as error:
             call.finish(error.status, str(error))
-        except Exception as error:  # noqa: BLE001
-            self._broke(call, error)
+        except Exception as defect:  # noqa: BLE001
+            self._broke(call, defect)
 
     def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
         """Return a call's bytes so far, once they can be served. Raises: GrpcError."""

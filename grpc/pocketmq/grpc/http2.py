@@ -15,7 +15,7 @@ Owner: the connection; it knows no socket and no clock.
 
 import struct
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Final, NamedTuple
 
 from pocketmq.grpc.hpack import HeadersTooLarge, HpackDecoder, HpackError
 from pocketmq.grpc.http2_frames import (
@@ -155,7 +155,7 @@ class Http2Server:
 
     def _frames(self) -> Event | None:
         """Process complete frames until one of them is an event."""
-        buffer, at, handlers = self._buffer, self._at, self._HANDLERS
+        buffer, at = self._buffer, self._at
         there = len(buffer)
         while there >= (begin := at + HEAD_SIZE):
             word, flags, stream_id = _HEAD.unpack_from(buffer, at)
@@ -176,7 +176,7 @@ class Http2Server:
                 self._charge(1)
             else:
                 payload = buffer[begin:end]
-                event: Event | None = handlers[kind](self, stream_id & WINDOW_MAX, flags, payload)
+                event: Event | None = _HANDLERS[kind](self, stream_id & WINDOW_MAX, flags, payload)
                 if event is not None:
                     return event
             at = self._at
@@ -238,8 +238,8 @@ class Http2Server:
             headers = self._decoder.decode(block)
         except HpackError as error:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from error
-        except HeadersTooLarge as error:
-            too_large, headers = StreamError(ErrorCode.ENHANCE_YOUR_CALM, str(error)), []
+        except HeadersTooLarge as beyond:
+            too_large, headers = StreamError(ErrorCode.ENHANCE_YOUR_CALM, str(beyond)), []
         stream = self._streams.get(stream_id)
         if stream is None and stream_id <= self.last_stream_id:
             raise Http2Error(ErrorCode.STREAM_CLOSED, f"HEADERS on the closed stream {stream_id}")
@@ -253,10 +253,10 @@ class Http2Server:
                 raise StreamError(ErrorCode.PROTOCOL_ERROR, "second HEADERS without END_STREAM")
             check_trailers(headers)
             return self._data_arrived(stream, b"", ended=True)
-        except StreamError as error:
-            if error.code != ErrorCode.REFUSED_STREAM:
+        except StreamError as fault:
+            if fault.code != ErrorCode.REFUSED_STREAM:
                 self._charge(_RESET_COST)
-            return self._reset_by(stream_id, error.code)
+            return self._reset_by(stream_id, fault.code)
 
     def _begin(
         self,
@@ -455,20 +455,6 @@ class Http2Server:
         fault = self.sending.open_window_of(stream, increment)
         return None if fault is None else self._reset_by(stream_id, fault)
 
-    # By kind.
-    _HANDLERS: ClassVar[tuple["_FrameHandler", ...]] = (
-        _on_data,
-        _on_headers,
-        _on_priority,
-        _on_rst_stream,
-        _on_settings,
-        _on_push_promise,
-        _on_ping,
-        _on_goaway,
-        _on_window_update,
-        _on_continuation,
-    )
-
     # ------------------------------------------------------------ what goes
 
     def take(self) -> list[Buffer]:
@@ -484,6 +470,19 @@ class Http2Server:
 
 
 _FrameHandler = Callable[[Http2Server, int, int, bytes], Event | None]
+# By kind. Not in the class, whose body knows no methods yet where it is compiled.
+_HANDLERS: Final[tuple[_FrameHandler, ...]] = (
+    Http2Server._on_data,
+    Http2Server._on_headers,
+    Http2Server._on_priority,
+    Http2Server._on_rst_stream,
+    Http2Server._on_settings,
+    Http2Server._on_push_promise,
+    Http2Server._on_ping,
+    Http2Server._on_goaway,
+    Http2Server._on_window_update,
+    Http2Server._on_continuation,
+)
 
 
 def _length(text: bytes) -> int:

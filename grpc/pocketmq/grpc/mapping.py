@@ -160,7 +160,7 @@ def _user_properties(user: Any) -> dict[str, str]:
             f"the message has {len(properties)} properties, but at most {PROPERTIES_COUNT_MAX} "
             "are allowed",
         )
-    taken = RESERVED & properties.keys()
+    taken = RESERVED.intersection(properties)
     if taken:
         raise Failed(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,

@@ -86,11 +86,11 @@ class SendRun(_Run):
 
     def __init__(self, shape: FixedShape, alike: Alike, size: int) -> None:
         answer = alike.answer
-        super().__init__(
-            shape,
-            size,
-            lambda opaque, positions, *queue: answer(opaque, positions[0], *queue),
-        )
+
+        def answer_one(opaque: int, positions: Sequence[int], queue_id: int, offset: int) -> bytes:
+            return answer(opaque, positions[0], queue_id, offset)
+
+        super().__init__(shape, size, answer_one)
         self._alike = alike
         body_size = size - 4 - len(shape.header)
         if body_size <= 0:
