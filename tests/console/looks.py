@@ -128,6 +128,13 @@ return [...document.querySelectorAll('body *')]
   .filter((each) => each.getBoundingClientRect().right > width + 1)
   .map((each) => each.outerHTML.slice(0, 100));
 """
+# Names of columns in front of their cells, as a telephone shows them, that are higher than the cell: they would
+# lie over the next one.
+COVERING = """
+return [...document.querySelectorAll('.table td[data-label]')]
+  .filter((each) => parseFloat(getComputedStyle(each, '::before').height) > each.clientHeight + 1)
+  .map((each) => each.outerHTML.slice(0, 100));
+"""
 # Pages and tables that can be scrolled sideways: what is out of sight is not looked for.
 SCROLLING = """
 return [document.documentElement, ...document.querySelectorAll('.table')]

@@ -14,6 +14,7 @@ from tests.console.looks import (
     AXE,
     COLOURS,
     CONTRAST,
+    COVERING,
     SCROLLING,
     SENTENCES,
     TOO_WIDE,
@@ -186,6 +187,7 @@ def test_every_page_has_names_headings_and_contrast_in_the_light(
                 browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
                 assert browser.run(TOO_WIDE) == [], (address, width)
             assert browser.run(SCROLLING) == [], address
+            assert browser.run(COVERING) == [], address
             assert browser.run(ACCESSIBILITY) == [], address
         finally:
             browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -39,7 +39,7 @@ def test_master_and_slave_change_places(
             browser.wait_for_rows("Brokers", lambda rows: [tuple(row[:3]) for row in rows] == lines)
 
         shown(
-            ("b 0", master, "SYNC_MASTER", "1 slaves in sync"), ("b 1", slave, "SLAVE", "Follows")
+            ("b 0", master, "SYNC_MASTER", "Slaves in sync: 1"), ("b 1", slave, "SLAVE", "Follows")
         )
         narrow = {"width": 1_120, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
@@ -59,13 +59,13 @@ def test_master_and_slave_change_places(
         browser.wait_for("will be the master of its name")
         browser.dialog("Promote")
         shown(
-            ("b 0", slave, "ASYNC_MASTER", "1 slaves in sync"), ("b 2", master, "SLAVE", "Follows")
+            ("b 0", slave, "ASYNC_MASTER", "Slaves in sync: 1"), ("b 2", master, "SLAVE", "Follows")
         )
         browser.click("Resync", within="tbody tr:nth-of-type(2)")
         browser.wait_for("A slave cuts the end of its log")
         browser.dialog("Resync")
         shown(
-            ("b 0", slave, "ASYNC_MASTER", "1 slaves in sync"), ("b 2", master, "SLAVE", "Follows")
+            ("b 0", slave, "ASYNC_MASTER", "Slaves in sync: 1"), ("b 2", master, "SLAVE", "Follows")
         )
         assert server.stop() == 0
     finally:

@@ -175,8 +175,9 @@ class Replication:
                 what = "refused, because minInSyncReplicas are not in sync"
             elif config.enable_auto_in_sync_replicas:
                 what = "answered with success anyway (enableAutoInSyncReplicas)"
+            count = slaves.in_sync_count
             return (
-                f"SYNC_MASTER has {slaves.in_sync_count} slaves in sync but needs "
+                f"SYNC_MASTER has {count} {'slave' if count == 1 else 'slaves'} in sync but needs "
                 f"{config.in_sync_replicas - 1}: sends are {what}"
             )
         return ""
