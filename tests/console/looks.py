@@ -128,8 +128,8 @@ return [...document.querySelectorAll('body *')]
   .filter((each) => each.getBoundingClientRect().right > width + 1)
   .map((each) => each.outerHTML.slice(0, 100));
 """
-# Names of columns in front of their cells, as a telephone shows them, that are higher than the cell: they would
-# lie over the next one.
+# Names of columns in front of their cells, as a telephone shows them, that are higher than the cell: they
+# would lie over the next one.
 COVERING = """
 return [...document.querySelectorAll('.table td[data-label]')]
   .filter((each) => parseFloat(getComputedStyle(each, '::before').height) > each.clientHeight + 1)

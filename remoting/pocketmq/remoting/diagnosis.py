@@ -341,7 +341,8 @@ def _shares(
             "IDLE_MEMBERS",
             Severity.INFO,
             facts.group,
-            f"{len(members)} members share {_count(topic.queues, 'queue')}; {idle} of them {'has' if idle == 1 else 'have'} none",
+            f"{len(members)} members share {_count(topic.queues, 'queue')}; "
+            f"{idle} of them {'has' if idle == 1 else 'have'} none",
             f"pocketmq topic create {topic.topic} --queues {len(members)}, or stop {idle}",
             topic.topic,
             parameters={"members": len(members), "queues": topic.queues},
