@@ -279,6 +279,23 @@ async def test_a_pull_with_odd_values_is_answered(
     assert (await good.ask(CODE.PULL_MESSAGE, PULL)).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("offset", [(1 << 63) - 1, 1 << 63, (1 << 64) - 1, 10**30])
+async def test_no_offset_is_kept_that_java_could_not_read(
+    broker: Broker, good: Peer, offset: int
+) -> None:
+    """One such number in the table, and RocketMQ could not read the offsets of any group."""
+    fits = offset < 1 << 63
+    commit = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": offset}
+    assert ((await good.ask(CODE.UPDATE_CONSUMER_OFFSET, commit)).code == 0) is fits
+    carries = {**PULL, "consumerGroup": "p", "sysFlag": "5", "commitOffset": str(offset)}
+    assert ((await good.ask(CODE.PULL_MESSAGE, carries)).code == 0) is fits
+    odd = {**commit, "consumerGroup": "q", "queueId": offset, "commitOffset": 1}
+    assert (await good.ask(CODE.UPDATE_CONSUMER_OFFSET, odd)).code != 0
+    kept = broker.parts.tables.offsets.offsets
+    both = {"T@g": {0: offset}, "T@p": {0: offset}} if fits else {}
+    assert {key: queues for key, queues in kept.items() if queues} == both
+
+
 async def test_names_with_paths_in_them_make_no_files(
     broker: Broker, good: Peer, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Self, dataclass_transform, get_args, get_type_hints
 
 from pocketmq.remoting.errors import HeaderError
 
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
 
 def wire(name: str, *, default: Any = dataclasses.MISSING) -> Any:
     """Declare a field whose wire name does not follow the rule."""
@@ -61,8 +63,12 @@ class Header:
                 values[name] = text.lower() == "true"
             else:
                 try:
-                    values[name] = kind(text)
+                    value = values[name] = kind(text)
+                    # As Java's long: what is larger could be kept, but not be read by a real broker.
+                    if kind is int and not _LONG_MIN <= value <= _LONG_MAX:
+                        raise ValueError(text)
                 except ValueError:
+                    values.pop(name, None)
                     if required:
                         raise HeaderError(
                             f"the field {wire_name!r} is not a number: {text!r}"

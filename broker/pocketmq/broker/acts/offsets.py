@@ -52,7 +52,7 @@ class OffsetActs:
         return 0
 
     def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
-        """Store a group's offset; any value is accepted.
+        """Store a group's offset; any value of 64 bits is accepted.
 
         as_member: sent one-way, as members do; administrators wait for a response.
         Returns: False if it was ignored because the queue has been reset since.

@@ -2,9 +2,9 @@
 
     offsets["TOPIC@GROUP"][queue id] = the NEXT offset to consume (S55)
 
-Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value is accepted; a smaller one is only
-logged. A group without members keeps its offsets, however far it lags: without them it would start at the
-end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (where nobody calls scanUnsubscribedTopic, in 5.x
+Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value of 64 bits is accepted; a smaller one
+is only logged. A group without members keeps its offsets, however far it lags: without them it would start
+at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (where nobody calls scanUnsubscribedTopic, in 5.x
 neither).
 
 A reset of a queue (5.x, server side) is stored like any offset and marked until a member knows of it:
@@ -22,11 +22,13 @@ from typing import Any
 
 from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.events import Events
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
 
 SEPARATOR = "@"
+_INT, _LONG = 1 << 31, 1 << 63
 
 
 @dataclass(slots=True)
@@ -76,7 +78,14 @@ class ConsumerOffsetManager(ConfigManager):
         self.dirty = True
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
-        """Set the group's next offset; `client` (ip:port) is for the log."""
+        """Set the group's next offset; `client` (ip:port) is for the log.
+
+        Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there.
+        """
+        if not (-_INT <= queue_id < _INT and -_LONG <= offset < _LONG):
+            raise IllegalArgument(
+                f"queue {queue_id}, offset {offset}: they must fit into 32 and 64 bits"
+            )
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.offsets.get(key)
         if queues is None:
