@@ -8,6 +8,7 @@ A test of the house compares the pages with what is made here (tests/house/test_
 setting, a code or a tested command that is new fails `make check` until this was run again.
 """
 
+import argparse
 import ast
 import gzip
 import json
@@ -195,6 +196,7 @@ def _options() -> str:
             option.help,
         )
         for option in OPTIONS
+        if option.help != argparse.SUPPRESS
     ]
     return f"{commands}\n\n{table(('option', 'of', 'what it does'), rows)}"
 
