@@ -1,5 +1,6 @@
 """readStream over store folders: batches, restarts, new queues, retention, kill -9."""
 
+import json
 import logging
 import os
 import random
@@ -24,7 +25,7 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.stream import HAS_LIMITS, from_offset, share_out, to_offset
+from pocketmq.spark.stream import HAS_LIMITS, from_offset, share_out, stores_of, to_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +125,7 @@ def test_a_run_of_what_is_available_now_ends_there(store: WrittenStore) -> None:
 def test_a_queue_that_appears_later_is_read_from_its_beginning(store: WrittenStore) -> None:
     reader = reader_of(store, startingOffsets="latest")
     start = reader.initialOffset()
-    assert to_offset(reader.latest_from(from_offset(start), 0, 0)) == start
+    assert reader.latest_from(from_offset(start), 0, 0) == from_offset(start)
     store.add(Message(topic="New", queue_id=5) for _ in range(3))
     end = to_offset(reader.latest_from(from_offset(start), 0, 0))
     assert counted(from_offset(end))["New", 5] == 3
@@ -183,6 +184,32 @@ def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
         reader.latest_from(from_offset(end), 0, 0)
     lenient = reader_of(fresh, failOnDataLoss="false")
     assert counted(lenient.latest_from(from_offset(end), 0, 0))["T", 0] == 1
+
+
+def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
+    store: WrittenStore,
+) -> None:
+    """Its offsets fit into the other store, too."""
+    reader = reader_of(store)
+    start = json.loads(json.dumps(reader.initialOffset()))
+    end = to_offset(reader.latest_from(from_offset(start), 0, 0), reader.stores())
+    store.add(Message(queue_id=0) for _ in range(40))
+    later = reader_of(store)
+    grown = to_offset(later.latest_from(from_offset(end), 0, 0, stores_of(end)), later.stores())
+    assert len(rows_of(later, end, grown)) == 40
+    assert grown["stores"] != end["stores"]
+    shutil.rmtree(store.root)
+    other = WrittenStore(store.root, log_file_size=4096)
+    other.add(Message(queue_id=q, body=b"other", store_ms=1) for q in (0, 1, 2) for _ in range(90))
+    for old, new in ((start, end), (end, grown)):
+        with pytest.raises(DataLoss, match=r"store of broker broker-a is not the one"):
+            reader_of(other).latest_from(from_offset(old), 0, 0, stores_of(old))
+        with pytest.raises(DataLoss, match=r"store of broker broker-a is not the one"):
+            reader_of(other).partitions(old, new)
+    lenient = reader_of(other, failOnDataLoss="false")
+    after = to_offset(lenient.latest_from(from_offset(end), 0, 0, stores_of(end)), lenient.stores())
+    assert len(rows_of(lenient, end, after)) == 270
+    assert rows_of(lenient, start, end) == []
 
 
 def test_a_topic_deleted_under_a_stream_is_reported_or_left_behind(store: WrittenStore) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
+from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
 
@@ -54,6 +55,24 @@ def test_a_task_that_finds_another_brokers_store_fails(
     for one in partitions:
         with pytest.raises(bulk.OtherStore, match=wanted):
             rows([one], LossRule(fail))
+
+
+def test_a_task_that_finds_another_brokers_archive_fails(tmp_path: Path) -> None:
+    """Its files have the names, sizes and queues of the planned one."""
+    root, archive = tmp_path / "store", tmp_path / "archive"
+    written(root, "a", 200)
+    assert list(Archiver(str(root), str(archive)).run())
+    partitions = planned(archive)
+    assert rows(partitions, LossRule()) > 100
+    shutil.rmtree(root)
+    shutil.rmtree(archive)
+    written(root, "b", 200)
+    assert list(Archiver(str(root), str(archive)).run())
+    for one in partitions:
+        with pytest.raises(
+            bulk.OtherStore, match=rf"the path {archive} is not the store of broker"
+        ):
+            rows([one], LossRule(fail=False))
 
 
 def test_a_task_that_finds_no_store_says_what_executors_need(tmp_path: Path) -> None:

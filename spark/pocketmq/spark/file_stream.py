@@ -1,5 +1,6 @@
 """readStream over store folders, even live ones: each batch ends where the index ended at planning time."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,13 @@ from pocketmq.bulk.kept import Kept
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
 from pocketmq.bulk.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
-from pocketmq.bulk.store import find_roots
+from pocketmq.bulk.store import Identity, find_roots
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
-from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
+from pocketmq.spark.stream import Batches, OffsetStream, Stores, with_latest_offset
 
 
 class FileStream(OffsetStream):
@@ -53,6 +54,29 @@ class FileStream(OffsetStream):
             )
         return self._planner.bounds
 
+    def stores(self) -> Stores:
+        assert self._planner is not None
+        # Of an archive and a live store the latter's log is ahead.
+        known: dict[str, Identity] = {}
+        for store in self._planner.stores:
+            found = store.identity()
+            name = store.root.broker_name
+            if found is not None and (name not in known or known[name].first < found.first):
+                known[name] = found
+        return {name: [one.first, _digest(one.head)] for name, one in known.items()}
+
+    def is_other(self, broker_name: str, known: list[Any]) -> bool:
+        assert self._planner is not None
+        first, digest = known
+        mine = [s for s in self._planner.stores if s.root.broker_name == broker_name]
+        for store in mine:
+            file = store.log_file_of(first)
+            head = None if file is None else store.head(file)
+            if file is not None and head is not None:
+                return (file.first, _digest(head)) != (first, digest)
+        # Retention deletes from the front; what is behind the end of every log is another's.
+        return any(s.log_files for s in mine) and all(s.log_end <= first for s in mine)
+
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
         starting = self.starting
         if starting.word == GROUP:
@@ -78,6 +102,10 @@ class FileStream(OffsetStream):
         if partition is None or partition.value is None:
             return iter(())
         return read_files(partition.value, self.options, self.projection, self.row_filters)
+
+
+def _digest(head: bytes) -> str:
+    return hashlib.sha256(head).hexdigest()[:16]
 
 
 _FileStream = with_latest_offset(FileStream)

@@ -1,8 +1,10 @@
 """Shared by both kinds of stream readers: offsets as JSON, limits per batch, triggers, data loss.
 
-    {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}}}
+    {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}},
+     "stores":{"broker":[first byte of a log file, digest of its head]}}
 
-1. An offset says what is read next; keys are sorted, since Spark compares offsets as text.
+1. An offset says what is read next; keys are sorted, since Spark compares offsets as text. `stores`, in files
+   mode, says by the newest log file which store it was; it changes only together with an offset.
 2. The reader lives in one planner process for the whole query, but its copies in the tasks do not see its
    state: everything a task needs is in its partition.
 3. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
@@ -54,9 +56,21 @@ except ImportError:  # PySpark 4.0 and 4.1
     HAS_LIMITS = False
 
 
-def to_offset(offsets: Offsets) -> dict[str, Any]:
+# By the broker's name: the first byte of a log file, and a digest of what it begins with.
+Stores = dict[str, list[Any]]
+
+
+def to_offset(offsets: Offsets, stores: Stores | None = None) -> dict[str, Any]:
     """Return the value that Spark stores (invariant 1)."""
-    return {"offsets": to_json(offsets), "v": _VERSION}
+    value: dict[str, Any] = {"offsets": to_json(offsets), "v": _VERSION}
+    if stores:
+        value["stores"] = dict(sorted(stores.items()))
+    return value
+
+
+def stores_of(value: Mapping[str, Any]) -> Stores:
+    """Return the stores of an offset; none in one of broker mode, or of an earlier version."""
+    return dict(value.get("stores", {}))
 
 
 def from_offset(value: Mapping[str, Any]) -> Offsets:
@@ -96,6 +110,7 @@ class OffsetStream(DataSourceStreamReader):
         self.bytes_per_trigger = options.bytes_per_trigger
         self._initial: Offsets | None = None
         self._last: Offsets | None = None
+        self._last_stores: Stores = {}
         self._frozen: Offsets | None = None
         self._waiting_since_ms: int | None = None
 
@@ -127,6 +142,14 @@ class OffsetStream(DataSourceStreamReader):
         """Return whether to look again for missing queues, after waiting."""
         return False
 
+    def stores(self) -> Stores:
+        """Return what identifies the stores of the last look; nothing where that is unknown."""
+        return {}
+
+    def is_other(self, broker_name: str, known: list[Any]) -> bool:
+        """Return True if the broker's store, as of the last look, is not the one that stores() told."""
+        return False
+
     def show_progress(self, offsets: Offsets) -> None:
         """Commit for commitOffsets=source; does nothing by default."""
 
@@ -144,7 +167,7 @@ class OffsetStream(DataSourceStreamReader):
     # ---- Spark's calls
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_offset(self._first_offsets())
+        return to_offset(self._first_offsets(), self.stores())
 
     def _first_offsets(self) -> Offsets:
         """Return where the query begins; looked up once, although 4.0 asks for it after the first end."""
@@ -156,11 +179,13 @@ class OffsetStream(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = from_offset(start), from_offset(end)
-        self._last = ends
+        self._last, self._last_stores = ends, stores_of(end)
         if start == end:
             return []
         loss = self._loss()
         bounds = self._look_again(starts, loss)
+        starts = self._of_these_stores(starts, stores_of(start), loss)
+        ends = self._of_these_stores(ends, stores_of(end), loss)
         begins: Offsets = {}
         stops: Offsets = {}
         for key, stop in each(ends):
@@ -187,10 +212,16 @@ class OffsetStream(DataSourceStreamReader):
 
     # ---- what the two signatures of latestOffset share
 
-    def latest_from(self, start: Offsets, rows: int, size: int) -> Offsets:
-        """Return the end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit."""
+    def latest_from(
+        self, start: Offsets, rows: int, size: int, stores: Stores | None = None
+    ) -> Offsets:
+        """Return the end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit.
+
+        stores: those that `start` was of.
+        """
         loss = self._loss()
         bounds = self._look_again(start, loss)
+        start = self._of_these_stores(start, stores or {}, loss)
         ends: Offsets = {}
         begin: dict[QueueKey, int] = {}
         backlog: dict[QueueKey, int] = {}
@@ -230,8 +261,10 @@ class OffsetStream(DataSourceStreamReader):
         start = self._first_offsets() if self._last is None else self._last
         options = self.options
         self._last = self.latest_from(
-            start, options.max_offsets_per_trigger, options.bytes_per_trigger
+            start, options.max_offsets_per_trigger, options.bytes_per_trigger, self._last_stores
         )
+        if self._last != start:
+            self._last_stores = self._last_stores | self.stores()
         return self._last
 
     def freeze(self) -> None:
@@ -263,6 +296,26 @@ class OffsetStream(DataSourceStreamReader):
         for key, offset in gone.items():
             _report_gone(key, f"it was read up to offset {offset}", loss)
         return bounds
+
+    def _of_these_stores(self, offsets: Offsets, stores: Stores, loss: LossRule) -> Offsets:
+        """Return the offsets without those of brokers that have another store now: a loss.
+
+        With failOnDataLoss=false that store is new to the stream, and read from its beginning.
+        """
+        others = {name for name, known in stores.items() if self.is_other(name, known)}
+        for name in sorted(others):
+            loss.lost(
+                f"the store of broker {name} is not the one that the checkpoint was made for, or it lost "
+                "records that were read: its log holds others in their place. Start the query with a new "
+                "checkpointLocation"
+            )
+        if not others:
+            return offsets
+        kept: Offsets = {}
+        for key, offset in each(offsets):
+            if key.broker_name not in others:
+                store_at(kept, key, offset)
+        return kept
 
     def _within(
         self, backlog: dict[QueueKey, int], bounds: Mapping[QueueKey, Bounds], size: int
@@ -315,7 +368,7 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
 
         class _Plain(base):  # type: ignore[valid-type, misc]
             def latestOffset(self) -> dict[str, Any]:
-                return to_offset(self.latest_after_last())
+                return to_offset(self.latest_after_last(), self._last_stores)
 
         return _Plain
 
@@ -332,7 +385,9 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
             size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
             if rows and self.bytes_per_trigger:
                 size = self.bytes_per_trigger
-            return to_offset(self.latest_from(from_offset(start), rows, size))
+            starts, stores = from_offset(start), stores_of(start)
+            ends = self.latest_from(starts, rows, size, stores)
+            return to_offset(ends, stores if ends == starts else stores | self.stores())
 
         def prepareForTriggerAvailableNow(self) -> None:
             self.freeze()

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from pocketmq.bulk.bounds import FileBounds
 from pocketmq.bulk.catalog import ArchivedFile, read_parts
-from pocketmq.bulk.fetch import folders_of
+from pocketmq.bulk.fetch import LocalFolders, folders_of
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import Partition, QueueRange
-from pocketmq.bulk.store import Root, Store
+from pocketmq.bulk.store import Identity, Root, Store
 from pocketmq.files.layout import FileSpan
 
 Ints = dict[str, npt.NDArray[np.int64]]
@@ -152,6 +152,7 @@ class Archive:
         #: Rows of the catalog by queue and position.
         self.rows: Ints = {name: values[order] for name, values in numbers.items()}
         self._pieces: dict[int, pa.RecordBatch] = {}
+        self._heads: dict[int, bytes | None] = {}
 
     def queues(self, loss: LossRule) -> Iterator[ArchivedBounds]:
         """Yield each queue as it is since its topic was last created (catalog.py, invariant 2)."""
@@ -199,6 +200,19 @@ class Archive:
             if len(found):
                 return int(batch.column("queueOffset")[int(found[0])].as_py())
         return None
+
+    def identity(self, first: int) -> Identity | None:
+        """Return what the task that reads a file is to find there; None where each look is a request.
+
+        The path of an object store leads to the same place from every host.
+        """
+        if not isinstance(self._log.folders, LocalFolders):
+            return None
+        if first not in self._heads:
+            self._heads[first] = self._log.head_at(first)
+            self._log.close()
+        head = self._heads[first]
+        return None if head is None else Identity(first, head)
 
     def _piece(self, file: ArchivedFile, low: int, high: int) -> pa.RecordBatch:
         kept = self._pieces.get(low)
@@ -302,6 +316,7 @@ class ArchivedWork:
         files = {f.first: f.size for f in map(self.archive._file_of, (r[0] for r in ranges))}
         return Partition(
             self.archive.root, tuple(ranges), tuple(queues), walk=True,
+            identity=self.archive.identity(next(iter(files))),
             renewed=tuple(renewed), files=tuple(files.items()),
         )  # fmt: skip
 

@@ -74,14 +74,15 @@ def _is_cheaper_by_log(partition: Partition, read: Read) -> bool:
 def _planned_store(partition: Partition) -> Store:
     """Open the store of a partition. Raises: OtherStore if this host has another one at its path, or none."""
     root = partition.root
-    if partition.files:
-        return ArchivedLog(root, partition.files)
+    planned = partition.identity
     try:
-        store = Store(root)
+        store = ArchivedLog(root, partition.files) if partition.files else Store(root)
     except NotAStore as error:
         raise OtherStore(root.path, root.broker_name, platform.node(), error.reason) from None
-    if partition.identity is not None and not store.is_the(partition.identity):
-        reason = f"its commit log does not hold the records of {partition.identity.first:020d}"
+    # A file that is missing in an archive is a loss.
+    is_lost = partition.files and planned is not None and store.head_at(planned.first) is None
+    if planned is not None and not is_lost and not store.is_the(planned):
+        reason = f"its commit log does not hold the records of {planned.first:020d}"
         raise OtherStore(root.path, root.broker_name, platform.node(), reason)
     return store
 
