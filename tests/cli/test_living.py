@@ -215,6 +215,10 @@ def test_a_measurement_sweeps_sizes_and_rates(
     assert len(lines) == 5
     assert run(["bench", "produce", *words, "--histogram"]) == 0
     assert "###" in capsys.readouterr().out
+    shown(capsys, "topic", "create", "Hollow", "-n", server.namesrv)
+    assert run(["bench", "consume", "--topic", "Hollow", "--csv", "-n", server.namesrv]) == 0
+    # An empty line would be a row.
+    assert capsys.readouterr().out == ""
 
 
 def test_a_terminal_shows_how_far_a_measurement_is(server: InProcess) -> None:

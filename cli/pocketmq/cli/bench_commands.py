@@ -166,7 +166,8 @@ def _print(runs: "list[Run]", *, histogram: bool, as_csv: bool, as_json: bool) -
             [{**row, "latency": run.histogram()} for row, run in zip(rows, begun, strict=True)]
         )
     elif as_csv:
-        print_line(",".join(rows[0] if rows else ()))
+        if rows:
+            print_line(",".join(rows[0]))
         for row in rows:
             print_line(",".join(str(value) for value in row.values()))
     else:
