@@ -16,7 +16,7 @@ from tests.simulation.ledger import Queue, Sent
 from tests.simulation.machine import START_MS
 from tests.simulation.network import Host
 from tests.simulation.nodes import ADDRESSES, BROKER_PORT, NAME_SERVER, Node
-from tests.simulation.story import DELAYS_S, TAGS, TOPIC_OF, group_of, tag_of, topic_of
+from tests.simulation.story import DELAYS_S, TAGS, TOPIC_OF, WAVES, group_of, tag_of, topic_of
 
 from pocketmq.client import (
     ConsumeContext,
@@ -37,6 +37,11 @@ from pocketmq.remoting.errors import PocketMQError
 
 INVISIBLE_MS = 4_000
 """How long a popped message is nobody else's."""
+
+
+def batched(messages: list[Message], size: int) -> list[list[Message]]:
+    """Parts of this size, one after the other."""
+    return [messages[at : at + size] for at in range(0, len(messages), size)]
 
 
 class ProducerNode(Node):
@@ -65,10 +70,15 @@ class ProducerNode(Node):
         topic = topic_of(kind, number)
         messages = []
         for place in range(count):
-            key = f"{kind}-{number}-{place}"
+            # As long as the others, so that they are alike.
+            key = f"{kind}-{number}-{place:0{3 if kind in WAVES else 1}}"
             outcome = "rollback" if kind == "transaction" and place % 3 == 2 else "commit"
             self.ledger.sent[key] = Sent(key, kind, topic, self.now_s, outcome=outcome)
-            messages.append(Message(topic, key.encode(), keys=key, tags=tag_of(key)))
+            # Batches are alike if nothing but the unique keys of their messages differs.
+            message = Message(topic, key.encode())
+            if kind != "batches":
+                message = Message(topic, key.encode(), keys=key, tags=tag_of(key))
+            messages.append(message)
         assert self.host is not None
         context = self._machine.context_of(self.host)
         self.busy += 1
@@ -80,7 +90,11 @@ class ProducerNode(Node):
 
     async def _send(self, kind: str, number: int, messages: list[Message]) -> None:
         if kind == "batch":
-            await self._noted(self._batch(messages), [m.body.decode() for m in messages])
+            await self._noted_batch(messages)
+            return
+        if kind in WAVES:
+            for wave in batched(messages, WAVES[kind].size):
+                await self._wave(kind, wave)
             return
         for message in messages:
             key = message.body.decode()
@@ -97,6 +111,20 @@ class ProducerNode(Node):
                 case _:
                     sending = self.producer.send(message)
             await self._noted(sending, [key])
+
+    async def _wave(self, kind: str, messages: list[Message]) -> None:
+        """Send these at once; the broker stores together what is alike and comes in one read."""
+        each = WAVES[kind].each
+        async with asyncio.TaskGroup() as sends:
+            for part in batched(messages, each):
+                if each == 1:
+                    sending = self.producer.send(part[0])
+                    sends.create_task(self._noted(sending, [part[0].body.decode()]))
+                else:
+                    sends.create_task(self._noted_batch(part))
+
+    async def _noted_batch(self, messages: list[Message]) -> None:
+        await self._noted(self._batch(messages), [m.body.decode() for m in messages])
 
     async def _batch(self, messages: list[Message]) -> SendResult:
         (result,) = await self.producer.send_batch(messages)

@@ -1,7 +1,8 @@
 """Network: TCP between the hosts of a run, with its own time, and its faults.
 
 1. A connection keeps the order of its bytes and loses none of them while it lives; each connection has
-   its own delay, so what goes by different ones is reordered. Writes may arrive in pieces.
+   its own delay, so what goes by different ones is reordered. Writes may arrive in pieces,
+   and several in one read.
 2. While two hosts are cut off from each other what is under way waits, as TCP's retransmission has it, and
    new connections get no answer. An end that gives up waiting is not told to the other.
 3. A process that is killed ends its connections at once (the peers see a reset). A machine that vanishes
@@ -22,6 +23,9 @@ from typing import Any
 from tests.simulation.loop import SimulatedLoop
 
 HOST: contextvars.ContextVar["Host"] = contextvars.ContextVar("HOST")
+_BUSY_S = (0.0, 0.0005, 0.002)
+# As much as a read of asyncio takes.
+_READ_SIZE = 256 << 10
 _RETRANSMIT_S = (0.2, 1.0)
 _SYN_RETRY_S = 1.0
 _PIECE_EVERY = 12
@@ -127,6 +131,9 @@ class End(asyncio.Transport):
         self._held: list[tuple[str, bytes]] = []
         self._unread: list[bytes] = []
         self._reading = True
+        # How long the process is busy before it reads: what came meanwhile is one read.
+        self._busy_s = chance.choice(_BUSY_S)
+        self._reads_soon = False
         self._under_way = 0
         self._high = 65_536
         self._writer_paused = False
@@ -239,7 +246,7 @@ class End(asyncio.Transport):
         self._taken(len(data))
         if kind == "data":
             there._unread.append(data)
-            there._read_on()
+            there._read_soon()
         elif kind == "end":
             there.told_end = True
             there._read_on()
@@ -265,9 +272,19 @@ class End(asyncio.Transport):
         if not self.over and not self._writer_paused:
             self.protocol.resume_writing()
 
+    def _read_soon(self) -> None:
+        if not self._busy_s:
+            self._read_on()
+        elif not self._reads_soon:
+            self._reads_soon = True
+            self.loop.call_later(self._busy_s, self._read_on, context=self.context)
+
     def _read_on(self) -> None:
+        self._reads_soon = False
         while self._unread and self._reading and not self.over:
-            self.protocol.data_received(self._unread.pop(0))
+            data = b"".join(self._unread)
+            self._unread = [data[_READ_SIZE:]] if len(data) > _READ_SIZE else []
+            self.protocol.data_received(data[:_READ_SIZE])
         ended = self.told_end and not self._unread and not self.over and not self._closing
         if ended and not self.protocol.eof_received():
             self.close()

@@ -8,6 +8,7 @@ another folder. The code is the product's, its options are an operator's.
 import asyncio
 import math
 import os
+import re
 from collections.abc import Callable
 
 from tests.simulation.disk import Disk
@@ -133,7 +134,9 @@ class Node:
             await self._process(host, ending)
         except (OSError, StoreError, PocketMQError) as error:
             if host.up:
-                self.ledger.say(self.now_s, f"{self.name} ended by itself: {error!r}")
+                # Not the place of this run's files, which no other run has.
+                why = re.sub(r"/\S*/pocketmq-simulation-[^/]+/", "", repr(error))
+                self.ledger.say(self.now_s, f"{self.name} ended by itself: {why}")
                 if self.ready:
                     self.ledger.fault(self.now_s, f"{self.name} served and ended by {error!r}")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding

@@ -9,18 +9,30 @@ A story without an event is the same story but for that: times, delays and chanc
 
 import random
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 LENGTH_MS = 30_000
 DELAYS_S = (1, 5, 10, 30)
 """Of the delay levels that are used: an event's number says which."""
 GROUPS: dict[str, tuple[str, ...]] = {
-    "reader": ("plain", "batch", "delay", "timer", "transaction"),
+    "reader": ("plain", "batch", "crowd", "batches", "delay", "timer", "transaction"),
     "ordered": ("ordered",),
     "isolated": ("mixed",),
     "popper": ("popped",),
 }
 """What is sent to the topic of each group; a group's members are called after it. A story has two of them."""
 TOPIC_OF = {"reader": "plain", "ordered": "ordered", "isolated": "mixed", "popper": "popped"}
+
+
+class Wave(NamedTuple):
+    """Messages that are sent at once: how many, and how many in each send."""
+
+    size: int
+    each: int
+
+
+WAVES = {"crowd": Wave(40, 1), "batches": Wave(24, 3)}
+"""Of a kind whose messages are sent in waves, three in an event: the broker learns from the first."""
 TAGS = {"isolated-1": "a", "isolated-2": "b", "isolated-3": "a"}
 """What a member subscribes; the others take all."""
 FILES = ("commitlog/", "consumequeue/", "index/", "config/", "checkpoint", "deliveries/")
@@ -115,16 +127,16 @@ def story_of(seed: int) -> Story:
         if group_of(name) in groups and (name.endswith("-1") or chance.random() < 0.5)
     )
     kinds = [kind for group in groups for kind in GROUPS[group]]
-    made: list[tuple[int, str, str, int, str]] = [
-        (
-            chance.randrange(LENGTH_MS),
-            f"send {chance.choice(kinds)}",
-            "producer-1",
-            _count(chance),
-            "",
-        )
-        for _ in range(chance.randint(12, 30))
-    ]
+    made: list[tuple[int, str, str, int, str]] = []
+    for _ in range(chance.randint(12, 30)):
+        at, kind, count = chance.randrange(LENGTH_MS), chance.choice(kinds), _count(chance)
+        if kind in WAVES:
+            count = 3 * WAVES[kind].size
+        made.append((at, f"send {kind}", "producer-1", count, ""))
+        if kind in WAVES and chance.random() < 0.3:
+            # While these are on their way to the disk.
+            cut = "cut power", chance.choice(brokers), chance.randint(500, 8_000), ""
+            made.append((at + chance.randint(1, 40), *cut))
     made += [_fault(chance, brokers, consumers) for _ in range(chance.randint(1, 7))]
     made.sort()
     events = tuple(
