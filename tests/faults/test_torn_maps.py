@@ -20,7 +20,11 @@ from tests.faults.torn_maps import TornMaps
 from tests.kit.waiting import until_async
 from tests.store.stores import open_store, read_all, send
 
+from pocketmq.cli.__main__ import version
 from pocketmq.store import StoreUnreadable
+
+# Its functions have no frames while they run, so that neither a place nor a dump names them.
+_IS_COMPILED = "(compiled)" in version()
 
 _ROUNDS = 8
 # Of one place in the program, the first and some later ones.
@@ -75,7 +79,9 @@ async def test_a_process_may_end_amid_any_write_through_a_map(
                 for _ in range(4):
                     await work.burst()
             images.work = None
-    assert {site.split(" ")[0] for site, _, _ in images.made} >= WRITERS
+    assert images.made
+    if not _IS_COMPILED:
+        assert {site.split(" ")[0] for site, _, _ in images.made} >= WRITERS
     for site, image, sure in images.made:
         async with serving(image, **settings()) as broker, await Peer.at(broker) as peer:
             work.sure = sure
@@ -104,7 +110,8 @@ async def test_a_store_that_is_cut_off_below_a_map_ends_the_broker_and_the_log_s
                 await peer.produce("Topic", bytes(2 * mmap.PAGESIZE))
         assert server.end() == -signal.SIGBUS
         assert "Bus error" in server.log_path.read_text()
-        assert "message_store.py" in server.log_path.read_text()
+        if not _IS_COMPILED:
+            assert "message_store.py" in server.log_path.read_text()
         server = Server(tmp_path, *words)
         async with await Peer.at(Address(server.ready()["broker"])) as peer:
             assert await peer.bodies("g", "Topic") == [b"before"]
