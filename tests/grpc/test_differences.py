@@ -19,7 +19,7 @@ _FRONT, _SDKS, _HERE = "tests.grpc.test_front", "tests.interop.test_grpc_sdks", 
 # How each point of the page begins, and what shows it.
 SHOWN = {
     "A topic without": (_FRONT, "test_what_cannot_be_stored_is_refused_with_its_code"),
-    "A client is served": (_FRONT, "test_a_message_comes_as_it_was_sent_and_is_acknowledged_once"),
+    "A client is served": (_FRONT, "test_a_message_comes_as_it_was_sent_and_is_acknowledged"),
     "A transaction is found": (_HERE, "test_a_transaction_is_ended_late_and_once"),
     "A wrong filter": (_HERE, "test_what_is_wrong_is_told_by_its_own_code_and_in_time"),
     "Messages that could": (
@@ -33,6 +33,10 @@ SHOWN = {
     "A transaction that was ended": (_HERE, "test_a_transaction_is_ended_late_and_once"),
     "A group that nobody": (_HERE, "test_a_group_is_made_where_that_is_allowed"),
     "A route numbers": (_HERE, "test_a_route_numbers_queues_as_they_are"),
+    "A handle whose message": (
+        _FRONT,
+        "test_the_invisible_time_is_changed_and_the_old_handle_ends",
+    ),
     "A handle that comes": (_HERE, "test_what_is_given_up_later_is_the_message_itself"),
     "A dead letter names": (
         _FRONT,

@@ -71,7 +71,7 @@ class Header:
                     values.pop(name, None)
                     if required:
                         raise HeaderError(
-                            f"the field {wire_name!r} is not a number: {text!r}"
+                            f"the field {wire_name!r} is not a number of 64 bits: {text[:100]!r}"
                         ) from None
         return cls(**values)
 

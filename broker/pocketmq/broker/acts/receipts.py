@@ -8,6 +8,9 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
    an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
    hand out again what was acknowledged.
 3. Changing the invisible time writes a new check point for that message, then acknowledges the old one.
+4. Who acknowledges twice within the invisible time, because the answer was lost, is told twice that it is
+   done, as by the proxy of 5.5. A receipt whose message has another one since (invariant 3) is not valid;
+   the latest CHANGED_MAX of those are remembered, and none over a restart: such a message comes again.
 """
 
 import logging
@@ -26,6 +29,8 @@ from pocketmq.remoting.pop_receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, 
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
+
+CHANGED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class ReceiptActs:
         self._offsets = tables.offsets
         self._store = messages.store
         self._pop = pop
+        # Receipts that were replaced by another.
+        self._changed: dict[tuple[Name, int], None] = {}
 
     def ack(self, queue: QueueOf, offset: int, receipt_text: str, peer: Peer) -> int | None:
         """Acknowledge one message. Returns: see invariant 1. Raises: Refused."""
@@ -78,24 +85,45 @@ class ReceiptActs:
     def done(
         self, queue: QueueOf, receipt: Receipt, offsets: Iterable[int], peer: Peer
     ) -> tuple[set[int], int | None]:
-        """Messages that one pop took out of one queue are done, as far as the receipt is valid.
+        """Messages that one pop took out of one queue are done, as far as the receipt is valid (invariant 4).
 
         Returns: those offsets, and see invariant 1. Raises: Refused.
         """
         self._check(queue, peer)
+        asked = set(offsets)
         if receipt.is_order:
             is_out = self._pop.order.is_out
-            found = {offset for offset in offsets if is_out(queue, offset, receipt.pop_ms)}
+            found = {offset for offset in asked if is_out(queue, offset, receipt.pop_ms)}
             for offset in sorted(found):
                 self._ack_in_order(queue, offset, receipt.pop_ms, peer)
-            return found, None
+            return found | self._done_before(queue, receipt, asked - found), None
         name = self._name(queue, receipt)
         point = self._pop.log.state.get(name)
         if point is not None:
-            found = {offset for offset in offsets if point.is_out(offset)}
+            found = {offset for offset in asked if point.is_out(offset)}
         else:
-            found = {offset for offset in offsets if self._is_out(name, offset, receipt)}
-        return found, self._ack(name, found, receipt.revive_queue) if found else None
+            found = {offset for offset in asked if self._is_out(name, offset, receipt)}
+        end = self._ack(name, found, receipt.revive_queue) if found else None
+        if len(found) == len(asked):
+            return found, end
+        # The first acknowledgement may still be on its way to the disk.
+        return found | self._done_before(queue, receipt, asked - found), end or self._pop.log.end
+
+    def _done_before(self, queue: QueueOf, receipt: Receipt, offsets: set[int]) -> set[int]:
+        """Return the offsets that were acknowledged under this receipt, while its time is not over."""
+        if receipt.pop_ms + receipt.invisible_ms <= self._clock.now_ms():
+            return set()
+        low, high = self._bounds(queue)
+        stored = {offset for offset in offsets if low <= offset < high}
+        if receipt.is_order:
+            committed, is_acked = self._offsets.query(*queue), self._pop.order.is_acked
+            return {
+                offset
+                for offset in stored
+                if offset < committed or is_acked(queue, offset, receipt.pop_ms)
+            }
+        name = self._name(queue, receipt)
+        return {offset for offset in stored if (name, offset) not in self._changed}
 
     def ack_many(
         self, acks: Sequence[Acknowledged], peer: Peer
@@ -204,6 +232,10 @@ class ReceiptActs:
                     "cannot write off a check point that was changed %s reason=%s", old, error
                 )
                 self._pop.log.ack_unwritten(old, [offset])
+            changed = self._changed
+            changed[old, offset] = None
+            if len(changed) > CHANGED_MAX:
+                del changed[next(iter(changed))]
 
     # ------------------------------------------------------------ what they share
 

@@ -237,6 +237,13 @@ class ConsumerOrderInfo(ConfigManager):
         now_ms = self._clock.now_ms()
         return now_ms < visible_ms or info.is_held(now_ms)
 
+    def is_acked(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
+        """Return True if that pop handed out the message and it was acknowledged."""
+        info = self._table.get(queue)
+        if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
+            return False
+        return bool(info.acked >> info.offsets.index(offset) & 1)
+
     def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
         """Change the time at which a message becomes visible again."""
         info = self._table.get(queue)
