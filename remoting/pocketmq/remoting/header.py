@@ -64,15 +64,15 @@ class Header:
             else:
                 try:
                     value = values[name] = kind(text)
-                    # As Java's long: what is larger could be kept, but not be read by a real broker.
-                    if kind is int and not _LONG_MIN <= value <= _LONG_MAX:
-                        raise ValueError(text)
                 except ValueError:
-                    values.pop(name, None)
                     if required:
                         raise HeaderError(
-                            f"the field {wire_name!r} is not a number of 64 bits: {text[:100]!r}"
+                            f"the field {wire_name!r} is not a number: {text[:100]!r}"
                         ) from None
+                    continue
+                # As Java's long: what is larger could be kept, but not be read by a real broker.
+                if kind is int and not _LONG_MIN <= value <= _LONG_MAX:
+                    raise HeaderError(f"the field {wire_name!r} is over 64 bits: {text[:100]!r}")
         return cls(**values)
 
     def ext(self) -> dict[str, str]:
