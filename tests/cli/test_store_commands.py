@@ -107,6 +107,19 @@ def test_verify_names_what_is_wrong_and_where(
     assert any(where in row["where"] and what in row["what"] for row in problems)
 
 
+def test_verify_says_that_queues_in_rocksdb_were_not_checked(
+    unpack: Unpack, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = unpack("v497-main.clean")
+    assert not ask("verify", str(store))["queues_unseen"]
+    (store / "consumequeue" / "CURRENT").write_bytes(b"MANIFEST-000005\n")
+    assert ask("verify", str(store))["queues_unseen"]
+    assert run(["store", "verify", str(store)]) == 0
+    assert "the queues are in RocksDB, which is not read: they were not checked" in (
+        capsys.readouterr().out
+    )
+
+
 def test_verify_notices_a_changed_byte_in_each_kind_of_file(unpack: Unpack, ask: Ask) -> None:
     store = unpack("v497-main.clean")
     for path, at in (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.store.stores import open_store, read_all, send
 
-from pocketmq.store import ConfigFile, StoreForeign, StoreLocked, StoreUnreadable
+from pocketmq.store import ConfigFile, MessageIllegal, StoreForeign, StoreLocked, StoreUnreadable
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.mapped_file import MappedFile
 
@@ -43,6 +43,12 @@ def test_queues_without_a_log_are_not_thrown_away(tmp_path: Path) -> None:
     store = open_store(tmp_path, store_path_commit_log=str(tmp_path / "elsewhere"))
     assert len(read_all(store)) == 1
     store.close()
+
+
+def test_a_log_in_several_folders_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folders = f"{tmp_path}/a,{tmp_path}/b"
+    with pytest.raises(MessageIllegal, match=rf"{folders}.*Move the files .* into one folder"):
+        open_store(tmp_path, store_path_commit_log=folders)
 
 
 def test_topics_and_offsets_that_are_in_rocksdb_are_not_forgotten(tmp_path: Path) -> None:

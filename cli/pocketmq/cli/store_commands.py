@@ -235,6 +235,8 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         print_line(
             f"{found.records} records, {found.entries} queue entries, {found.side_files} side files checked"
         )
+        if found.queues_unseen:
+            print_line("the queues are in RocksDB, which is not read: they were not checked")
         if found.given_up:
             print_line(
                 f"{found.given_up} messages were lost before a repair; see before-repair-*/damaged"

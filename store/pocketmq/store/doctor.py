@@ -26,12 +26,17 @@ class Problem(NamedTuple):
 
 @dataclass
 class Diagnosis:
-    """What was checked, and the problems found; given_up: messages that a repair knew to be lost."""
+    """What was checked, and the problems found.
+
+    given_up: messages that a repair knew to be lost. queues_unseen: the queues are in RocksDB, which is not
+    read; what queue files there are may be from before.
+    """
 
     records: int = 0
     entries: int = 0
     side_files: int = 0
     given_up: int = 0
+    queues_unseen: bool = False
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -53,6 +58,7 @@ def diagnose(
             key = (record.topic, record.queue_id)
             ends[key] = max(ends.get(key, 0), record.queue_offset + 1)
     if store.has_rocksdb():
+        found.queues_unseen = True
         # Queue files are from before, if there are any: they need not reach the log's end.
         ends.clear()
     known = gaps(store.root)

@@ -77,7 +77,11 @@ class OpenStore:
         self._root = config.store_path_root_dir
         log_folder = config.store_path_commit_log or os.path.join(self._root, "commitlog")
         if "," in log_folder:
-            raise MessageIllegal("storePathCommitLog: several directories are not supported")
+            raise MessageIllegal(
+                f"storePathCommitLog names several directories, {log_folder}: PocketMQ keeps the log in "
+                "one. Move the files of all of them into one folder, under the names they have, and set "
+                "storePathCommitLog to that"
+            )
         self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
         self._table = ConsumeQueueTable(
             self._root,
