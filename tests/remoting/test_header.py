@@ -1,0 +1,35 @@
+"""A header's class becomes a dataclass when it is first used."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from pocketmq.remoting.header import Header, wire
+
+
+def test_a_header_is_made_when_it_is_first_used_even_by_threads_at_once() -> None:
+    for _ in range(20):
+
+        class Asked(Header):
+            topic: str = wire("b")
+            queue_id: int
+            bname: str | None = None
+
+        assert "__init__" not in vars(Asked)  # what ninety of them cost at each start
+        with ThreadPoolExecutor(8) as threads:
+            parsed = [threads.submit(Asked.parse, {"b": "T", "queueId": "3"}) for _ in range(4)]
+            made = [threads.submit(Asked, "T", queue_id=3) for _ in range(4)]
+        headers = [each.result() for each in (*parsed, *made)]
+        assert all(each == headers[0] for each in headers)
+        assert headers[-1].ext() == {"b": "T", "queueId": "3"}
+
+
+def test_a_header_that_derives_from_another_has_its_fields_first() -> None:
+    class Asked(Header):
+        topic: str
+        bname: str | None = wire("n", default=None)
+
+    class AskedTwice(Asked):
+        again: bool | None = None
+
+    assert repr(AskedTwice("T", "b", True)) == "AskedTwice(topic='T', bname='b', again=True)"
+    assert Asked("T", "b").ext() == {"topic": "T", "n": "b"}
+    assert AskedTwice.parse({"topic": "T", "again": "TRUE"}).again is True
