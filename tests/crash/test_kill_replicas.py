@@ -61,6 +61,9 @@ async def test_kill_9_of_a_master_or_its_slave(
     async with ReplicaPair(tmp_path, role, chance).running() as pair:
         for number in range(rounds):
             await pair.more_answers(20)
+            if number == 0:
+                # Two logs without a common record are never made one, not even by cutting.
+                await pair.in_sync()
             # The moment.
             await asyncio.sleep(chance.uniform(0, 0.2))
             death = DEATHS[0] if number == 0 else chance.choice(DEATHS)
