@@ -172,8 +172,9 @@ def test_every_message_is_processed_though_members_are_killed(
                 site.check_offsets()
             site.producer.kill()
             until(site.all_is_done, "every acknowledged message is done", within_s=180)
+            # A dead member's locks stand for a minute.
             until(
-                lambda: site.committed() == site.whole, "the offsets are at the ends", within_s=60
+                lambda: site.committed() == site.whole, "the offsets are at the ends", within_s=180
             )
             site.check_offsets()
         finally:
