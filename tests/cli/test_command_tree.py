@@ -319,8 +319,8 @@ def test_with_the_client_alone_installed_a_command_says_what_to_install(
 
 
 def test_a_wrong_option_points_to_the_help_of_its_command() -> None:
-    with pytest.raises(CannotBegin, match=r"--keys\).*; see: pocketmq message send --help"):
-        run(["message", "send", "T", "body", "--key", "k"])
+    with pytest.raises(CannotBegin, match=r"--queue\).*; see: pocketmq message send --help"):
+        run(["message", "send", "T", "body", "--queu", "1"])
 
 
 def test_an_address_before_the_command_is_told_where_it_stands() -> None:

@@ -99,7 +99,7 @@ def test_messages_are_sent_followed_found_and_tracked(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["body"] for line in lines] == ["one", "two"]
     assert lines[1]["properties"]["color"] == "red"
-    for words in (("--id", first["id"]), ("--id", first["offset_id"]), ("--key", "k2")):
+    for words in (("--id", first["id"]), ("--id", first["offset_id"]), ("--keys", "k2")):
         (found,) = ask("message", "find", "Mail", *words)
         assert (found["body"], found["queue"], found["broker"]) == ("one", 0, "a")
     assert len(ask("message", "find", "Mail", "--since", "1h")) == 2
@@ -182,7 +182,7 @@ def test_dead_letters_are_listed_exported_and_given_back(
         ask("topic", "create", topic, "--queues", "1")
     letter = send(ask, "%DLQ%sick", "dead", "--property", "RETRY_TOPIC=Mail", "--tag", "A")
     (found,) = ask("dlq", "list", "sick")
-    assert (found["body"], found["msgId"]) == ("dead", letter["id"])
+    assert (found["body"], found["msgId"], found["sentAgain"]) == ("dead", letter["id"], [])
     out = tmp_path / "dead.jsonl"
     assert run(["dlq", "export", "sick", "--out", str(out), "--namesrv", namesrv]) == 0
     assert json.loads(out.read_text())["properties"]["RETRY_TOPIC"] == "Mail"
@@ -190,12 +190,14 @@ def test_dead_letters_are_listed_exported_and_given_back(
     assert row["status"] == "SEND_OK"
     (again,) = ask("message", "find", "%RETRY%sick", "--since", "1h")
     assert (again["body"], again["tags"], again["reconsumeTimes"]) == ("dead", "A", 0)
+    (found,) = ask("dlq", "list", "sick")
+    assert found["sentAgain"] == [again["storeTime"]]
     with pytest.raises(CannotBegin, match="no such dead letter"):
         run(["dlq", "resend", "sick", "nothing", "--yes", "--namesrv", namesrv])
 
 
 def test_what_was_exported_is_imported_again_byte_by_byte(
-    ask: Ask, namesrv: str, tmp_path: Path
+    ask: Ask, namesrv: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bodies of any bytes, among them such as are no text; with their ids, tags, keys and properties."""
     generator = random.Random(17)
@@ -234,6 +236,13 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
     ask("topic", "delete", "%DLQ%dying", "--yes")
     assert ask("dlq", "import", "dying", str(letters))["imported"] == len(bodies)
     assert told(ask("dlq", "list", "dying")) == dead
+    # Nothing of a file is stored if a topic of it is missing, though brokers create topics for producers.
+    file.write_text(json.dumps([{"topic": "Back", "body": "x"}, {"topic": "Nope", "body": "x"}]))
+    assert run(["message", "import", str(file), "--namesrv", namesrv]) == ExitCode.FAILED
+    assert (
+        "topic create Nope; a producer's first message creates it, too" in capsys.readouterr().err
+    )
+    assert told(ask("message", "find", "Back", "--since", "1h")) == told(before)
     file.write_text('{"topic": "T", "bodyBase64": "?"}')
     with pytest.raises(CannotBegin, match="message 1 of"):
         run(["message", "import", str(file), "--namesrv", namesrv])
@@ -241,7 +250,7 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
 
 def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
     ask("topic", "create", "Later", "--queues", "1")
-    send(ask, "Later", "later", "--delay-level", "18", "--keys", "slow")
+    send(ask, "Later", "later", "--delay-level", "18", "--key", "slow")
     levels = {row["level"]: row for row in ask("delay", "list")}
     assert (levels[18]["waiting"], levels[18]["delay"], levels[17]["waiting"]) == (1, "2h", 0)
     (row,) = ask("delay", "show", "18")

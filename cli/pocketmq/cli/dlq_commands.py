@@ -10,6 +10,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
 from pocketmq.cli.message_commands import Limit, message_fields, message_row
 from pocketmq.cli.message_files import read_messages, restore
+from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_rows, with_progress
 from pocketmq.cli.site import confirm, with_admin
@@ -36,16 +37,24 @@ async def _dead_letters(admin: "Admin", group: str, count: int) -> list["Message
 def list_dead(
     group: GroupName, namesrv: NameServer, count: Limit = 64, as_json: Json = False
 ) -> None:
-    """The dead letters of a group, oldest first."""
+    """The dead letters of a group, oldest first, and when each was last resent."""
 
-    async def work(admin: "Admin") -> list["MessageExt"]:
-        return await _dead_letters(admin, group, count)
+    async def work(admin: "Admin") -> list[tuple["MessageExt", list[int]]]:
+        found = await _dead_letters(admin, group, count)
+        return [(each, await admin.messages.sent_again(each, group)) for each in found]
 
     found = with_admin(namesrv, work)
     if as_json:
-        print_json([message_fields(message) for message in found])
+        print_json([{**message_fields(each), "sentAgain": times} for each, times in found])
     else:
-        rows = [{"from": m.properties.get("RETRY_TOPIC"), **message_row(m)} for m in found]
+        rows = [
+            {
+                "from": each.properties.get("RETRY_TOPIC"),
+                "resent": show_moment(max(times, default=0)),
+                **message_row(each),
+            }
+            for each, times in found
+        ]
         print_rows(rows, as_json=False, empty="no dead letters")
 
 

@@ -76,7 +76,8 @@ def send(
     namesrv: NameServer,
     tag: Annotated[str | None, typer.Option(help="Its tag.")] = None,
     keys: Annotated[
-        str | None, typer.Option(help="Keys to find it by, separated by spaces.")
+        str | None,
+        typer.Option("--keys", "--key", help="Keys to find it by, separated by spaces."),
     ] = None,
     properties: Annotated[
         list[str] | None,
@@ -284,7 +285,7 @@ def find(
     msg_id: Annotated[
         str | None, typer.Option("--id", help="By its id, the offset id or the client's id.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="By one of its keys.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "--keys", help="By one of its keys.")] = None,
     since: Annotated[
         str | None, typer.Option(help="Stored from this time on: 2h (ago), ...")
     ] = None,

@@ -72,19 +72,21 @@ def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
 
 
 async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None) -> int:
-    """Store the messages again, round robin over the queues of their or the given topic; return how many."""
+    """Store the messages again, round robin over the queues of their or the given topic; return how many.
+
+    None is stored unless all of their topics take messages.
+    """
+    names = [str(topic or row["topic"]) for row in rows]
     queues: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(names):
+        queues[name] = (await admin.topics.route(name)).publish_queues(name)
+        if not queues[name]:
+            raise CannotBegin(f"topic {name!r} takes no messages: see pocketmq topic show {name}")
     for number, row in enumerate(with_progress(rows, "messages", len(rows))):
-        name = str(topic or row["topic"])
-        if name not in queues:
-            queues[name] = (await admin.topics.route(name)).publish_queues(name)
-            if not queues[name]:
-                raise CannotBegin(
-                    f"topic {name!r} takes no messages: see pocketmq topic show {name}"
-                )
         properties = {
             key: value for key, value in row["properties"].items() if key not in _NOT_RESTORED
         }
-        queue = queues[name][number % len(queues[name])]
+        chosen = queues[names[number]]
+        queue = chosen[number % len(chosen)]
         await admin.messages.send(queue, row["body"], properties)
     return len(rows)

@@ -84,8 +84,8 @@ class NoRoute(CallerError):
             if closed
             else f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
             + (f" ({why})" if why else "")
-            + f". Create it with: pocketmq topic create {topic}, or let the broker create topics "
-            "(autoCreateTopicEnable=true)"
+            + f". Create it with: pocketmq topic create {topic}; a producer's first message creates it, too, "
+            "if a broker has autoCreateTopicEnable=true"
         )
         self.topic = topic
 
