@@ -101,7 +101,9 @@ async def test_messages_go_to_the_function_of_their_tag(server: InProcess) -> No
     ]
 
 
-def test_a_body_that_cannot_be_read_is_a_dead_letter_at_once(server: InProcess) -> None:
+def test_a_body_that_cannot_be_read_is_a_dead_letter_at_once(
+    server: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
     """And plain functions run in threads, without an event loop."""
     got: list[int] = []
     consumer = sync.PushConsumer("readers", name_server=server.namesrv, consume_from_where=FIRST)
@@ -115,6 +117,7 @@ def test_a_body_that_cannot_be_read_is_a_dead_letter_at_once(server: InProcess) 
     with consumer:
         until(lambda: got == [7], "the one that can be read")
         server.wait_for_messages(dlq_topic("readers"), 1)
+    assert "listener raised, the messages will become dead letters" in caplog.text
 
 
 def routed(**handlers: object) -> Router:

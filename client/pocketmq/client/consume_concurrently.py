@@ -91,7 +91,12 @@ class ConsumeMessageConcurrently(ConsumeService):
             return  # given up before its turn: nothing happened
         queue = call.context.queue
         if outcome.error is not None:
-            self._failures.raised(outcome.error, queue, call.messages)
+            they_will = "be redelivered"
+            if self._options.message_model is MessageModel.BROADCASTING:
+                they_will = "be dropped"
+            elif call.context.delay_level < 0:
+                they_will = "become dead letters"
+            self._failures.raised(outcome.error, queue, call.messages, they_will=they_will)
         if process_queue.dropped:
             log.warning(
                 "the queue was reassigned while its messages were being consumed, so no offset is "

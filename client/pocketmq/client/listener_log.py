@@ -34,8 +34,15 @@ class ListenerLog:
         self._monotonic_ms = monotonic_ms
         self._told: dict[_Kind, _Told] = {}
 
-    def raised(self, error: BaseException, queue: MessageQueue, messages: list[MessageExt]) -> None:
-        """Log that a call of the listener failed; its messages are redelivered."""
+    def raised(
+        self,
+        error: BaseException,
+        queue: MessageQueue,
+        messages: list[MessageExt],
+        *,
+        they_will: str = "be redelivered",
+    ) -> None:
+        """Log that a call of the listener failed, and what becomes of its messages."""
         now = self._monotonic_ms()
         kind = _kind(error)
         told = self._told.get(kind)
@@ -44,9 +51,10 @@ class ListenerLog:
                 self._told.clear()
             self._told[kind] = _Told(now)
             self._log.warning(
-                "listener raised, the messages will be redelivered; further failures of this kind "
+                "listener raised, the messages will %s; further failures of this kind "
                 "are counted group=%s "
                 "queue=%s messages=%s",
+                they_will,
                 self._group,
                 queue,
                 [message.msg_id for message in messages],
