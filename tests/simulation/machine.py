@@ -282,10 +282,11 @@ def _numbered(numbers: Iterator[int]) -> Callable[[Any], int]:
     """A hash by which sets of connections are walked in the same order in every run."""
 
     def number_of(connection: Any) -> int:
-        kept: dict[str, Any] = connection.__dict__
-        if "_number" not in kept:
-            kept["_number"] = next(numbers)
-        number: int = kept["_number"]
+        # Not in its __dict__: the compiled form has none.
+        kept: dict[str, Any] = connection.tags
+        if "simulated number" not in kept:
+            kept["simulated number"] = next(numbers)
+        number: int = kept["simulated number"]
         return number
 
     return number_of
