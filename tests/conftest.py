@@ -12,6 +12,9 @@ from tests.kit.tidy import changes, state_of_process
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
+_SHOWN_OF_UNSTEADY = 40
+"""Lines of what failed and passed when it was run again: nobody may see it fail a second time."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -243,6 +246,8 @@ def pytest_terminal_summary(
         if report.nodeid in failed:
             continue
         terminalreporter.write_line(f"UNSTEADY {report.nodeid}: mend it, or the test", yellow=True)
+        for line in report.longreprtext.splitlines()[-_SHOWN_OF_UNSTEADY:]:
+            terminalreporter.write_line(f"    {line}")
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     covered = {
