@@ -4,8 +4,9 @@
 Names are loaded on first use, so that importing this package costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pocketmq.client.allocate import (
@@ -54,84 +55,6 @@ if TYPE_CHECKING:
     from pocketmq.remoting.errors import PocketMQError
     from pocketmq.remoting.flags import Compression
     from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
-
-_HOME = {
-    "pocketmq.remoting.credentials": ("Credentials",),
-    "pocketmq.client.allocate": (
-        "AllocateStrategy",
-        "averagely",
-        "averagely_by_circle",
-        "by_config",
-        "by_machine_room",
-        "consistent_hash",
-        "machine_room_nearby",
-    ),
-    "pocketmq.client.codecs": ("JSON", "MSGPACK", "TEXT", "Codec", "Model"),
-    "pocketmq.client.consume": (
-        "ConsumeContext",
-        "ConsumeResult",
-        "Listener",
-    ),
-    "pocketmq.client.errors": (
-        "AnswerTimeout",
-        "BrokerRefused",
-        "CallerError",
-        "ConnectionBroken",
-        "IllegalGroup",
-        "IllegalMessage",
-        "IllegalTopic",
-        "MessageTooLarge",
-        "NoPermission",
-        "NoRoute",
-        "NotRunning",
-        "OutcomeUnknown",
-        "SendFailed",
-        "SendOutcomeUnknown",
-        "SubscriptionIllegal",
-        "TopicNotExist",
-        "TransientError",
-        "Unauthorised",
-        "Unreachable",
-    ),
-    "pocketmq.client.heartbeat": (
-        "ConsumeFromWhere",
-        "MessageModel",
-    ),
-    "pocketmq.client.lite_pull_consumer": ("LitePullConsumer",),
-    "pocketmq.client.producer": (
-        "Producer",
-        "send_all",
-    ),
-    "pocketmq.client.pull_consumer": ("PullConsumer",),
-    "pocketmq.client.pull_result": (
-        "PullResult",
-        "PullStatus",
-    ),
-    "pocketmq.client.push_consumer": ("PushConsumer",),
-    "pocketmq.client.request_reply": (
-        "ReplyTimeout",
-        "reply_to",
-    ),
-    "pocketmq.client.send_result": (
-        "SendResult",
-        "SendStatus",
-    ),
-    "pocketmq.client.simple_consumer": ("SimpleConsumer",),
-    "pocketmq.client.transaction": (
-        "TransactionProducer",
-        "TransactionResult",
-        "TransactionState",
-    ),
-    "pocketmq.remoting.errors": ("PocketMQError",),
-    "pocketmq.remoting.message": (
-        "Message",
-        "MessageExt",
-        "MessageQueue",
-        "Property",
-    ),
-    "pocketmq.remoting.flags": ("Compression",),
-}
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "JSON",
@@ -194,15 +117,88 @@ __all__ = [
     "send_all",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "pocketmq.client.allocate": (
+            "AllocateStrategy",
+            "averagely",
+            "averagely_by_circle",
+            "by_config",
+            "by_machine_room",
+            "consistent_hash",
+            "machine_room_nearby",
+        ),
+        "pocketmq.client.codecs": (
+            "JSON",
+            "MSGPACK",
+            "TEXT",
+            "Codec",
+            "Model",
+        ),
+        "pocketmq.client.consume": (
+            "ConsumeContext",
+            "ConsumeResult",
+            "Listener",
+        ),
+        "pocketmq.client.errors": (
+            "AnswerTimeout",
+            "BrokerRefused",
+            "CallerError",
+            "ConnectionBroken",
+            "IllegalGroup",
+            "IllegalMessage",
+            "IllegalTopic",
+            "MessageTooLarge",
+            "NoPermission",
+            "NoRoute",
+            "NotRunning",
+            "OutcomeUnknown",
+            "SendFailed",
+            "SendOutcomeUnknown",
+            "SubscriptionIllegal",
+            "TopicNotExist",
+            "TransientError",
+            "Unauthorised",
+            "Unreachable",
+        ),
+        "pocketmq.client.heartbeat": (
+            "ConsumeFromWhere",
+            "MessageModel",
+        ),
+        "pocketmq.client.lite_pull_consumer": ("LitePullConsumer",),
+        "pocketmq.client.producer": (
+            "Producer",
+            "send_all",
+        ),
+        "pocketmq.client.pull_consumer": ("PullConsumer",),
+        "pocketmq.client.pull_result": (
+            "PullResult",
+            "PullStatus",
+        ),
+        "pocketmq.client.push_consumer": ("PushConsumer",),
+        "pocketmq.client.request_reply": (
+            "ReplyTimeout",
+            "reply_to",
+        ),
+        "pocketmq.client.send_result": (
+            "SendResult",
+            "SendStatus",
+        ),
+        "pocketmq.client.simple_consumer": ("SimpleConsumer",),
+        "pocketmq.client.transaction": (
+            "TransactionProducer",
+            "TransactionResult",
+            "TransactionState",
+        ),
+        "pocketmq.remoting.credentials": ("Credentials",),
+        "pocketmq.remoting.errors": ("PocketMQError",),
+        "pocketmq.remoting.flags": ("Compression",),
+        "pocketmq.remoting.message": (
+            "Message",
+            "MessageExt",
+            "MessageQueue",
+            "Property",
+        ),
+    },
+)

@@ -9,7 +9,9 @@
 May import pocketmq.remoting and pocketmq.bulk; executors need these two and this package, numpy and pyarrow.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pocketmq.spark.environment import SetupError, java_problem, session, setup
@@ -27,21 +29,17 @@ __all__ = [
     "setup",
 ]
 
-_HOME = {
-    "PocketMQDataSource": "source",
-    "SetupError": "environment",
-    "commit_progress": "progress",
-    "java_problem": "environment",
-    "read": "pruned",
-    "session": "environment",
-    "setup": "environment",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Spark starts a Python process for each plan: what it does not use is not imported.
-    if name in _HOME:
-        from importlib import import_module
-
-        return getattr(import_module(f"pocketmq.spark.{_HOME[name]}"), name)
-    raise AttributeError(name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "pocketmq.spark.environment": (
+            "SetupError",
+            "java_problem",
+            "session",
+            "setup",
+        ),
+        "pocketmq.spark.progress": ("commit_progress",),
+        "pocketmq.spark.pruned": ("read",),
+        "pocketmq.spark.source": ("PocketMQDataSource",),
+    },
+)

@@ -9,8 +9,9 @@ Stores of PocketMQ and Apache RocketMQ 4.9 / 5.x, also while a broker writes the
 neither the broker's store nor a socket. See pocketmq.bulk.schema for the columns.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pocketmq.bulk.api import plan, scan
@@ -51,22 +52,45 @@ __all__ = [
     "schema_of",
 ]
 
-_HOMES = {
-    "api": ("plan", "scan"),
-    "errors": ("BulkError", "DataLoss", "NotAStore", "OtherStore"),
-    "offsets": ("LossRule", "Offsets", "Positions"),
-    "partition": ("Filters", "Partition", "QueueRange", "Sizes", "Topics"),
-    "planner": ("Planner",),
-    "rows": ("Read",),
-    "scanner": ("read_partition",),
-    "schema": ("ALL", "COLUMNS", "STANDARD", "Column", "resolve", "schema_of"),
-    "store": ("Root", "find_roots"),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    # Spark's Python processes plan or decode, seldom both: what one does not use is not imported.
-    if name in _HOME:
-        return getattr(import_module(f"pocketmq.bulk.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "pocketmq.bulk.api": (
+            "plan",
+            "scan",
+        ),
+        "pocketmq.bulk.errors": (
+            "BulkError",
+            "DataLoss",
+            "NotAStore",
+            "OtherStore",
+        ),
+        "pocketmq.bulk.offsets": (
+            "LossRule",
+            "Offsets",
+            "Positions",
+        ),
+        "pocketmq.bulk.partition": (
+            "Filters",
+            "Partition",
+            "QueueRange",
+            "Sizes",
+            "Topics",
+        ),
+        "pocketmq.bulk.planner": ("Planner",),
+        "pocketmq.bulk.rows": ("Read",),
+        "pocketmq.bulk.scanner": ("read_partition",),
+        "pocketmq.bulk.schema": (
+            "ALL",
+            "COLUMNS",
+            "STANDARD",
+            "Column",
+            "resolve",
+            "schema_of",
+        ),
+        "pocketmq.bulk.store": (
+            "Root",
+            "find_roots",
+        ),
+    },
+)

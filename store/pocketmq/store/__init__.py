@@ -1,24 +1,32 @@
-"""The files of one broker: commit log, consume queues, index, in RocketMQ's layout. No sockets."""
+"""The files of one broker: commit log, consume queues, index, in RocketMQ's layout. No sockets.
 
-from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.delay import DelayService
-from pocketmq.store.errors import (
-    DiskFull,
-    FlushFailed,
-    MessageIllegal,
-    MessageTooLarge,
-    StoreClosed,
-    StoreError,
-    StoreFailed,
-    StoreForeign,
-    StoreLocked,
-    StoreNotWriteable,
-    StoreUnreadable,
-)
-from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
-from pocketmq.store.read_store import QueryResult
-from pocketmq.store.store_config import StoreConfig
+Names are loaded on first use: a command that reads files needs few of them.
+"""
+
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from pocketmq.store.config_file import ConfigFile
+    from pocketmq.store.delay import DelayService
+    from pocketmq.store.errors import (
+        DiskFull,
+        FlushFailed,
+        MessageIllegal,
+        MessageTooLarge,
+        StoreClosed,
+        StoreError,
+        StoreFailed,
+        StoreForeign,
+        StoreLocked,
+        StoreNotWriteable,
+        StoreUnreadable,
+    )
+    from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
+    from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
+    from pocketmq.store.read_store import QueryResult
+    from pocketmq.store.store_config import StoreConfig
 
 __all__ = [
     "Appended",
@@ -43,3 +51,36 @@ __all__ = [
     "StoreNotWriteable",
     "StoreUnreadable",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "pocketmq.store.config_file": ("ConfigFile",),
+        "pocketmq.store.delay": ("DelayService",),
+        "pocketmq.store.errors": (
+            "DiskFull",
+            "FlushFailed",
+            "MessageIllegal",
+            "MessageTooLarge",
+            "StoreClosed",
+            "StoreError",
+            "StoreFailed",
+            "StoreForeign",
+            "StoreLocked",
+            "StoreNotWriteable",
+            "StoreUnreadable",
+        ),
+        "pocketmq.store.message_reader": (
+            "EntryFilter",
+            "ReadResult",
+            "ReadStatus",
+        ),
+        "pocketmq.store.message_store": (
+            "Appended",
+            "AppendedBatch",
+            "MessageStore",
+        ),
+        "pocketmq.store.read_store": ("QueryResult",),
+        "pocketmq.store.store_config": ("StoreConfig",),
+    },
+)

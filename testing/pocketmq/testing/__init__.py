@@ -9,8 +9,9 @@ Without pytest: `with InProcess() as server: ...`. Names are loaded on first use
 nothing in test runs that do not use it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pocketmq.testing.clock import AdvancingClock
@@ -19,25 +20,15 @@ if TYPE_CHECKING:
     from pocketmq.testing.process import ServerProcess
     from pocketmq.testing.server import PocketMQ
 
-_HOME = {
-    "AdvancingClock": "pocketmq.testing.clock",
-    "External": "pocketmq.testing.external",
-    "InProcess": "pocketmq.testing.in_process",
-    "PocketMQ": "pocketmq.testing.server",
-    "ServerProcess": "pocketmq.testing.process",
-}
-
 __all__ = ["AdvancingClock", "External", "InProcess", "PocketMQ", "ServerProcess"]
 
-
-def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "pocketmq.testing.clock": ("AdvancingClock",),
+        "pocketmq.testing.external": ("External",),
+        "pocketmq.testing.in_process": ("InProcess",),
+        "pocketmq.testing.process": ("ServerProcess",),
+        "pocketmq.testing.server": ("PocketMQ",),
+    },
+)

@@ -1,0 +1,32 @@
+"""Names of a package that are loaded on first use, so that importing the package costs nothing."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Iterable[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package whose names are at home in other modules.
+
+    homes: full name of a module -> the names that it has.
+
+    >>> __getattr__, __dir__ = lazy_names(__name__, {"json": ("loads", "dumps")})
+    >>> __getattr__("loads")("1"), "dumps" in __dir__()
+    (1, True)
+    """
+    module_of = {name: module for module, names in homes.items() for name in names}
+
+    def load(name: str) -> Any:
+        module = module_of.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = vars(sys.modules[package])[name] = getattr(import_module(module), name)
+        return value
+
+    def known() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return load, known
