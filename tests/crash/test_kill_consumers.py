@@ -135,6 +135,22 @@ class Site:
         self.read()
         return bool(self.lines)
 
+    def story(self) -> str:
+        """What is not done, and the last words of each process: why a wait came to no end."""
+        self.read()
+        missing = sorted(self.acked - {line.body for line in self.lines if line.is_done}, key=int)
+        names = ["producer", *(f"member{number}" for number in range(MEMBERS))]
+        words = [f"{n}: {(self._folder / f'{n}.out').read_text()[-1500:]}" for n in names]
+        last = [line for line in self.lines if line.ns > time.monotonic_ns() - 10 * 10**9]
+        return "\n".join(
+            [
+                f"{len(missing)} of {len(self.acked)} are not done, the first {missing[:20]}",
+                f"offsets {self.committed()}, handled to {self.whole}",
+                f"{len(last)} lines in the last ten seconds",
+                *words,
+            ]
+        )
+
     def all_is_done(self) -> bool:
         self.read()
         return self.acked <= {line.body for line in self.lines if line.is_done}
@@ -177,6 +193,8 @@ def test_every_message_is_processed_though_members_are_killed(
                 lambda: site.committed() == site.whole, "the offsets are at the ends", within_s=180
             )
             site.check_offsets()
+        except TimeoutError as error:
+            raise AssertionError(site.story()) from error
         finally:
             site.stop()
     times = Counter(line.body for line in site.lines if line.is_done)
