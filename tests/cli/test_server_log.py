@@ -1,8 +1,12 @@
 """The servers' log: a flood of lines from one place of the code is cut, and says so."""
 
+import io
 import logging
+import sys
 
-from pocketmq.cli.server_log import LINES_AT_ONCE, LineLimit
+import pytest
+
+from pocketmq.cli.server_log import LINES_AT_ONCE, LineLimit, start_logging
 from pocketmq.remoting.clock import ManualClock
 
 
@@ -38,3 +42,23 @@ def test_each_place_writes_a_hundred_lines_and_then_one_a_second() -> None:
     for number in range(LINES_AT_ONCE + 1):
         line(1, number)
     assert len(written) == LINES_AT_ONCE
+
+
+def test_a_name_that_a_peer_chose_begins_no_line_and_moves_no_cursor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does it turn the direction of the text: an escape may be one character of Unicode, too."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    root.handlers = []
+    hostile = "\r\x1b[2J\x85\x9b2J\u2028\u202e\u2066\n2026-11-21 12:00:00,123 INFO forged"
+    try:
+        start_logging("INFO")
+        logging.getLogger("pocketmq").info("peer=%s end", hostile)
+    finally:
+        root.handlers, root.level = before, level
+    [line, rest] = written.getvalue().splitlines()
+    assert line.endswith(r"peer=\r\x1b[2J\x85\x9b2J\u2028\u202e\u2066")
+    assert rest == "  2026-11-21 12:00:00,123 INFO forged end"

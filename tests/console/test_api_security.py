@@ -109,6 +109,12 @@ async def test_with_a_login_everything_but_the_door_asks_for_it(tmp_path: Path) 
         cookie = reply.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
+        assert "Secure" not in cookie
+        # The console itself speaks HTTP; before it stands a proxy with TLS.
+        for proxied in ({"X-Forwarded-Proto": "https"}, {"Origin": "https://mq.example"}):
+            async with browser(running.console) as safe:
+                by_tls = await safe.call("GET", "/session", None, proxied)
+                assert "Secure" in by_tls.headers["set-cookie"]
         assert reply.json["csrfToken"] != old_token
         user.token = reply.json["csrfToken"]
         assert (await user.do("PUT", "/topics/T", {"readQueues": 1}))["created"]

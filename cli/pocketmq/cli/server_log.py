@@ -11,8 +11,14 @@ from pocketmq.remoting.clock import SystemClock
 LINES_AT_ONCE = 100
 """Lines that one place of the code may write without a pause."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-# What a peer sends can end up in a line; it must not begin another one or move the cursor.
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), 127) if code not in (9, 10)}
+# What a peer sends can end up in a line; it must not begin another one, move the cursor or turn the text.
+_LINES = (0x2028, 0x2029)
+_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = {
+    code: repr(chr(code))[1:-1]
+    for code in (*range(32), *range(127, 160), *_LINES, *_DIRECTIONS)
+    if code not in (9, 10)
+}
 
 
 class _Formatter(logging.Formatter):

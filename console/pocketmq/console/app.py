@@ -140,6 +140,7 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
                 console.security.cookie(call.new_session),
                 max_age=SESSION_MS // 1_000,
                 path="/",
+                secure=_came_by_tls(request),
                 httponly=True,
                 samesite="strict",
             )
@@ -152,8 +153,8 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
     """Return the checked call. Raises: ApiError."""
     security = console.security
     raw = b""
+    _check_origin(request)
     if route.method != "GET":
-        _check_origin(request)
         security.check_change(
             session, request.headers.get("x-csrf-token"), for_login=route.is_login
         )
@@ -180,10 +181,28 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse a request that a browser sends from another site's page."""
+    """Refuse a request that a browser sends from another site's page.
+
+    Such a page could read no answer, but an export costs the brokers something. A link that somebody clicks
+    on is let through. Raises: ApiError 403.
+    """
+    fetched = request.headers.get("sec-fetch-dest") != "document"
+    if request.headers.get("sec-fetch-site") == "cross-site" and fetched:
+        raise ApiError(403, "CSRF", "the request comes from another site", None)
     origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    if request.method == "GET" or origin is None:
+        return
+    if origin.partition("://")[2] != request.headers.get("host"):
         raise ApiError(403, "CSRF", f"the request comes from another site, {origin}", None)
+
+
+def _came_by_tls(request: Request) -> bool:
+    """Return True if a reverse proxy took it by HTTPS, as the browser or the proxy says.
+
+    Who lies about it does so to himself only: his browser then sends the cookie by HTTPS alone.
+    """
+    proxied = request.headers.get("x-forwarded-proto", "").strip().lower()
+    return proxied == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 async def _read_body(request: Request) -> bytes:

@@ -2,8 +2,9 @@
 
 1. Bound to loopback and without a login: full rights. Beyond loopback without a login: read only. With a
    login set, everything requires it, wherever the console is bound.
-2. A session is a signed cookie (HttpOnly, SameSite=Strict): id, user and time of issue, under a key generated
-   at each start. An ended session is remembered until its cookie would have expired anyway.
+2. A session is a signed cookie (HttpOnly, SameSite=Strict, and Secure by HTTPS): id, user and time of issue,
+   under a key generated at each start. An ended session is remembered until its cookie would have expired
+   anyway.
 3. Requests that change state carry a CSRF token, an HMAC of the session's id, in a header that no other site
    can set; so does login, so that nobody is logged in as somebody else.
 4. The Host header must name this console: another site whose name is made to point here (DNS rebinding) is
