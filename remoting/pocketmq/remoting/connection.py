@@ -1,4 +1,4 @@
-"""One TCP connection: requests and answers both ways, in any order.
+"""One TCP connection: requests and answers both ways, in any order. See sending.py for what it writes.
 
 1. All frames of one read are handled before anything is written; their replies leave in one write.
 2. A handler is a plain function. Its result is sent: a RemotingCommand, an encoded frame (bytes), or buffers
@@ -23,23 +23,20 @@ from typing import Any, cast
 
 from pocketmq.remoting import coroutines
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode, encode
+from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, decode
 from pocketmq.remoting.entrance import Entrance
 from pocketmq.remoting.errors import (
-    ConnectionLost,
     PocketMQError,
     ProtocolError,
-    TooManyRequests,
 )
 from pocketmq.remoting.fixed_shape import RUN_MIN, AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.json_shape import RequestShapes, Shaped
 from pocketmq.remoting.message_codec import socket_name
-from pocketmq.remoting.outbox import BUFFER_HIGH, PIECE_SIZE, Buffer, Outbox
-from pocketmq.remoting.peer import TURN_MS, PeerAnswer
+from pocketmq.remoting.outbox import BUFFER_HIGH, Buffer
+from pocketmq.remoting.peer import TURN_MS
+from pocketmq.remoting.sending import Sending
 from pocketmq.remoting.shares import Shares
-from pocketmq.remoting.tls import TlsLayer
-from pocketmq.remoting.waiter import Waiter
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +50,7 @@ _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
 
 
-class Connection(asyncio.Protocol):
+class Connection(Sending):
     """A connection of either end.
 
     Attributes: peer (`ip:port` of the other end), peer_host (its packed address, 8 or 20 bytes),
@@ -77,24 +74,23 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. entrance:
         of a server; None takes all bytes for frames. read_on: invariant 4."""
+        super().__init__(
+            monotonic_ms=monotonic_ms,
+            count_unread=self._count_unread,
+            in_flight_max=in_flight_max,
+        )
+        self._shares = shares
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
-        self._monotonic_ms = monotonic_ms
         self._on_open = on_open
         self._on_close = on_close
         self._entrance = entrance
         self._read_on = read_on
         self._decoder = FrameDecoder(frame_size_max)
         self._header_size_max = frame_size_max if read_on else REQUEST_HEADER_SIZE_MAX
-        self._pending: dict[int, Waiter] = {}
-        self._in_flight_max = in_flight_max
-        self._opaque = 0
         # How this peer writes what it sends most.
         self._shapes: RequestShapes | AnswerShapes | None = None
-        self._outbox = Outbox(self._count_unread)
-        self._corked = self._flush_scheduled = self._ending = False
-        self._shares = shares
         # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
         self._steps: tuple[RemotingCommand, Steps] | None = None
         self._turn_over = False
@@ -104,11 +100,7 @@ class Connection(asyncio.Protocol):
         self._waiting: list[bytes] = []
         self._later: deque[Callable[[], None]] = deque()
         self._transport: asyncio.Transport | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.peer = self.local = ""
-        self.peer_host = b"\0" * 8
-        self.closed = False
-        self.last_read_ms = self.last_write_ms = self.partial_since_ms = 0
+        self.partial_since_ms = 0
         self.tags: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -346,14 +338,10 @@ class Connection(asyncio.Protocol):
         """Handle what a closed connection has read, and fail what it asked."""
         self._finish_waiting()
         self._later.clear()
-        self._outbox.clear()
         if self._steps is not None:
             self._steps[1].close()
             self._steps = None
-        pending, self._pending = self._pending, {}
-        lost = f"the connection to {self.peer} ended before the answer came"
-        for future in (each for each in pending.values() if not each.done()):
-            future.set_exception(ConnectionLost(lost))
+        self._fail_pending()
 
     def pause_writing(self) -> None:
         if self._read_on:
@@ -377,123 +365,7 @@ class Connection(asyncio.Protocol):
         if self._shares is not None:
             self._shares.unread(self, size)
 
-    # ------------------------------------------------------------ sending
-
-    def send(self, reply: RemotingCommand | bytes | Sequence[Buffer]) -> None:
-        """Write one frame, together with the other replies of a read; dropped if the connection is closed."""
-        if self.closed or self._ending:
-            return
-        if isinstance(reply, RemotingCommand):
-            reply = encode(reply)
-        outbox = self._outbox
-        if isinstance(reply, bytes):
-            outbox.add(reply)
-        else:
-            outbox.add_buffers(reply)
-        if outbox.size > BUFFER_HIGH and not self._corked:
-            self._flush()
-        elif not (self._corked or self._flush_scheduled):
-            self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        self._flush_scheduled = True
-        assert self._loop is not None
-        self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._outbox.flush():
-            self.last_write_ms = self.last_read_ms if self._corked else self._monotonic_ms()
-
-    def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
-        """Send a request; the caller bounds the wait. Raises, or gives: TooManyRequests, ConnectionLost."""
-        command.opaque = opaque = self.take_opaque()
-        assert self._loop is not None
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._pending[opaque] = future
-        self.send(command)
-        return future
-
-    def take_opaque(self) -> int:
-        """Return the opaque for a request sent by `post`. Raises: TooManyRequests, ConnectionLost."""
-        if self.closed or self._loop is None:
-            raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
-        if len(self._pending) >= self._in_flight_max:
-            raise TooManyRequests(
-                f"{len(self._pending)} requests to {self.peer} are waiting for an answer, which is the limit"
-            )
-        self._opaque = opaque = self._opaque + 1 & 0x7FFF_FFFF
-        return opaque
-
-    def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None:
-        """Send an encoded request; `waiter` gets its answer or ConnectionLost, in this loop's thread.
-
-        A single request is written at once; many in one turn of the loop in several pieces, so the peer can
-        begin.
-        """
-        pending, outbox = self._pending, self._outbox
-        pending[opaque] = waiter
-        outbox.add(frame)
-        if self._corked:
-            return
-        if outbox.size > PIECE_SIZE or (len(pending) == 1 and not self._flush_scheduled):
-            self._flush()
-        elif not self._flush_scheduled:
-            self._flush_soon()
-
-    def forget(self, opaque: int) -> None:
-        """Drop the waiter of that answer."""
-        self._pending.pop(opaque, None)
-
-    def invoke(
-        self, command: RemotingCommand, timeout_ms: int
-    ) -> Coroutine[Any, Any, RemotingCommand]:
-        """Send a request and wait for its answer.
-
-        Raises: RequestTimeout, ConnectionLost, TooManyRequests.
-        """
-        return coroutines.invoke(self, command, timeout_ms)
-
-    def oneway(self, command: RemotingCommand) -> None:
-        """Send a request without an answer. Raises: ConnectionLost if already closed."""
-        if self.closed:
-            raise ConnectionLost(f"the connection to {self.peer} is closed; nothing was sent")
-        self._opaque = command.opaque = self._opaque + 1 & 0x7FFF_FFFF
-        command.flag |= 2
-        self.send(command)
-
-    # ------------------------------------------------------------ as a Peer
-
-    protocol = "remoting"
-
-    @property
-    def address(self) -> str:
-        """Return `ip:port` of the other end."""
-        return self.peer
-
-    @property
-    def host(self) -> bytes:
-        """Return the same in the form of records."""
-        return self.peer_host
-
-    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Like `oneway`, from a code and fields."""
-        self.oneway(RemotingCommand(code, dict(fields), body))
-
-    def ask(
-        self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
-    ) -> Coroutine[Any, Any, PeerAnswer]:
-        """Like `invoke`, from a code and fields."""
-        return coroutines.ask(self, code, fields, body, timeout_ms)
-
     # ------------------------------------------------------------ ending
-
-    def close(self) -> None:
-        """Close once everything written has left."""
-        if not self._corked:
-            self._flush()
-        self._ending = True
-        self._outbox.end()
 
     def abort(self) -> None:
         """Close at once; unwritten data is lost."""
@@ -505,10 +377,6 @@ class Connection(asyncio.Protocol):
         """False once closed or closing."""
         transport = self._transport
         return not (self.closed or self._ending or transport is None or transport.is_closing())
-
-    def encrypt_by(self, layer: TlsLayer) -> None:
-        """Let all that is written go through this layer."""
-        self._outbox.encrypt_by(layer)
 
     def leave(self) -> asyncio.Transport:
         """Give the transport away; this connection is over."""

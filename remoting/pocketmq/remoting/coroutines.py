@@ -14,11 +14,11 @@ from pocketmq.remoting.errors import RequestTimeout
 from pocketmq.remoting.peer import PeerAnswer
 
 if TYPE_CHECKING:
-    from pocketmq.remoting.connection import Connection
+    from pocketmq.remoting.sending import Sending
 
 
 async def invoke(
-    connection: "Connection", command: RemotingCommand, timeout_ms: int
+    connection: "Sending", command: RemotingCommand, timeout_ms: int
 ) -> RemotingCommand:
     """Send a request and wait for its answer."""
     future = connection.begin(command)
@@ -34,7 +34,7 @@ async def invoke(
 
 def _late(
     future: "asyncio.Future[RemotingCommand]",
-    connection: "Connection",
+    connection: "Sending",
     command: RemotingCommand,
     timeout_ms: int,
 ) -> None:
@@ -44,7 +44,7 @@ def _late(
 
 
 async def ask(
-    connection: "Connection", code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
+    connection: "Sending", code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
 ) -> PeerAnswer:
     """Like `invoke`, from a code and fields."""
     answer = await invoke(connection, RemotingCommand(code, dict(fields), body), timeout_ms)
@@ -52,7 +52,7 @@ async def ask(
 
 
 async def run(
-    connection: "Connection",
+    connection: "Sending",
     command: RemotingCommand,
     handler: Coroutine[Any, Any, RemotingCommand | None],
     failed: Callable[[RemotingCommand, Exception], None],
