@@ -204,6 +204,7 @@ def test_accounts_are_shown_with_what_each_may_do(
         browser.click("Access", "nav")
         rows = browser.wait_for_rows("Accounts", lambda rows: len(rows) == 2)
         assert rows[0][:2] == ["operator", "Administrator"]
+        assert rows[0][3:] == ["all: publish and subscribe", "all: subscribe"]
         assert rows[1][3].splitlines() == ["invoices: publish", "all others: nothing"]
         assert "secret" not in browser.text.replace("secrets are not shown", "")
         assert browser.run(ACCESSIBILITY) == []

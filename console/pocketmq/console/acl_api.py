@@ -37,9 +37,12 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 def _account(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a row; mayAll: an administrator without lists, whose default permissions nobody asks."""
+    is_listed = bool(told.get("topicPerms") or told.get("groupPerms"))
     return {
         "accessKey": str(told.get("accessKey")),
         "admin": told.get("admin") is True,
+        "mayAll": told.get("admin") is True and not is_listed,
         "whiteAddress": told.get("whiteRemoteAddress") or None,
         "defaultTopicPerm": told.get("defaultTopicPerm") or "DENY",
         "defaultGroupPerm": told.get("defaultGroupPerm") or "DENY",
