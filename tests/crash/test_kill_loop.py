@@ -136,7 +136,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
 
     done = 0
     # On a busy machine few sends are answered before the kill: go on until there is something to lose.
-    while done < rounds or len(ledger.acknowledged) <= rounds and done < 10 * rounds:
+    while done < rounds or (len(ledger.acknowledged) <= rounds and done < 10 * rounds):
         broker.start()
         asyncio.run(one_round(chance.uniform(0.02, 0.25)))
         done += 1
