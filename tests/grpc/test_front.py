@@ -436,6 +436,26 @@ async def test_a_transaction_is_seen_when_it_is_committed(
     assert answer.status.code == Code.INVALID_TRANSACTION_ID
 
 
+async def test_the_highest_priority_is_received_first(tmp_path: Path) -> None:
+    """Each has a queue, the highest queue all that are above it; retries come last."""
+    async with front(tmp_path, {"P": "PRIORITY"}, pop_from_retry_probability=100) as (_, server):
+        async with asking(server.address) as client:
+            sent = [
+                (await send(client, message("P", b"%d" % priority, priority=priority))).entries[0]
+                for priority in (0, 2, 7, 1)
+            ]
+            assert [(each.status.code, each.offset) for each in sent] == [
+                (Code.OK, offset) for offset in (0, 0, 0, 0)
+            ]
+            received = await receive(client, "P")
+            assert [
+                (each.body, each.system_properties.queue_id, each.system_properties.priority)
+                for each in received
+            ] == [(b"7", 3, 7), (b"2", 2, 2), (b"1", 1, 1), (b"0", 0, 0)]
+            refused = await send(client, message("P", b"none"))
+            assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
 async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
     settings = {"transaction_time_out": 0, "transaction_check_interval": 3_600_000}
     async with front(tmp_path, {"X": "TRANSACTION"}, **settings) as (broker, server):
@@ -449,6 +469,7 @@ async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
             command = classes["TelemetryCommand"].FromString(client.answers[stream].messages[1])
             asked = command.recover_orphaned_transaction_command
             assert (asked.message.body, asked.message.topic.name) == (b"orphan", "X")
+            assert asked.message.system_properties.delivery_attempt == 1
             end = classes["EndTransactionRequest"](
                 topic={"name": "X"}, transaction_id=asked.transaction_id, resolution=1
             )

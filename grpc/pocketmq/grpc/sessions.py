@@ -251,7 +251,9 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     command = TelemetryCommand()
     recover = command.recover_orphaned_transaction_command
     recover.transaction_id = fields.get("transactionId") or fields.get("msgId") or ""
-    recover.message.MergeFromString(b"".join(message(record, record.topic)))
+    # As at the proxy, whose listeners see a first attempt.
+    asked = message(record, record.topic, attempt=1 + record.reconsume_times)
+    recover.message.MergeFromString(b"".join(asked))
     return command
 
 

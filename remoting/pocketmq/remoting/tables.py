@@ -112,6 +112,11 @@ class TopicConfig:
         }
 
     @property
+    def by_priority(self) -> bool:
+        """Its messages lie in the queue of their priority, and pops take the highest first (5.5)."""
+        return self.attributes.get("message.type", "").upper() == "PRIORITY"
+
+    @property
     def readable(self) -> bool:
         return bool(self.perm & Perm.READ)
 

@@ -57,6 +57,8 @@ _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
+# No number of queues has more.
+_DIGITS_MAX = 10
 
 
 class Sent(NamedTuple):
@@ -177,6 +179,7 @@ class SendActs:
             topic is None
             or topic.order
             or topic.filter_type != "SINGLE_TAG"
+            or topic.by_priority
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._promise.replicas.may_refuse
@@ -241,11 +244,13 @@ class SendActs:
         as_five: with the region and the trace switch, as brokers of 5.x store it.
         Raises: Refused.
         """
+        # A popped message that is sent on: its receipt is that of the message it was.
+        properties = remove_property((ask.properties or "").encode(), b"POP_CK")
         queue_id = ask.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
-        # A popped message that is sent on: its receipt is that of the message it was.
-        properties = remove_property((ask.properties or "").encode(), b"POP_CK")
+        if topic.by_priority:
+            queue_id = _queue_of_priority(properties, topic, queue_id)
         name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
@@ -413,6 +418,14 @@ _new_tuple = tuple.__new__
 def _waits(ask: SendAsk) -> bool:
     """Return True if the sender wants to wait until the message is safe."""
     return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
+
+
+def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
+    """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
+    priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
+    if not priority.isdigit() or not topic.write_queues:
+        return chosen
+    return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:

@@ -83,6 +83,11 @@ class PopTaking:
         """Return the queues that a pop looks at, in this pop's order (invariant 1)."""
         chance = self._random_below(100)
         own = [queue_id] if queue_id >= 0 else self._in_turn(topic, chance)
+        found = self._topics.get(topic)
+        # What is urgent goes before what failed; an orderly pop, without retry topics, keeps its turns.
+        by_priority = retry and found is not None and found.by_priority
+        if by_priority:
+            own.sort(reverse=True)
         queues = [(topic, number) for number in own]
         if not retry:
             return queues
@@ -95,7 +100,7 @@ class PopTaking:
             )
             for number in self._in_turn(name, chance)
         ]
-        first = chance < self._config.pop_from_retry_probability
+        first = not by_priority and chance < self._config.pop_from_retry_probability
         return again + queues if first else queues + again
 
     def _in_turn(self, topic: str, chance: int) -> list[int]:
