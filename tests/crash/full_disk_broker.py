@@ -15,7 +15,7 @@ from tests.faults.test_disk_faults import Work, settings
 from tests.kit.waiting import until_async
 
 # Nothing is deleted to make room.
-_KEPT = {
+KEPT = {
     "delete_when": "",
     "disk_max_used_space_ratio": 99,
     "disk_space_clean_forcibly_ratio": 1.0,
@@ -27,7 +27,7 @@ async def main(folder: Path) -> None:
     ballast = folder / "ballast"
     ballast.write_bytes(bytes(1 << 20))
     how = settings()
-    how["store"].update(_KEPT)
+    how["store"].update(KEPT)
     async with serving(folder / "store", **how) as broker, await Peer.at(broker) as peer:
         broker.parts.messages.store.side_tasks.retry_ms = 20
         work = Work(peer)

@@ -1,4 +1,4 @@
-"""R9 on a real file system of 6 MiB: no SIGBUS, nothing lost, and it goes on when there is room."""
+"""R9 on real file systems that are full or become read-only: no SIGBUS, nothing lost, and it goes on."""
 
 import json
 import os
@@ -6,11 +6,22 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-IN_A_SMALL_FILE_SYSTEM = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" -m "$3" "$1"'
+SMALL = 'mount -t tmpfs -o size=6m tmpfs "$1"; '
+KINDS = (
+    "consumequeue",
+    "config",
+    "index",
+    "commitlog",
+    "timerlog",
+    "deliveries",
+    "consumequeue_ext",
+)
+"""The folders of a store; without --every-fault the first two."""
 
 
 def can_mount(folder: Path) -> bool:
@@ -21,23 +32,23 @@ def can_mount(folder: Path) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def in_a_small_file_system(module: str, folder: Path) -> list[int]:
-    """What the program says that has `folder` to itself, on 6 MiB."""
+def said_by(module: str, folder: Path, *words: str, first: str = "") -> Any:
+    """What a program says that may mount what it likes; first: a command for the shell before it."""
     if not can_mount(folder):
         # A container may forbid mounts to root as well; the faked disk of tests/store runs everywhere.
         pytest.skip("needs root and unshare(1) to mount a small tmpfs; tests/store fakes it else")
-    script = ["sh", "-c", IN_A_SMALL_FILE_SYSTEM, "sh", str(folder), sys.executable, module]
+    script = ["sh", "-c", first + 'shift; exec "$@"', "sh", str(folder)]
+    run = [sys.executable, "-m", module, str(folder), *words]
     done = subprocess.run(
-        ["unshare", "-m", *script], cwd=ROOT, capture_output=True, text=True, check=False
+        ["unshare", "-m", *script, *run], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    numbers: list[int] = json.loads(done.stdout)
-    return numbers
+    return json.loads(done.stdout)
 
 
 def test_a_file_system_that_fills_up_costs_no_message_and_no_process(tmp_path: Path) -> None:
     """R9."""
-    numbers = in_a_small_file_system("tests.crash.full_disk_writer", tmp_path)
+    numbers = said_by("tests.crash.full_disk_writer", tmp_path, first=SMALL)
     first, after_first, second, after_second, after_reopen, damages = numbers
     assert first > 1000
     assert after_first == first
@@ -50,9 +61,35 @@ def test_a_broker_on_a_full_file_system_goes_on_with_what_is_due_when_there_is_r
     tmp_path: Path,
 ) -> None:
     """R9, with delays and timers; consumers are served while it is full."""
-    numbers = in_a_small_file_system("tests.crash.full_disk_broker", tmp_path)
+    numbers = said_by("tests.crash.full_disk_broker", tmp_path, first=SMALL)
     first, served_when_full, second, lost = numbers
     assert first > 50
     assert served_when_full == first
     assert second > first
     assert lost == 0
+
+
+def test_files_of_one_kind_on_a_full_file_system_cost_nothing_either(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """R9: what needs no room there goes on meanwhile, the rest when there is room."""
+    kinds = KINDS if request.config.getoption("--every-fault") else KINDS[:2]
+    said = said_by("tests.crash.full_disk_kinds", tmp_path, *kinds)
+    assert set(said) == set(kinds)
+    for before, full, in_all, lost in said.values():
+        assert before > 30
+        assert in_all > before + full
+        assert lost == 0
+    assert said["config"][1] > 100
+
+
+def test_a_disk_that_becomes_read_only_loses_nothing_and_is_read_on(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """An ext4 with an error, by option: the broker takes no more, until the disk is checked and it starts."""
+    if not request.config.getoption("--every-fault"):
+        pytest.skip("makes a file system on a loop device; runs with --every-fault")
+    before, sure, lost, again = said_by("tests.crash.read_only_disk", tmp_path)
+    assert before > 30
+    assert sure >= before
+    assert (lost, again) == (0, 1)

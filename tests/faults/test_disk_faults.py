@@ -140,11 +140,12 @@ class Work:
         left = set(self.sure)
         for topic in sorted({topic for topic, _ in left}):
             for queue_id in range(4):
-                left -= {(topic, body) for body in await _all(peer, topic, queue_id)}
+                left -= {(topic, body) for body in await pulled(peer, topic, queue_id)}
         return left
 
 
-async def _all(peer: Peer, topic: str, queue_id: int) -> list[bytes]:
+async def pulled(peer: Peer, topic: str, queue_id: int) -> list[bytes]:
+    """The bodies of a queue, by pulls."""
     found: list[bytes] = []
     offset = 0
     while True:
@@ -178,7 +179,9 @@ async def run(folder: Path, disk: FaultyDisk, *, rounds: int = 0) -> None:
         if store.exists():
             async with serving(store) as broker, await Peer.at(broker) as peer:
                 if work is not None:
-                    await until_async(partial(_nothing, work, peer), what="acknowledged and lost")
+                    await until_async(
+                        partial(nothing_missing, work, peer), what="acknowledged and lost"
+                    )
 
 
 def as_killed(folder: Path, image: Path) -> None:
@@ -216,10 +219,10 @@ async def _worked(
     await until_async(lambda: work.send("Last"), what="a new topic can be made again")
     await until_async(lambda: not store.side_tasks.troubles.keys() - _UNTIL_RESTART)
     # The delayed ones come too.
-    await until_async(partial(_nothing, work, work.peer))
+    await until_async(partial(nothing_missing, work, work.peer))
 
 
-async def _nothing(work: "Work", peer: Peer) -> bool:
+async def nothing_missing(work: "Work", peer: Peer) -> bool:
     return not await work.missing(peer)
 
 
@@ -282,16 +285,16 @@ async def test_a_disk_that_refuses_for_a_while(
         store.side_tasks.retry_ms = 5
         work = Work(peer)
         await work.round()
-        first_body = next(iter(await _all(peer, "Topic", 1)))
+        first_body = next(iter(await pulled(peer, "Topic", 1)))
         disk.fail(first, error, lasting=True, names=names)
         while disk.hit is None:
             await work.round()
         for _ in range(_LASTING_ROUNDS):
             await work.round()
             # Consumers go on.
-            found = {body for queue in (0, 1) for body in await _all(peer, "Topic", queue)}
+            found = {body for queue in (0, 1) for body in await pulled(peer, "Topic", queue)}
             assert first_body in found
         disk.heal()
         await until_async(lambda: work.send("Last"), what="messages are taken again")
         await until_async(lambda: not store.side_tasks.troubles)
-        await until_async(partial(_nothing, work, peer))
+        await until_async(partial(nothing_missing, work, peer))
