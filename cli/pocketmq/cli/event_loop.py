@@ -7,9 +7,12 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+from pocketmq.remoting.threads import Threads
+
 log = logging.getLogger(__name__)
 
 _STANDARD_INPUT = 0
+_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 def run(
@@ -30,6 +33,7 @@ def run(
     except ImportError:
         log.info("uvloop is not installed: using asyncio's own event loop, at about half the speed")
     with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.get_loop().set_default_executor(Threads(_THREADS, "pocketmq"))
         runner.run(_until_signal(serve, until_input_ends))
 
 

@@ -41,6 +41,16 @@ class StoreForeign(StoreError):
         super().__init__(f"{root} cannot be opened as a store: {why}")
 
 
+class CannotIndex(StoreError):
+    """The index cannot be written for now; messages are stored and found by their offsets."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"cannot load numpy, which the index needs: {why}. Give the process more memory, or repair "
+            "the installation, and start it again; it then indexes what is missing"
+        )
+
+
 class StoreUnreadable(StoreError):
     """A file or a directory of the store cannot be read or created."""
 

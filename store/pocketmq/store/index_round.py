@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pocketmq.remoting.clock import Clock
+from pocketmq.store.errors import CannotIndex
 
 if TYPE_CHECKING:
     from pocketmq.store.index_service import IndexService
@@ -25,9 +26,14 @@ async def index_round(index: "IndexService", wake: asyncio.Event, clock: Clock) 
     if index.wants_numpy:
         # numpy takes a seventh of a second, which no send should wait.
         for name in ("index_keys", "index_file", "alike_batch"):
-            await asyncio.get_running_loop().run_in_executor(
-                None, import_module, f"pocketmq.store.{name}"
-            )
+            try:
+                await asyncio.get_running_loop().run_in_executor(
+                    None, import_module, f"pocketmq.store.{name}"
+                )
+            except ImportError as error:
+                # Its libraries are mapped now: a limit of memory, or files that an update has replaced.
+                reason = str(error).strip().rpartition("\n")[2]
+                raise CannotIndex(reason) from error
         index.has_numpy = True
     began_ms = clock.monotonic_ms()
     index.step()

@@ -11,13 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from pocketmq.files.layout import DATABASE
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.remoting.threads import Threads
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config_file import ConfigFile
@@ -109,7 +109,7 @@ class OpenStore:
         self._reader = MessageReader(self._log, self._verification, self._ext_unit)
         self._lock = StoreLock(self._root)
         self._abort = AbortFile(self._root)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Threads | None = None
         self._flush: Flush | None = None
         self._retention: Retention | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -200,7 +200,7 @@ class OpenStore:
         self._abort.create(whole=True)
         self._table.use()
         self._verification.start(report)
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="store")
+        self._pool = Threads(2, "store")
         files = StoreFiles(self._log, self._table, self._index, self._abort)
         self._flush = Flush(
             self.config, files, checkpoint, self._pool, self._refuse, self.side_tasks

@@ -3,8 +3,8 @@
     tasks.create_task(side_tasks.repeat("retention", self.round))     a task of rounds
     with side_tasks.attempt("topics"): ...                            a part whose failure stops no others
 
-1. An OSError or an error of ours ends the round, not the task: the next round follows after `retry_ms`.
-   Anything else is a bug and propagates.
+1. An OSError, a lack of memory or an error of ours ends the round, not the task: the next round follows after
+   `retry_ms`. Anything else is a bug and propagates.
 2. `troubles` names the tasks whose last attempt failed; health shows it.
 3. Logged are the first failure, a changed reason, one line per minute while it lasts, and its end.
 Owner: the store; the broker's own side tasks use the same one.
@@ -21,7 +21,7 @@ from pocketmq.remoting.errors import PocketMQError
 
 log = logging.getLogger(__name__)
 
-SURVIVED = (OSError, PocketMQError)
+SURVIVED = (OSError, PocketMQError, MemoryError)
 RETRY_MS = 1_000
 _LOG_INTERVAL_MS = 60_000
 
@@ -66,7 +66,7 @@ class SideTasks:
 
     def failed(self, name: str, error: Exception) -> None:
         """Record a failure."""
-        now, reason = self._monotonic_ms(), str(error)
+        now, reason = self._monotonic_ms(), str(error) or type(error).__name__
         known = self.troubles.get(name)
         if known is None:
             self.troubles[name] = Trouble(reason, now, now)
