@@ -7,17 +7,20 @@ import signal
 import subprocess
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.servers import COMMAND, Server
+from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
-from pocketmq.client import Message, Producer
+from pocketmq.client import Message, Producer, TransactionState
+from pocketmq.client.sync import TransactionProducer
 
 Ask = Callable[..., Any]
 
@@ -115,6 +118,39 @@ def test_messages_are_sent_followed_found_and_tracked(
     with pytest.raises(CannotBegin, match="one of --id"):
         run(["message", "find", "Mail", "--namesrv", namesrv])
     assert run(["message", "track", "Mail", "none", "--namesrv", namesrv]) == 1
+
+
+def succeeds(words: list[str]) -> bool:
+    return run(words) == 0
+
+
+def test_a_message_whose_time_has_not_come_says_so_when_it_is_tracked(
+    ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody gets what waits for a level, a time or a commit: that is why no group has it."""
+    ask("topic", "create", "Soon", "--queues", "1")
+    (level,) = ask("message", "send", "Soon", "x", "--delay-level", "16")
+    (timed,) = ask("message", "send", "Soon", "x", "--deliver-at", "+1h")
+
+    def unknown(_: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with TransactionProducer("halves", check=unknown, name_server=namesrv) as producer:
+        half = producer.send_in_transaction(Message("Soon", b"x"), unknown).send_result.msg_id
+    waiting = {
+        level["id"]: "it waits until ",
+        timed["offset_id"]: "it waits until ",
+        half: "a half message",
+    }
+    for msg_id, words in waiting.items():
+        for named in ([msg_id], ["Soon", msg_id]):
+            # The index is written a moment later.
+            track = ["message", "track", *named, "--namesrv", namesrv]
+            until(partial(succeeds, track), msg_id)
+            said = capsys.readouterr().out
+            assert words in said
+            assert "'Soon'" in said
+        assert ask("message", "track", msg_id) == []
 
 
 def test_tail_follows_what_arrives_until_it_is_interrupted(ask: Ask, namesrv: str) -> None:

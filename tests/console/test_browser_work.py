@@ -111,6 +111,7 @@ def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage
     browser.open("/delays")
     browser.click(timed.msg_id)
     browser.wait_for("TIMER_DELIVER_MS", str(due_ms))
+    browser.wait_for("It is due ", "Then it goes to topic later")
     browser.open("/delays")
     browser.click("Take back")
     browser.wait_for("nobody will receive it")

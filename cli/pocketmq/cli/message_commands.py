@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from base64 import b64encode
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -367,10 +368,15 @@ def track(
     if len(words) > 2:
         raise CannotBegin("name the message by its id, or by its topic and id")
 
-    async def work(admin: "Admin") -> list[dict[str, Any]]:
-        from pocketmq.admin.message_views import tracks_view
+    empty = "no group consumes this topic"
 
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        from pocketmq.admin.message_views import tracks_view, waiting_room
+
+        nonlocal empty
         message = await find_message(admin, words[-1], words[0] if len(words) == 2 else None)
+        if (room := await waiting_room(admin, message)) is not None:
+            empty = room.in_words(int(time.time() * 1000))
         return [
             {
                 "group": each.group,
@@ -387,17 +393,17 @@ def track(
         rows = [
             {name: row[name] for name in ("group", "verdict", "track", "detail")} for row in rows
         ]
-    print_rows(rows, as_json=as_json, empty="no group consumes this topic")
+    print_rows(rows, as_json=as_json, empty=empty)
 
 
 async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":
     """Return the message of an id of either kind; without a topic all topics are searched. Raises:
     SiteRefused.
     """
-    from pocketmq.admin.message_views import found_anywhere
+    from pocketmq.admin.message_views import found_anywhere, found_by_id
 
     if topic is not None:
-        return await admin.messages.by_id(msg_id, topic)
+        return await found_by_id(admin, msg_id, topic)
     found = await found_anywhere(admin, msg_id)
     if found is not None:
         return found

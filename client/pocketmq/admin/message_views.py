@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pocketmq.admin.admin import Admin
@@ -11,8 +12,15 @@ from pocketmq.client.errors import BrokerFailed, NoRoute, QueryNotFound
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id
-from pocketmq.remoting.names import SCHEDULE_TOPIC, is_group_topic
+from pocketmq.remoting.names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    is_group_topic,
+)
 from pocketmq.remoting.track import Verdict
+
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
 
 
 @dataclass(slots=True)
@@ -65,6 +73,70 @@ async def tracks_view(admin: Admin, message: MessageExt, group: str | None = Non
     )
 
 
+@dataclass(slots=True)
+class WaitingRoom:
+    """Why no group gets this record: the broker stores another one in `topic` when its time has come.
+
+    kind: TIME, or TRANSACTION, which somebody has to commit; due_ms: ms since 1970, None if nobody knows.
+    """
+
+    kind: str
+    topic: str
+    due_ms: int | None
+
+    def in_words(self, now_ms: int) -> str:
+        """Return why no group has the message, and what to do."""
+        if self.kind == "TRANSACTION":
+            return (
+                f"a half message: nobody gets it before its producer commits; "
+                f"once committed it is in topic {self.topic!r} under the same id"
+            )
+        if self.due_ms is None:
+            return (
+                f"it waits for its time, which is not known; then it goes to topic {self.topic!r}"
+            )
+        at = datetime.fromtimestamp(self.due_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+        if self.due_ms > now_ms:
+            return f"it waits until {at}; then it goes to topic {self.topic!r}"
+        return (
+            f"its time came at {at}, and unless it was taken back it went to topic {self.topic!r}: "
+            f"look for it there"
+        )
+
+
+async def waiting_room(admin: Admin, message: MessageExt) -> WaitingRoom | None:
+    """Return what a message waits for that stands in a topic of the system; None for any other."""
+    topic = message.properties.get("REAL_TOPIC", "")
+    if not topic or message.topic not in _WAITING_TOPICS:
+        return None
+    if message.topic == TRANS_HALF_TOPIC:
+        return WaitingRoom("TRANSACTION", topic, None)
+    due_ms: int | None = None
+    if message.topic == TIMER_TOPIC:
+        told = message.properties.get("TIMER_OUT_MS", "")
+        due_ms = int(told) if told.isdecimal() else None
+    else:
+        [master, *_] = await admin.site.masters(None, message.broker_name or None)
+        levels = await admin.delays.levels(master.address)
+        if message.queue_id < len(levels):
+            due_ms = message.store_timestamp + levels[message.queue_id].delay_ms
+    return WaitingRoom("TIME", topic, due_ms)
+
+
+async def found_by_id(admin: Admin, msg_id: str, topic: str) -> MessageExt:
+    """Return the message of an id of either kind, or what waits to become it.
+
+    Raises: QueryNotFound, NoRoute, MessageCodecError, BrokerFailed.
+    """
+    try:
+        return await admin.messages.by_id(msg_id, topic)
+    except QueryNotFound:
+        waiting = await _waiting(admin, msg_id)
+        if waiting is None or waiting.properties.get("REAL_TOPIC") != topic:
+            raise
+        return waiting
+
+
 async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
     """Return the message of an id of either kind; a client's id is searched in all topics."""
     try:
@@ -76,7 +148,7 @@ async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
         pass
     for name in await admin.topics.names():
         # A copy that waits for its retry or lies in the dead letters has the same id.
-        if is_group_topic(name):
+        if is_group_topic(name) or name in _WAITING_TOPICS:
             continue
         try:
             found = await admin.messages.by_unique_key(name, msg_id)
@@ -84,6 +156,15 @@ async def found_anywhere(admin: Admin, msg_id: str) -> MessageExt | None:
             continue
         if found:
             return found[-1]
+    return await _waiting(admin, msg_id)
+
+
+async def _waiting(admin: Admin, msg_id: str) -> MessageExt | None:
+    """Return what waits in a topic of the system under a client's id; a retry that waits is another copy."""
+    for name in _WAITING_TOPICS:
+        for message in reversed(await admin.messages.by_unique_key(name, msg_id)):
+            if not is_group_topic(message.properties.get("REAL_TOPIC", "")):
+                return message
     return None
 
 

@@ -17,7 +17,13 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text, to_messages
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, TOOLS_GROUP
+from pocketmq.remoting.names import (
+    AUTO_CREATE_TOPIC,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TOOLS_GROUP,
+    TRANS_HALF_TOPIC,
+)
 from pocketmq.remoting.record import read_records
 from pocketmq.remoting.unique_key import UniqueKeys
 
@@ -98,7 +104,12 @@ class Messages:
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool
     ) -> list[MessageExt]:
         found: list[MessageExt] = []
-        for name, address in await self._site.masters_of(topic):
+        if topic in (TIMER_TOPIC, TRANS_HALF_TOPIC):
+            # These have no route: each broker keeps its own.
+            masters = [(each.name, each.address) for each in await self._site.masters()]
+        else:
+            masters = await self._site.masters_of(topic)
+        for name, address in masters:
             for message in await self._api.query_message(
                 address, topic, key, count_max, begin_ms, end_ms, unique=unique
             ):

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from pocketmq.admin.message_views import first_of, tracks_view
+from pocketmq.admin.message_views import first_of, found_by_id, tracks_view, waiting_room
 from pocketmq.console.call import Call, Download
 from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
@@ -104,7 +104,8 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
                 f"no broker of this cluster is at {address}, which the id names",
                 "if it is a unique key, give its topic, too",
             )
-    return await console.admin.messages.by_id(msg_id, topic)
+        return await console.admin.messages.by_id(msg_id)
+    return await found_by_id(console.admin, msg_id, topic)
 
 
 async def export(console: Console, call: Call) -> Download:
@@ -176,9 +177,14 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
     """Return RocketMQ's track type and PocketMQ's verdict, group by group (S88, S89)."""
     msg_id = call.path["id"]
     topic, group = call.query.text_or_none("topic"), call.query.text_or_none("group")
-    view = await tracks_view(console.admin, await find(console, msg_id, topic), group)
+    message = await find(console, msg_id, topic)
+    view = await tracks_view(console.admin, message, group)
+    room = await waiting_room(console.admin, message)
     return {
         "recordedSince": view.recorded_since,
+        "waits": None
+        if room is None
+        else {"kind": room.kind, "topic": room.topic, "due": room.due_ms},
         "tracks": [
             {
                 "group": each.group,

@@ -63,8 +63,20 @@ function track(page) {
           columns: [{ label: t("group") }, { label: t("track.type") }, { label: t("track.verdict") }, { label: t("track.why") }],
           rows: found.tracks.map((each) => ({ key: each.group, cells: row(each) })),
         })
-      : empty(t("track.none"), t("groups.first")),
+      : found.waits
+        ? waits(found.waits)
+        : empty(t("track.none"), t("groups.first")),
   );
+}
+
+/** Why no group has anything to do with this record: the broker keeps it for a time or a commit. */
+function waits({ kind, topic, due }) {
+  let words;
+  if (kind === "TRANSACTION") words = t("track.waits.half");
+  else if (due === null) words = t("track.waits.unknown");
+  else if (due <= Date.now()) words = t("track.waits.over");
+  else words = t("track.waits.due", { when: moment(due).textContent });
+  return h("div", { class: "note" }, words, " ", topicLink(topic));
 }
 
 function row({ group, trackType, verdict, severity, text, deliveries }) {
