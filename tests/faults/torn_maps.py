@@ -21,7 +21,7 @@ import numpy
 import pytest
 from tests.faults.faulty_disk import site
 
-from pocketmq.store.index_file import IndexFile
+from pocketmq.store.index_columns import IndexColumns
 
 
 class TornMaps:
@@ -36,10 +36,14 @@ class TornMaps:
             for name, value in list(vars(module).items()):
                 if type(value) is struct.Struct:
                     monkeypatch.setattr(module, name, _Struct(value.format))
-        arrays = IndexFile._arrays
-        monkeypatch.setattr(
-            IndexFile, "_arrays", lambda file: tuple(self._array(each) for each in arrays(file))
-        )
+        make = IndexColumns.__init__
+
+        def made(columns: Any, file: Any) -> None:
+            make(columns, file)
+            columns._slot_array = self._array(columns._slot_array)
+            columns._entry_array = self._array(columns._entry_array)
+
+        monkeypatch.setattr(IndexColumns, "__init__", made)
 
     def _map(self, descriptor: int, *args: Any, **how: Any) -> mmap.mmap:
         if (

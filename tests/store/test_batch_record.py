@@ -9,7 +9,7 @@ from pocketmq.remoting.record import MAGIC_V1, encode_batch, middle_struct, read
 from pocketmq.store import MessageIllegal, MessageTooLarge
 from pocketmq.store.alike_batch import AlikeBatches
 from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
-from pocketmq.store.index_keys import keys_of
+from pocketmq.store.record_keys import keys_of
 from pocketmq.store.tags_code import tags_code
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"

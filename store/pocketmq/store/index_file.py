@@ -13,31 +13,35 @@ Owner: IndexService. Source: IndexFile, RocketMQ 4.9.7; disk.md 7.
 """
 
 import contextlib
+import logging
 import mmap
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy
-from numpy.typing import NDArray
-
-from pocketmq.store.errors import DiskFull, StoreError
+from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from pocketmq.store.index_columns import IndexColumns
+
+log = logging.getLogger(__name__)
+
+# Hash of a key (invariant 2), position of its record, store time in ms.
+Row = tuple[int, int, int]
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
 ENTRY_SIZE = 20
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
-_ENTRY_TYPE = numpy.dtype(
-    [("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
+_SLOT = struct.Struct(">i")
 _STRETCH = 1 << 20
 
 assert _HEADER.size == HEADER_SIZE
-assert _ENTRY_TYPE.itemsize == _ENTRY.size == ENTRY_SIZE
+assert _ENTRY.size == ENTRY_SIZE
 
 
 def file_size(slots: int, entries: int) -> int:
@@ -67,10 +71,9 @@ class IndexFile:
             self.count,
         ) = _HEADER.unpack(file.read(0, HEADER_SIZE))
         self.count = max(1, self.count)
-        self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
-        self._slot_array: NDArray[Any] | None = None
-        self._entry_array: NDArray[Any] | None = None
-        file.reserved = min(file.size, self._entries_at + self.count * ENTRY_SIZE)
+        self.entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        self._columns: IndexColumns | None = None
+        file.reserved = min(file.size, self.entries_at + self.count * ENTRY_SIZE)
 
     @classmethod
     def create(
@@ -110,75 +113,45 @@ class IndexFile:
 
     # ------------------------------------------------------------ writing
 
-    def put_many(
-        self, hashes: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]
-    ) -> int:
+    def put(self, rows: Sequence[Row]) -> int:
         """Append as many of the entries as fit. Returns: how many. Raises: DiskFull; nothing changed then.
 
-        hashes: invariant 2; all three int64 arrays of one length, in the order of the log.
+        In the order of the log. For many at once there is IndexColumns.put_many, which needs numpy.
         """
-        size = min(len(hashes), self.entries - self.count)
+        size = min(len(rows), self.entries - self.count)
         if size <= 0:
             return 0
-        first = self.count
-        self._reserve(first + size)
-        hashes, positions, store_ms = hashes[:size], positions[:size], store_ms[:size]
-        slot_array, entry_array = self._arrays()
-        numbers = numpy.arange(first, first + size)
-        slot = hashes % self.slots
-        before = slot_array[slot].astype(numpy.int64)
-        before[(before <= 0) | (before >= first)] = 0
-        self._link(slot_array, slot, numbers, before)
-        new = entry_array[first : first + size]
-        new["hash"] = hashes
-        new["position"] = positions
-        new["seconds"] = self._seconds(store_ms)
-        new["previous"] = before
-        if first <= 1:
-            self.begin_ms, self.begin_position = int(store_ms[0]), int(positions[0])
-        self.end_ms, self.end_position = int(store_ms[-1]), int(positions[-1])
-        self.count = first + size
-        self._write_header()
+        self.reserve(self.count + size)
+        data = self._file.map
+        for key_hash, position, store_ms in rows[:size]:
+            number = self.count
+            slot_at = HEADER_SIZE + key_hash % self.slots * SLOT_SIZE
+            (previous,) = _SLOT.unpack_from(data, slot_at)
+            if not 0 < previous < number:
+                previous = 0
+                self.used_slots += 1
+            # A new file counts from the end of the one before.
+            seconds = (store_ms - self.begin_ms) // 1000 if self.begin_ms > 0 else 0
+            seconds = min(max(seconds, 0), 0x7FFF_FFFF)
+            entry_at = self.entries_at + number * ENTRY_SIZE
+            _ENTRY.pack_into(data, entry_at, key_hash, position, seconds, previous)
+            _SLOT.pack_into(data, slot_at, number)
+            if number <= 1:
+                self.begin_ms, self.begin_position = store_ms, position
+            self.end_ms, self.end_position = store_ms, position
+            self.count = number + 1
+        self.write_header()
         return size
 
-    def _link(
-        self,
-        slot_array: NDArray[Any],
-        slot: NDArray[Any],
-        numbers: NDArray[Any],
-        before: NDArray[Any],
-    ) -> None:
-        """Link the chains within the batch, then update the slots' newest entries; completes `before`."""
-        order = numpy.argsort(slot, kind="stable")
-        ordered = slot[order]
-        same = ordered[1:] == ordered[:-1]
-        heads = order[numpy.concatenate(([True], ~same))]
-        self.used_slots += int(numpy.count_nonzero(before[heads] == 0))
-        before[order[1:][same]] = numbers[order[:-1][same]]
-        newest = order[numpy.concatenate((~same, [True]))]
-        slot_array[slot[newest]] = numbers[newest]
-
-    def _seconds(self, store_ms: NDArray[Any]) -> NDArray[Any]:
-        """Return whole seconds since the file began; a new file counts from the end of the previous one."""
-        if self.begin_ms <= 0:
-            seconds = (store_ms - int(store_ms[0])) // 1000
-        elif self.count <= 1:
-            seconds = (store_ms - int(store_ms[0])) // 1000
-            seconds[0] = (int(store_ms[0]) - self.begin_ms) // 1000
-        else:
-            seconds = (store_ms - self.begin_ms) // 1000
-        result: NDArray[Any] = numpy.clip(seconds, 0, 0x7FFF_FFFF)
-        return result
-
-    def _reserve(self, count: int) -> None:
-        end = self._entries_at + count * ENTRY_SIZE
+    def reserve(self, count: int) -> None:
+        end = self.entries_at + count * ENTRY_SIZE
         if end > self._file.reserved:
             try:
                 self._file.reserve(end + _STRETCH)
             except DiskFull:
                 self._file.reserve(end)
 
-    def _write_header(self) -> None:
+    def write_header(self) -> None:
         _HEADER.pack_into(
             self._file.map,
             0,
@@ -190,12 +163,18 @@ class IndexFile:
             self.count,
         )
 
-    def _arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        if self._slot_array is None or self._entry_array is None:
-            whole: mmap.mmap = self._file.map
-            self._slot_array = numpy.frombuffer(whole, ">i4", self.slots, HEADER_SIZE)
-            self._entry_array = numpy.frombuffer(whole, _ENTRY_TYPE, self.entries, self._entries_at)
-        return self._slot_array, self._entry_array
+    @property
+    def map(self) -> mmap.mmap:
+        """Return the whole file."""
+        return self._file.map
+
+    def columns(self) -> "IndexColumns":
+        """Return the same file as columns. Imports numpy."""
+        if self._columns is None:
+            from pocketmq.store.index_columns import IndexColumns
+
+            self._columns = IndexColumns(self)
+        return self._columns
 
     # ------------------------------------------------------------ reading
 
@@ -216,7 +195,7 @@ class IndexFile:
         (number,) = struct.unpack_from(">i", data, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
         while 0 < number < self.count and len(found) < count_max:
             entry_hash, position, seconds, previous = _ENTRY.unpack_from(
-                data, self._entries_at + number * ENTRY_SIZE
+                data, self.entries_at + number * ENTRY_SIZE
             )
             if seconds < 0:
                 return
@@ -228,59 +207,11 @@ class IndexFile:
                 return
             number = previous
 
-    # ------------------------------------------------------------ recovery
+    # ------------------------------------------------------------ looking after
 
-    def repair(
-        self,
-        log_end: int,
-        *,
-        is_last: bool,
-        known_position: int,
-        known_ms: int,
-        store_ms_at: Callable[[int], int],
-    ) -> int | None:
-        """Keep what is certain after a crash (invariant 4).
-
-        Args: is_last: no file follows, so its last record may lack entries, unless it is of known_ms or later
-        and before known_position: then the checkpoint covers it; store_ms_at: store time of the record at a
-        position, -1 if there is none.
-        Returns: the position of the record from which on entries must be rebuilt, -1 if no entry is left;
-        None if the file is whole.
-        """
-        slot_array, entry_array = self._arrays()
-        limit = max(1, min(self.entries, (self._file.data_end(0) - self._entries_at) // ENTRY_SIZE))
-        size = _count_good(entry_array[1:limit], log_end)
-        again: int | None = None
-        if is_last or size < self.entries - 1:
-            if size == 0:
-                return -1
-            positions = entry_array["position"][1 : size + 1]
-            again = int(positions[-1])
-            if is_last and again < known_position and store_ms_at(again) >= known_ms:
-                again = known_position
-            size = int(numpy.searchsorted(positions, again))
-        kept = entry_array[1 : size + 1]
-        slot_array[:] = 0
-        self.used_slots = 0
-        self.count = size + 1
-        if size:
-            before = numpy.zeros(size, numpy.int64)
-            slot = kept["hash"].astype(numpy.int64) % self.slots
-            self._link(slot_array, slot, numpy.arange(1, size + 1), before)
-            kept["previous"] = before
-            self._set_ends(int(kept["position"][0]), int(kept["position"][-1]), store_ms_at)
-        else:
-            self.end_ms, self.end_position = self.begin_ms, self.begin_position
-        entry_array[size + 1 : limit] = numpy.zeros((), _ENTRY_TYPE)
-        self._write_header()
-        return again
-
-    def _set_ends(self, first: int, last: int, store_ms_at: Callable[[int], int]) -> None:
-        """Set the header's times from the records, if they exist: it may be older than the entries."""
-        if self.begin_ms <= 0 or self.begin_position != first:
-            self.begin_ms = max(self.begin_ms, store_ms_at(first))
-        self.begin_position, self.end_position = first, last
-        self.end_ms = max(self.begin_ms, store_ms_at(last))
+    def data_end(self) -> int:
+        """Return the position behind the last bytes that are written."""
+        return self._file.data_end(0)
 
     def sync(self) -> None:
         """Sync the file. For the pool: it blocks. Raises: OSError."""
@@ -291,23 +222,40 @@ class IndexFile:
         self._file.write_again(0, self._file.size)
 
     def close(self) -> None:
-        self._slot_array = self._entry_array = None
+        self._columns = None
         self._file.close()
 
     def delete(self) -> None:
-        self._slot_array = self._entry_array = None
+        self._columns = None
         self._file.delete()
 
 
-def _count_good(entries: NDArray[Any], log_end: int) -> int:
-    """Return how many entries from the first on can be real: rising positions inside the log."""
-    positions = entries["position"].astype(numpy.int64)
-    good = (positions >= 0) & (positions < log_end) & (entries["hash"] >= 0)
-    # An entry that was never written is all zeros; a written one never is, unless its hash is 0.
-    good &= (positions != 0) | (entries["hash"] != 0)
-    good[1:] &= positions[1:] >= positions[:-1]
-    bad = numpy.flatnonzero(~good)
-    return int(bad[0]) if len(bad) else len(entries)
+def open_files(folder: str, slots: int, entries: int) -> list[IndexFile]:
+    """Open the index files of a folder, the oldest first; slots, entries: what new ones have.
+
+    One whose size matches no number of slots is ignored, and logged. Raises: StoreUnreadable.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if len(name) == 17 and name.isdecimal()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreUnreadable(folder, error) from error
+    files: list[IndexFile] = []
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        file = MappedFile(path, 0, os.path.getsize(path))
+        shape = geometry(file, slots, entries) if file.size > HEADER_SIZE else None
+        if shape is None:
+            log.warning(
+                "ignored an index file whose size matches no number of slots path=%s size=%d",
+                path,
+                file.size,
+            )
+            file.close()
+            continue
+        files.append(IndexFile(file, *shape))
+    return files
 
 
 def geometry(file: MappedFile, slots: int, entries: int) -> tuple[int, int] | None:

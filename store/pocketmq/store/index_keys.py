@@ -1,13 +1,12 @@
 """The keys of many records and their hashes, for the index: a record costs half a microsecond here.
 
-Keys per record, in this order: UNIQ_KEY, each part of KEYS between spaces, and (messageIndexTags) the tag as
-"T#" + tag. Source: IndexService.buildIndex, RocketMQ 4.9.7; disk.md 7.
+record_keys.py says which keys a record has.
 
 1. Keys of one length are hashed together: h("TOPIC#KEY") = h("TOPIC#") * 31**len + h(KEY), modulo 2**32.
 2. Most records have one key, their UNIQ_KEY: it is found without a call per record. A producer's properties
    often have the same shape, with the key at the same place: those are cut out all at once. Everything else
    takes the path through `keys_of`, with the same result.
-Imports numpy: import it with the first index file.
+Imports numpy: see IndexService for when.
 """
 
 from collections.abc import Sequence
@@ -16,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import get_property
 from pocketmq.store.batch_record import BatchToIndex, Pending
+from pocketmq.store.record_keys import continued_hash, keys_of
 
 _UNIQUE = b"UNIQ_KEY\x01"
 _UNIQUE_SIZE = len(_UNIQUE)
@@ -104,25 +102,6 @@ def _keyed(values: NDArray[Any], positions: NDArray[Any], store_ms: NDArray[Any]
     return Keyed(hashes, positions, store_ms)
 
 
-def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
-    """
-    >>> keys_of(b"KEYS\\x01a  b\\x02UNIQ_KEY\\x01u\\x02TAGS\\x01t", tags=True)
-    [b'u', b'a', b'b', b'T#t']
-    """
-    keys: list[bytes] = []
-    unique = get_property(properties, b"UNIQ_KEY")
-    if unique is not None:
-        keys.append(unique)
-    several = get_property(properties, b"KEYS")
-    if several is not None:
-        keys += [key for key in several.split(b" ") if key]
-    if tags:
-        tag = get_property(properties, b"TAGS")
-        if tag is not None:
-            keys.append(b"T#" + tag)
-    return keys
-
-
 def _keys_of_one_shape(records: Sequence[bytes]) -> NDArray[Any] | None:
     """Return UNIQ_KEY of records that have it at the same place, as rows of bytes; None for others."""
     first = records[0]
@@ -190,10 +169,7 @@ def _string_hashes(keys: list[bytes], starts: NDArray[Any]) -> NDArray[Any]:
             hashes[places] = _continued(starts[places], length, _hash_equal(joined, length))
             continue
         for place, key in zip(places.tolist(), some, strict=True):
-            text = key.decode("utf-8", "replace")
-            units = len(text.encode("utf-16-be", "surrogatepass")) // 2
-            value = int(starts[place]) * pow(31, units, 1 << 32) + string_hash(text)
-            hashes[place] = value & 0xFFFF_FFFF
+            hashes[place] = continued_hash(int(starts[place]), key)
     return hashes
 
 

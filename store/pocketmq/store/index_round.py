@@ -25,7 +25,7 @@ async def index_round(index: "IndexService", wake: asyncio.Event, clock: Clock) 
         await asyncio.sleep(_PAUSE_S)
     if index.wants_numpy:
         # numpy takes a seventh of a second, which no send should wait.
-        for name in ("index_keys", "index_file", "alike_batch"):
+        for name in ("index_keys", "index_columns", "alike_batch"):
             try:
                 await asyncio.get_running_loop().run_in_executor(
                     None, import_module, f"pocketmq.store.{name}"

@@ -2,11 +2,11 @@
 
     index/yyyyMMddHHmmssSSS      named by the local time of its creation
 
-1. The keys of a record: see index_keys. Rolled-back transaction records have none.
+1. The keys of a record: see record_keys. Rolled-back transaction records have none.
 2. A record at or before the end position of the newest file is in the index already.
 3. None of this is on the append path: append leaves (hash, position, time, properties) in `pending`, and many
    records are indexed at once, with numpy. One step handles at most STEP records and about KEYS_STEP keys: a
-   message may have 16,000.
+   message may have 16,000. While only a few come, numpy is not even imported: it takes 8 MB.
 4. If `pending` was full, or after a restart, the records are read from the log again: everything before
    `position` is in the index. That may take minutes, of which clients get the larger part.
 Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
@@ -14,7 +14,6 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 
 import asyncio
 import logging
-import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,15 +22,14 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store.batch_record import BatchToIndex, Pending
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.errors import StoreUnreadable
+from pocketmq.store.index_file import IndexFile, Row, file_name, open_files
 from pocketmq.store.index_round import index_round
-from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.record_keys import rows_of
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from pocketmq.store.alike_batch import AlikeBatches
-    from pocketmq.store.index_file import IndexFile
     from pocketmq.store.index_keys import Keyed
 
 log = logging.getLogger(__name__)
@@ -40,6 +38,8 @@ PENDING_MAX = 65_536
 # Records, and about how many keys, one step of the loop handles: some milliseconds.
 STEP = 1024
 KEYS_STEP = 4096
+# More records, or keys, than these are worth numpy.
+_FEW, _FEW_KEYS = 64, 256
 # From the log a record takes some 14 us.
 LOG_STEP = 128
 _QUERY_STEPS = 4
@@ -60,7 +60,7 @@ class QueryOffsetResult(NamedTuple):
 
 
 class IndexService:
-    """All index files of a store. numpy is imported with the first of them."""
+    """All index files of a store."""
 
     def __init__(
         self,
@@ -86,6 +86,8 @@ class IndexService:
         self._behind = False
         # Keys that were taken and could not be written yet.
         self._rest: Keyed | None = None
+        # The same, of a few records.
+        self._rows: list[Row] = []
         self.has_numpy = False
         self._hashes: dict[bytes, int] = {}
         self._wake = asyncio.Event()
@@ -96,35 +98,8 @@ class IndexService:
 
     def load(self, *, clean: bool, checkpoint_index_ms: int) -> None:
         """Find the files; after an unclean stop, note those that may not be completely on disk for repair."""
-        try:
-            names = sorted(
-                name for name in os.listdir(self._folder) if len(name) == 17 and name.isdecimal()
-            )
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StoreUnreadable(self._folder, error) from error
-        if not names:
-            return
-        from pocketmq.store import index_file
-
-        for name in names:
-            path = os.path.join(self._folder, name)
-            file = MappedFile(path, 0, os.path.getsize(path))
-            shape = None
-            if file.size > index_file.HEADER_SIZE:
-                shape = index_file.geometry(
-                    file, self._config.max_hash_slot_num, self._config.max_index_num
-                )
-            if shape is None:
-                log.warning(
-                    "ignored an index file whose size matches no number of slots path=%s size=%d",
-                    path,
-                    file.size,
-                )
-                file.close()
-                continue
-            self.files.append(index_file.IndexFile(file, *shape))
+        slots, entries = self._config.max_hash_slot_num, self._config.max_index_num
+        self.files = open_files(self._folder, slots, entries)
         if not clean:
             # The header may be older than its file: the last one is always looked at.
             self._unsure = [
@@ -162,7 +137,7 @@ class IndexService:
         """Repair the files that may be incomplete. Returns: the position to continue from."""
         while self._unsure:
             file = self._unsure.pop(0)
-            again = file.repair(
+            again = file.columns().repair(
                 self._log.end,
                 is_last=file is self.files[-1],
                 known_position=known_position,
@@ -203,7 +178,7 @@ class IndexService:
     def has_enough(self) -> bool:
         """Return True if a step is worth it."""
         waiting = len(self.pending) + self._batched
-        return self._behind or waiting >= STEP or self._rest is not None
+        return self._behind or waiting >= STEP or self._has_rest
 
     @property
     def reads_log(self) -> bool:
@@ -212,8 +187,21 @@ class IndexService:
 
     @property
     def wants_numpy(self) -> bool:
-        """Return True if numpy is still to be imported."""
-        return not self.has_numpy and bool(self._config.message_index_enable or self._batched)
+        """Return True if numpy is still to be imported: more waits than a few single messages."""
+        if self.has_numpy or not (self._config.message_index_enable or self._batched):
+            return False
+        return bool(self._behind or self._batched) or not self._are_few
+
+    @property
+    def _are_few(self) -> bool:
+        """Return True if what waits has few keys; it may be one by one only."""
+        pending = self.pending
+        if len(pending) > _FEW:
+            return False
+        keys = 0
+        for waiting in pending:
+            keys += 1 if isinstance(waiting, BatchToIndex) else _key_count(waiting)
+        return keys <= _FEW_KEYS
 
     def round(self) -> Coroutine[Any, Any, None]:
         """Index some of what was appended, once there is enough of it."""
@@ -245,13 +233,14 @@ class IndexService:
         Raises: OSError, StoreError; the rest is written by the next step.
         """
         pending = self.pending
-        if self.alike is None and (self._config.message_index_enable or self._batched):
+        if self.alike is None and (self.has_numpy or self.wants_numpy):
             from pocketmq.store.alike_batch import AlikeBatches
 
+            self.has_numpy = True
             self.alike = AlikeBatches()
         if not self._config.message_index_enable:
             self._forget_pending()
-            self._rest = None
+            self._forget_rest()
             self._behind = False
             return STEP
         self._write_rest()
@@ -271,6 +260,14 @@ class IndexService:
         self._write_rest()
         return max(LOG_STEP, cost)
 
+    @property
+    def _has_rest(self) -> bool:
+        return self._rest is not None or bool(self._rows)
+
+    def _forget_rest(self) -> None:
+        self._rest = None
+        self._rows = []
+
     def _forget_pending(self) -> None:
         self.pending.clear()
         self._batched = 0
@@ -278,6 +275,13 @@ class IndexService:
     def _take_pending(self) -> int:
         """Take the keys of what has waited longest. Returns: about how many."""
         pending = self.pending
+        if not self.has_numpy:
+            # Nothing but a few single messages: step() has seen to it.
+            few = [waiting for waiting in pending if not isinstance(waiting, BatchToIndex)]
+            tags = self._config.message_index_tags
+            self._rows = rows_of(few, self._end_position, tags=tags)
+            pending.clear()
+            return len(self._rows)
         if isinstance(pending[0], BatchToIndex):
             size = self._take_batches()
             if size:
@@ -329,11 +333,13 @@ class IndexService:
     @property
     def behind(self) -> bool:
         """Return True if records wait to be indexed."""
-        return self._behind or bool(self.pending) or self._rest is not None
+        return self._behind or bool(self.pending) or self._has_rest
 
     @property
     def indexed_position(self) -> int:
         """Return the position before which every record is in the index."""
+        if self._rows:
+            return self._rows[0][1]
         if self._rest is not None:
             return int(self._rest.positions[0])
         if self._behind:
@@ -387,15 +393,16 @@ class IndexService:
 
     def _write_rest(self) -> None:
         """Write what was taken. Raises: OSError, StoreError; then the rest of it stays."""
-        while self._rest is not None:
+        while self._has_rest:
             if not self.files or self.files[-1].full:
                 self._add_file()
-            done = self.files[-1].put_many(*self._rest)
-            self._rest = self._rest.behind(done)
+            file = self.files[-1]
+            if self._rest is None:
+                del self._rows[: file.put(self._rows)]
+            else:
+                self._rest = self._rest.behind(file.columns().put_many(*self._rest))
 
     def _add_file(self) -> None:
-        from pocketmq.store.index_file import IndexFile, file_name
-
         last = self.files[-1] if self.files else None
         name = file_name(self._clock.now_ms(), after=last.name if last else "")
         self.files.append(
@@ -455,7 +462,7 @@ class IndexService:
     def cut(self, end: int) -> None:
         """Delete files with records behind `end`, where the log was truncated, to build them again."""
         self._forget_pending()
-        self._rest = None
+        self._forget_rest()
         while self.files and self.files[-1].end_position >= end:
             self.files.pop().delete()
         known = self.files[-1].end_position if self.files else 0
