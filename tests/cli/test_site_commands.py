@@ -151,6 +151,8 @@ def test_a_message_whose_time_has_not_come_says_so_when_it_is_tracked(
             assert words in said
             assert "'Soon'" in said
         assert ask("message", "track", msg_id) == []
+        (found,) = ask("message", "find", "Soon", "--id", msg_id)
+        assert (found["body"], found["properties"]["REAL_TOPIC"]) == ("x", "Soon")
 
 
 def test_tail_follows_what_arrives_until_it_is_interrupted(ask: Ask, namesrv: str) -> None:

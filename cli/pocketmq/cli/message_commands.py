@@ -302,10 +302,10 @@ def find(
     end_ms = parse_moment(until) if until is not None else None
 
     async def work(admin: "Admin") -> list["MessageExt"]:
-        from pocketmq.admin.message_views import first_of
+        from pocketmq.admin.message_views import first_of, found_by_id
 
         if msg_id is not None:
-            return [await admin.messages.by_id(msg_id, topic)]
+            return [await found_by_id(admin, msg_id, topic)]
         if key is not None:
             return await admin.messages.by_key(topic, key, count_max=count)
         stored = admin.messages.between(topic, begin_ms=begin_ms, end_ms=end_ms, expression=tag)
