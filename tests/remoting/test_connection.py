@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.machinery import EXTENSION_SUFFIXES
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ from pocketmq.remoting.errors import (
     TooManyRequests,
 )
 from pocketmq.remoting.outbox import PIECE_SIZE
+from pocketmq.remoting.peer import TURN_MS
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.shares import ConnectionLimits
 from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
 
+_PATIENCE_S = 60
 ECHO, SLOW, BROKEN, ASK_BACK, LARGE, LONG, HOW_FAR = range(1, 8)
 
 
@@ -540,3 +543,33 @@ async def test_a_closed_connection_is_freed_without_a_round_of_the_garbage_colle
             await until_async(lambda: served() is None)
     finally:
         gc.enable()
+
+
+async def test_peers_that_end_at_once_are_closed_in_turns_and_what_they_asked_is_answered() -> None:
+    """8,000 of them held up the others for as long as it takes to close 8,000 sockets."""
+
+    class Slow(ManualClock):
+        """A turn of the loop has room for one connection."""
+
+        def monotonic_ms(self) -> int:
+            self.advance_ms(TURN_MS // 2 + 1)
+            return super().monotonic_ms()
+
+    async with RemotingServer(Peer().handlers, Slow()) as server:
+        host, port = await server.listen("127.0.0.1")
+        ends = [await asyncio.open_connection(host, port) for _ in range(20)]
+        await until_async(lambda: len(server.connections) == len(ends))
+        for _, writer in ends:
+            writer.write(encode(RemotingCommand(ECHO, {"q": "last"})))
+            writer.write_eof()
+        there = list(server.connections)
+        closed = [0]
+        async with asyncio.timeout(_PATIENCE_S):
+            while server.connections:
+                await asyncio.sleep(0)
+                closed.append(sum(each.closed for each in there))
+        assert max(after - before for before, after in pairwise(closed)) <= len(ends) // 4
+        for reader, writer in ends:
+            answer = await reader.read()
+            assert int.from_bytes(answer[:4], "big") == len(answer) - 4 > 0
+            writer.close()

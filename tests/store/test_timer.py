@@ -443,6 +443,40 @@ def test_a_long_stop_delivers_everything_that_was_due_meanwhile(timers: Timers) 
     assert timers.delivered("T") == [str(days) for days in range(1, 10)]
 
 
+@pytest.mark.parametrize("bit", [16, 40, 63, None], ids=str)
+def test_a_damaged_time_of_progress_loses_nothing(timers: Timers, bit: int | None) -> None:
+    """A changed bit took what was due for past, or for due in millions of years: nothing came any more."""
+    for seconds in (1, 5, 3_600):
+        timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)
+    timers.pass_ms(2_000)
+    timers.close()
+    path = timers.folder / "config" / "timercheck"
+    data = path.read_bytes()
+    read_ms = int.from_bytes(data[:8], "big")
+    changed = 0 if bit is None else read_ms ^ 1 << bit
+    path.write_bytes(changed.to_bytes(8, "big") + data[8:])
+    timers.clock.advance_ms(10_000)
+    timers.open()
+    timers.work()
+    assert sorted(set(timers.delivered("T"))) == ["in 1", "in 5"]
+    timers.pass_ms(3_600_000)
+    assert sorted(set(timers.delivered("T"))) == ["in 1", "in 3600", "in 5"]
+
+
+def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> None:
+    for seconds in (1, 86_400):
+        timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)
+    timers.work()
+    timers.close()
+    timers.clock.advance_ms(365 * 86_400_000)
+    timers.open()
+    steps = 0
+    while timers.timer.step() == 0:
+        steps += 1
+    assert timers.delivered("T") == ["in 1", "in 86400"]
+    assert steps < 100
+
+
 def test_a_full_store_keeps_what_is_due_until_it_takes_messages_again(timers: Timers) -> None:
     timers.send("T", "x", TIMER_DELAY_SEC=2)
     timers.work()

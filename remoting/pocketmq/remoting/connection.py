@@ -330,6 +330,14 @@ class Connection(Sending):
         except ProtocolError as error:
             self._refuse(error)
 
+    def eof_received(self) -> bool:
+        """Return True if its server closes it, in one of its next turns: many peers may end at once."""
+        if self._shares is None or self._on_close is None:
+            return False
+        self._ending = True
+        self._on_close(self)
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         (self._on_close or Connection.release)(self)
@@ -366,6 +374,11 @@ class Connection(Sending):
             self._shares.unread(self, size)
 
     # ------------------------------------------------------------ ending
+
+    def end(self) -> None:
+        """Close it as the transport would have done at its peer's end."""
+        if self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once; unwritten data is lost."""

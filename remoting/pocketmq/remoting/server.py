@@ -152,6 +152,10 @@ class RemotingServer:
         self._gone.add([connection])
 
     def _forget(self, connection: Connection) -> None:
+        if not connection.closed:
+            # Only its peer has ended so far: it comes here again.
+            connection.end()
+            return
         connection.release()
         self.connections.discard(connection)
         self.shares.leave(connection, _ip(connection))

@@ -11,11 +11,15 @@ The file is written in place by one pwrite of 56 bytes: killing the process neve
 Owner: TimerService.
 """
 
+import logging
 import os
 import struct
 from dataclasses import astuple, dataclass
 
 from pocketmq.store.descriptors import close_file, open_sized
+from pocketmq.store.timer.wheel import SLOTS, TimerWheel
+
+log = logging.getLogger(__name__)
 
 _FIELDS = struct.Struct(">7q")
 _FILE_SIZE = 4096
@@ -41,6 +45,25 @@ class TimerCheck:
     def unpack(cls, data: bytes) -> "TimerCheck":
         """Parse a file's first bytes; all 0 if there are not enough of them."""
         return cls(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else cls()
+
+
+def correct(check: TimerCheck, wheel: TimerWheel, now_ms: int) -> None:
+    """Begin anew if the next second is none: a bit of it has changed, or it was lost.
+
+    A clock that was set back is no such thing: it is behind by less than the wheel's length.
+    """
+    read_ms = check.read_ms
+    if read_ms == 0 and not (check.log_position or check.queue_offset):
+        return
+    if 0 < read_ms <= now_ms + SLOTS * 1000 and read_ms % 1000 == 0:
+        return
+    check.read_ms = wheel.next(0, now_ms)
+    log.error(
+        "timercheck is damaged: it names no second. Beginning with the first one that the wheel has: what "
+        "was delivered in the last days may come once more read_ms=%d begin_ms=%d",
+        read_ms,
+        check.read_ms,
+    )
 
 
 class TimerCheckFile:

@@ -35,7 +35,7 @@ from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
-from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
+from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
 from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit, unit_of
 from pocketmq.store.timer.pending import TimerPending, waiting_record
 from pocketmq.store.timer.properties import (
@@ -119,11 +119,11 @@ class TimerService:
         """Open the files and correct them (4). Raises: StoreForeign, StoreUnreadable, OSError."""
         self.check = self._check_file.load()
         self._wheel.load()
-        back = max(0, self.check.log_position - self._log.file_size)
-        self._log.load(back)
+        self._log.load(max(0, self.check.log_position - self._log.file_size))
         self._revise()
         self.check.log_position = min(self.check.log_position, self._log.end)
         self._synced = self._progress()
+        correct(self.check, self._wheel, self._now_second())
         self._has_begun = self.check.read_ms != 0
         if not self._has_begun:
             self.check.read_ms = self._now_second()
@@ -327,6 +327,9 @@ class TimerService:
                 self._collect(slot)
                 return
             self.check.read_ms += PRECISION_MS
+        if self._over_ms - self.check.read_ms > SLOTS * 1000:
+            # After a stop of weeks nobody counts these seconds one by one.
+            self.check.read_ms = self._wheel.next(self.check.read_ms, self._over_ms)
 
     def _collect(self, slot: Slot) -> None:
         """Collect the positions of a second, and what is recalled in it."""
