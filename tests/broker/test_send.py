@@ -9,6 +9,7 @@ import pytest
 from tests.broker.serving import Peer, batch, number, records, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.wire import long_batches
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.message_codec import (
@@ -18,11 +19,22 @@ from pocketmq.remoting.message_codec import (
     properties_to_dict,
 )
 from pocketmq.remoting.names import BROKER_ONLY_TOPICS, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from pocketmq.remoting.record import read_record
+from pocketmq.remoting.record import BATCH_COUNT_MAX, read_record
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode
+_BATCH_FIELDS = {
+    "a": "p",
+    "b": "T",
+    "c": "TBW102",
+    "d": 4,
+    "e": 0,
+    "f": 0,
+    "g": 1,
+    "h": 0,
+    "m": True,
+}
 
 
 async def stored(broker: Broker, answer: RemotingCommand) -> Any:
@@ -354,6 +366,54 @@ async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
     assert answer.remark
     assert broker.parts.messages.store.put_count == 0
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_batch_of_any_number_is_stored_in_pieces_and_answered_once(
+    broker: Broker, peer: Peer
+) -> None:
+    """RocketMQ has no limit: its example SplitBatchProducer sends 13,000 at once. Several wait in turn."""
+    count = 2 * BATCH_COUNT_MAX + 1
+    store = broker.parts.messages.store
+    whole = batch(*((b"%d" % n, b"K\x01v\x02") for n in range(count)))
+    broken = whole + b"\0\0\0\x16"
+    first = await peer.produce("T", whole, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
+    assert first.code == ResponseCode.SUCCESS
+    assert store.put_count == count
+    # As a header that is known, and not one after the other.
+    opaques = [
+        peer.send(CODE.SEND_BATCH_MESSAGE, _BATCH_FIELDS, body) for body in (whole, broken, whole)
+    ]
+    second, wrong, third = [await peer.answer(opaque) for opaque in opaques]
+    assert wrong.code == ResponseCode.MESSAGE_ILLEGAL
+    offsets = [number(answer, "queueOffset") for answer in (first, second, third)]
+    assert offsets == [0, count, 2 * count]
+    assert store.max_offset("T", 0) == 3 * count
+    ids = [
+        each for answer in (first, second, third) for each in (answer.ext or {})["msgId"].split(",")
+    ]
+    assert len(set(ids)) == 3 * count
+    for place in (0, BATCH_COUNT_MAX, count - 1, 2 * count - 1):
+        data = store.record_at(parse_offset_msg_id(ids[place])[1])
+        assert data is not None
+        record = read_record(data)
+        assert (bytes(record.body), record.queue_offset) == (b"%d" % (place % count), place)
+
+
+async def test_a_broker_that_stops_stores_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch beyond those that may wait is sent back."""
+    monkeypatch.setattr(long_batches, "_WAITING_MAX", 1)
+    count = 2 * BATCH_COUNT_MAX
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        await peer.produce("T")
+        store = broker.parts.messages.store
+        whole = batch(*[(b"x", b"")] * count)
+        for _ in range(2):
+            last = peer.send(CODE.SEND_BATCH_MESSAGE, _BATCH_FIELDS, whole)
+        assert (await peer.answer(last)).code == ResponseCode.SYSTEM_BUSY
+        assert store.max_offset("T", 0) < 1 + count
+    assert store.max_offset("T", 0) == 1 + count
 
 
 # ---------------------------------------------------------------- retry topics, delay

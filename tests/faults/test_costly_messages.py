@@ -20,7 +20,7 @@ async def huge_batch(broker: Watched, peer: Peer) -> None:
         answer = await peer.produce(
             "T", body * count, code=CODE.SEND_BATCH_MESSAGE, more={"m": True}
         )
-        assert (answer.code == ResponseCode.SUCCESS) == (count == 8_192), answer.remark
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
 async def many_properties(broker: Watched, peer: Peer) -> None:

@@ -35,7 +35,7 @@ MAGIC_SIZE = 4
 MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 PROPERTIES_SIZE_MAX = 32767
 BATCH_COUNT_MAX = 8_192
-"""Messages of one batch. Ours: more would hold up a broker's event loop; RocketMQ counts bytes only."""
+"""Messages that are stored at once. More, which RocketMQ allows too, would hold up a broker's event loop."""
 BORN_V6 = int(MessageSysFlag.BORN_HOST_V6)
 STORE_V6 = int(MessageSysFlag.STORE_HOST_V6)
 WRAPPED_BATCH = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pocketmq.broker.acts.send import SendAsk
 from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.stats import PutCounter
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.message_codec import get_property, remove_property
 from pocketmq.store.tags_code import tags_code
 
@@ -176,3 +178,10 @@ def _without_wait(text: str) -> tuple[str, bool]:
     properties = text.encode()
     wait = get_property(properties, b"WAIT") in (None, b"true")
     return remove_property(properties, b"WAIT").decode(), wait
+
+
+def parse_send(request: RemotingCommand) -> SendAsk:
+    """Parse the header of a send or of a reply, by its code."""
+    if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+        return SendMessageHeader.parse(request.ext)
+    return SendMessageV2Header.parse(request.ext)

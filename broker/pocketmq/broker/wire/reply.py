@@ -2,7 +2,8 @@
 
 from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.wire.send import SendMessageProcessor, parse_send
+from pocketmq.broker.wire.plain_send import parse_send
+from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler

@@ -13,16 +13,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from pocketmq.broker.acts.send import BatchPlace, SendActs, SendAsk, SentBatch, store_refusal
+from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch, store_refusal
 from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers
+from pocketmq.broker.wire.long_batches import LongBatches, is_long
 from pocketmq.broker.wire.plain_send import (
     Alike,
     AlikeBatches,
     Plain,
     Target,
+    parse_send,
     plain_batch,
     plain_v1,
     plain_v2,
@@ -35,7 +37,6 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.fixed_shape import ByPlace, FixedShape
-from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.json_shape import Shaped, text_of
 from pocketmq.store import StoreError
 from pocketmq.store.tags_code import value_code
@@ -60,6 +61,7 @@ class SendMessageProcessor:
         self._latencies = messages.stats.latencies
         self._monotonic_ms = node.clock.monotonic_ms
         self._kept = KeptAnswers(node, messages)
+        self._long_batches = LongBatches(acts, self._stored_batch, self._refuse)
         self._runs = SendRuns(node, messages, self._kept, acts.batch_properties)
         self._targets: dict[str, Target] = {}
         self.forget_targets()
@@ -98,7 +100,8 @@ class SendMessageProcessor:
         self._more = self._cluster, self._cluster + self._acts.traced()
 
     def drain(self) -> Coroutine[Any, Any, None]:
-        """Wait for the flushes that responses are parked for; used when the broker stops."""
+        """Store what waits and wait for the flushes that responses are parked for, as the broker stops."""
+        self._long_batches.drain()
         return self._kept.drain()
 
     # ------------------------------------------------------------ the short way
@@ -300,7 +303,7 @@ class SendMessageProcessor:
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
         plain = plain_batch(request)
-        if plain is None or not self._has_queue(topic, queue_id):
+        if plain is None or not self._has_queue(topic, queue_id) or is_long(request.body):
             return self._send_checked(request, connection)
         text = ext.get("i") or ""  # type: ignore[union-attr]
         place = BatchPlace(topic, queue_id, plain.sys_flag, born_ms, text, plain.as_five)
@@ -308,8 +311,7 @@ class SendMessageProcessor:
             sent = self._put_batch(place, request.body, connection)
         except Refused as refused:
             return self._refuse(request, connection, refused)
-        reply = self._answers.batch(request, sent.positions, queue_id, sent.queue_offset)
-        return self._when_kept(request, connection, sent.end, reply)
+        return self._stored_batch(request, connection, sent)
 
     def _quick_batch(
         self, plain: "Plain", values: list[str], body: bytes, connection: Connection
@@ -318,7 +320,7 @@ class SendMessageProcessor:
         topic, queue, born, properties, number = values
         try:
             queue_id, born_ms, text = int(queue), int(born), text_of(properties)
-            if not self._has_queue(topic, queue_id):
+            if not self._has_queue(topic, queue_id) or is_long(body):
                 return None
             place = BatchPlace(topic, queue_id, plain.sys_flag, born_ms, text, plain.as_five)
             sent = self._put_batch(place, body, connection)
@@ -351,7 +353,7 @@ class SendMessageProcessor:
             return None
         try:
             queue_id = int(values[0])
-            if not 0 <= queue_id < target.queue_count:
+            if not 0 <= queue_id < target.queue_count or is_long(body):
                 return None
             place = _new_tuple(
                 BatchPlace,
@@ -411,13 +413,12 @@ class SendMessageProcessor:
                 return None
             self._remember(ask.topic)
             if request.code == RequestCode.SEND_BATCH_MESSAGE or ask.batch:
-                batch = self._acts.send_batch(
-                    ask, topic, request.body, connection, as_five=asks_as_five(request)
-                )
-                reply = self._answers.batch(
-                    request, batch.positions, batch.queue_id, batch.queue_offset
-                )
-                return self._when_kept(request, connection, batch.end, reply)
+                if is_long(request.body):
+                    self._long_batches.add(ask, request, connection)
+                    return None
+                as_five = asks_as_five(request)
+                batch = self._acts.send_batch(ask, topic, request.body, connection, as_five=as_five)
+                return self._stored_batch(request, connection, batch)
             # Older clients send the field, and mean nothing by it.
             times_max = ask.max_reconsume_times if request.version >= Version.V3_4_9 else None
             sent = self._acts.send(
@@ -464,6 +465,12 @@ class SendMessageProcessor:
 
     # ------------------------------------------------------------ answers
 
+    def _stored_batch(
+        self, request: RemotingCommand, connection: Connection, batch: SentBatch
+    ) -> bytes | None:
+        reply = self._answers.batch(request, batch.positions, batch.queue_id, batch.queue_offset)
+        return self._when_kept(request, connection, batch.end, reply)
+
     def _refuse(
         self, request: RemotingCommand, connection: Connection, refused: Refused
     ) -> RemotingCommand:
@@ -484,13 +491,6 @@ class SendMessageProcessor:
             self._count(request, connection, ResponseCode.SUCCESS)
             return reply
         return self._kept.when_kept(request, connection, end, reply)
-
-
-def parse_send(request: RemotingCommand) -> SendAsk:
-    """Parse the header of a send or of a reply, by its code."""
-    if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
-        return SendMessageHeader.parse(request.ext)
-    return SendMessageV2Header.parse(request.ext)
 
 
 _FIELDS_V1 = ("topic", "queueId", "bornTimestamp", "properties")
