@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -21,7 +22,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue, NeverAnswered
-from pocketmq.spark.broker_connection import Access
+from pocketmq.spark.broker_connection import _OPAQUES, Access
 from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
 from pocketmq.spark.broker_reader import BrokerReader
 from pocketmq.spark.broker_stream import make_broker_stream
@@ -32,7 +33,7 @@ from pocketmq.spark.sink import make_writer
 from pocketmq.spark.sink_rows import Outgoing
 from pocketmq.spark.sink_send import TaskSender
 from pocketmq.spark.source import PocketMQDataSource
-from pocketmq.spark.stream import from_offset, to_offset
+from pocketmq.spark.stream import OffsetStream, from_offset, stores_of, to_offset
 
 BODY = StructType([StructField("body", StringType())])
 
@@ -219,6 +220,60 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
     assert to_offset(reader.latest_from(end, 0, 0)) == to_offset(end)
     reader.stop()
     impatient.stop()
+
+
+def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroker) -> None:
+    """Its offsets fit by chance, and what is at those that were read is something else."""
+
+    def started(**options: str) -> OffsetStream:
+        given = {"nameServer": own.namesrv, "subscribe": "Exchanged", "startingOffsets": "earliest"}
+        return make_broker_stream(
+            parse_options(given | options), projection_of(schema_of(""), ""), 1
+        )
+
+    def after(reader: OffsetStream, offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """The next offset, and how many requests were made for it."""
+        starts, stores, first = from_offset(offset), stores_of(offset), next(_OPAQUES)
+        ends = reader.latest_from(starts, 0, 0, stores)
+        if ends != starts:
+            stores |= reader.stores(starts, ends)
+        return to_offset(ends, stores), next(_OPAQUES) - first
+
+    def fill(count: int) -> None:
+        make_topic(own, 2, "Exchanged")
+        send(own, "Exchanged", count)
+        wait_readable(own, "Exchanged", count)
+
+    fill(10)
+    reader = started()
+    end, _ = after(reader, reader.initialOffset())
+    (known,) = stores_of(end).values()
+    assert known[:3] == ["Exchanged", 1, 4]
+    # Checked over a new connection, and only once.
+    again = started()
+    first, second, third = (after(again, end) for _ in range(3))
+    assert first[0] == second[0] == third[0] == end
+    assert (first[1] - second[1], second[1]) == (1, third[1])
+    own.kill()
+    own.start()
+    assert after(again, end)[0] == end
+    own.kill()
+    own.store.rename(own.store.with_name("old"))
+    own.start()
+    fill(30)
+    strict = started()
+    for one in (again, strict):
+        with pytest.raises(DataLoss, match="is not the one that the checkpoint was made for"):
+            after(one, end)
+    lenient = started(failOnDataLoss="false")
+    other, _ = after(lenient, end)
+    assert sum(stop for _, stop in each(from_offset(other))) == 30
+    assert stores_of(other) != stores_of(end)
+    ranges = [r for p in lenient.partitions(end, other) for r in p.value.ranges]
+    assert sum(r.end - r.start for r in ranges) == 30
+    assert after(lenient, other)[0] == other
+    for one in (reader, again, strict, lenient):
+        one.stop()
 
 
 def rerouted(proxy: CuttingProxy) -> Callable[[BrokerQueue], BrokerQueue]:

@@ -192,10 +192,12 @@ def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
     """Its offsets fit into the other store, too."""
     reader = reader_of(store)
     start = json.loads(json.dumps(reader.initialOffset()))
-    end = to_offset(reader.latest_from(from_offset(start), 0, 0), reader.stores())
+    end = to_offset(reader.latest_from(from_offset(start), 0, 0), reader.stores({}, {}))
     store.add(Message(queue_id=0) for _ in range(40))
     later = reader_of(store)
-    grown = to_offset(later.latest_from(from_offset(end), 0, 0, stores_of(end)), later.stores())
+    grown = to_offset(
+        later.latest_from(from_offset(end), 0, 0, stores_of(end)), later.stores({}, {})
+    )
     assert len(rows_of(later, end, grown)) == 40
     assert grown["stores"] != end["stores"]
     shutil.rmtree(store.root)
@@ -207,7 +209,9 @@ def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
         with pytest.raises(DataLoss, match=r"store of broker broker-a is not the one"):
             reader_of(other).partitions(old, new)
     lenient = reader_of(other, failOnDataLoss="false")
-    after = to_offset(lenient.latest_from(from_offset(end), 0, 0, stores_of(end)), lenient.stores())
+    after = to_offset(
+        lenient.latest_from(from_offset(end), 0, 0, stores_of(end)), lenient.stores({}, {})
+    )
     assert len(rows_of(lenient, end, after)) == 270
     assert rows_of(lenient, start, end) == []
 

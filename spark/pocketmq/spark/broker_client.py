@@ -95,6 +95,10 @@ class BrokerClient:
             found = self._connections[address] = Connection(address, self.access)
         return found
 
+    def connected(self, address: str) -> Connection | None:
+        """Return the connection to an address, if there is one."""
+        return self._connections.get(address)
+
     def forget(self, address: str) -> None:
         """Drop a failed connection; the next call opens a new one."""
         found = self._connections.pop(address, None)

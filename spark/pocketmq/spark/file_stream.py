@@ -21,6 +21,9 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
 from pocketmq.spark.stream import Batches, OffsetStream, Stores, with_latest_offset
 
+# Values that stores() gives of a store.
+_KNOWN_SIZE = 2
+
 
 class FileStream(OffsetStream):
     """A stream over the queues of some stores. Globs are evaluated for each batch: new brokers join."""
@@ -54,7 +57,7 @@ class FileStream(OffsetStream):
             )
         return self._planner.bounds
 
-    def stores(self) -> Stores:
+    def stores(self, starts: Offsets, ends: Offsets) -> Stores:
         assert self._planner is not None
         # Of an archive and a live store the latter's log is ahead.
         known: dict[str, Identity] = {}
@@ -67,6 +70,8 @@ class FileStream(OffsetStream):
 
     def is_other(self, broker_name: str, known: list[Any]) -> bool:
         assert self._planner is not None
+        if len(known) != _KNOWN_SIZE:
+            return False
         first, digest = known
         mine = [s for s in self._planner.stores if s.root.broker_name == broker_name]
         for store in mine:

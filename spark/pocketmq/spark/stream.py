@@ -2,9 +2,11 @@
 
     {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}},
      "stores":{"broker":[first byte of a log file, digest of its head]}}
+                     or [topic, queue, offset, store time, checksum of the body]
 
-1. An offset says what is read next; keys are sorted, since Spark compares offsets as text. `stores`, in files
-   mode, says by the newest log file which store it was; it changes only together with an offset.
+1. An offset says what is read next; keys are sorted, since Spark compares offsets as text. `stores` says
+   which store it was, by the newest log file or, over brokers, by a message that was read last; it changes
+   only together with an offset.
 2. The reader lives in one planner process for the whole query, but its copies in the tasks do not see its
    state: everything a task needs is in its partition.
 3. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
@@ -56,7 +58,7 @@ except ImportError:  # PySpark 4.0 and 4.1
     HAS_LIMITS = False
 
 
-# By the broker's name: the first byte of a log file, and a digest of what it begins with.
+# By the broker's name: what invariant 1 says.
 Stores = dict[str, list[Any]]
 
 
@@ -69,7 +71,7 @@ def to_offset(offsets: Offsets, stores: Stores | None = None) -> dict[str, Any]:
 
 
 def stores_of(value: Mapping[str, Any]) -> Stores:
-    """Return the stores of an offset; none in one of broker mode, or of an earlier version."""
+    """Return the stores of an offset; none in one of an earlier version."""
     return dict(value.get("stores", {}))
 
 
@@ -142,13 +144,18 @@ class OffsetStream(DataSourceStreamReader):
         """Return whether to look again for missing queues, after waiting."""
         return False
 
-    def stores(self) -> Stores:
-        """Return what identifies the stores of the last look; nothing where that is unknown."""
-        return {}
+    @abstractmethod
+    def stores(self, starts: Offsets, ends: Offsets) -> Stores:
+        """Return what identifies the stores of the last look, of which a batch is read; nothing where that
+        is unknown.
+        """
 
+    @abstractmethod
     def is_other(self, broker_name: str, known: list[Any]) -> bool:
-        """Return True if the broker's store, as of the last look, is not the one that stores() told."""
-        return False
+        """Return True if the broker's store, as of the last look, is not the one that stores() told.
+
+        known: may be of the other kind, if a query goes on with brokers where it read files.
+        """
 
     def show_progress(self, offsets: Offsets) -> None:
         """Commit for commitOffsets=source; does nothing by default."""
@@ -167,7 +174,8 @@ class OffsetStream(DataSourceStreamReader):
     # ---- Spark's calls
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_offset(self._first_offsets(), self.stores())
+        first = self._first_offsets()
+        return to_offset(first, self.stores({}, first))
 
     def _first_offsets(self) -> Offsets:
         """Return where the query begins; looked up once, although 4.0 asks for it after the first end."""
@@ -264,7 +272,7 @@ class OffsetStream(DataSourceStreamReader):
             start, options.max_offsets_per_trigger, options.bytes_per_trigger, self._last_stores
         )
         if self._last != start:
-            self._last_stores = self._last_stores | self.stores()
+            self._last_stores = self._last_stores | self.stores(start, self._last)
         return self._last
 
     def freeze(self) -> None:
@@ -387,7 +395,9 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
                 size = self.bytes_per_trigger
             starts, stores = from_offset(start), stores_of(start)
             ends = self.latest_from(starts, rows, size, stores)
-            return to_offset(ends, stores if ends == starts else stores | self.stores())
+            if ends != starts:
+                stores |= self.stores(starts, ends)
+            return to_offset(ends, stores)
 
         def prepareForTriggerAvailableNow(self) -> None:
             self.freeze()
