@@ -71,6 +71,10 @@ ASKED = {
     "cluster numbers": "",
     "cluster config": "",
     "cluster writable": "a yes",
+    "account list": "",
+    "account set": "made-here --secret secret-words --topic T=PUB",
+    "account delete": "gone-soon --yes",
+    "account white": "127.0.0.1 --yes",
     "ha status": "",
     "ha promote": "a",
     "ha demote": "a --dry-run",
@@ -128,6 +132,10 @@ WRONG = {
     "cluster numbers": ("--broker Nope", "cluster list"),
     "cluster config": ("--set flushDiskTyp=x", "did you mean 'flushDiskType'"),
     "cluster writable": ("Nope no", "cluster list"),
+    "account list": ("--broker Nope", "cluster list"),
+    "account set": ("made-here --secret short", "7 characters or more"),
+    "account delete": ("Nope --yes", "account list"),
+    "account white": ("1.2.3.4.5 --yes", "1.2.3.4.5"),
     "ha status": ("--broker Nope", "cluster list"),
     "ha promote": ("Nope", "cluster list"),
     "ha demote": ("Nope", "cluster list"),
@@ -211,6 +219,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.kill()
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A broker that checks signatures, but for those from this machine."""
+    folder = tmp_path_factory.mktemp("guarded")
+    accounts = folder / "plain_acl.yml"
+    accounts.write_text(
+        "globalWhiteRemoteAddresses: [127.0.0.1]\n"
+        "accounts: [{accessKey: gone-soon, secretKey: secret-words}]\n"
+    )
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    access = ("--set", "aclEnable=true", "--set", f"aclFile={accounts}")
+    server = Server(folder, "up", *ports, "--data", "store", *access)
+    yield Site(server.ready()["namesrv"], {})
+    server.kill()
+
+
+@pytest.fixture
+def place(path: str, request: pytest.FixtureRequest) -> Site:
+    """Where a command is tried."""
+    found: Site = request.getfixturevalue("guarded" if path.startswith("account ") else "site")
+    return found
+
+
 def test_the_promised_commands_are_there() -> None:
     """The tree below is read from the program: without these names it could be empty."""
     assert set(getattr(ROOT, "commands", {})) >= {
@@ -248,9 +279,9 @@ def test_help_of_the_servers_names_json_too(path: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(ASKED))
 def test_json_of_every_command_is_one_value_on_standard_output(
-    site: Site, capsys: pytest.CaptureFixture[str], path: str
+    place: Site, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
-    code = run([*site.words(path, ASKED[path]), "--json"])
+    code = run([*place.words(path, ASKED[path]), "--json"])
     shown = capsys.readouterr().out
     json.loads(shown)
     # Nobody of group g is online, which is what its doctor finds.
@@ -259,11 +290,11 @@ def test_json_of_every_command_is_one_value_on_standard_output(
 
 @pytest.mark.parametrize("path", sorted(WRONG))
 def test_a_wrong_name_is_one_line_that_says_what_to_do(
-    site: Site, capsys: pytest.CaptureFixture[str], path: str
+    place: Site, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     more, advice = WRONG[path]
     try:
-        code = run(site.words(path, more))
+        code = run(place.words(path, more))
         said = capsys.readouterr().err
     except CannotBegin as error:
         code, said = 2, f"pocketmq: {error}\n"

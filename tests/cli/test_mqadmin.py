@@ -227,7 +227,7 @@ def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:
     [
         (["topcList"], "did you mean topicList?"),
         (["exportMetadata"], "use: pocketmq topic list --all --json"),
-        (["updateAclConfig"], "is not served"),
+        (["createUser"], "is not served"),
         (["updateTopic", "-t", "T"], "needs -b or -c"),
         (["topicStatus"], "-t/--topic"),
         (["topicStatus", "-t", "T", "-x"], "mqadmin topicStatus -h"),

@@ -28,6 +28,10 @@ GROUPS = {
     "dlq": ("dlq_commands", "Show, resend and export dead letters."),
     "delay": ("delay_commands", "Messages waiting for their delivery time."),
     "cluster": ("cluster_commands", "Brokers of a cluster, their numbers and settings."),
+    "account": (
+        "account_commands",
+        "Accounts that brokers check signatures with, and their rights.",
+    ),
     "ha": ("ha_commands", "Masters and slaves: show who follows whom; promote and demote."),
     "store": ("store_commands", "Examine a store's folder, PocketMQ's or Apache RocketMQ's."),
     "doctor": ("doctor", "Diagnose what is wrong."),

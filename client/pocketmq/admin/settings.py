@@ -8,8 +8,12 @@ from pocketmq.admin.site import Site
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.header import Header
 from pocketmq.remoting.settings import format_properties, parse_properties
+
+# UPDATE_AND_CREATE_ACL_CONFIG_FAILED and its neighbours, RocketMQ 4.9.
+_ACCOUNTS_REFUSED = (209, 210, 211)
 
 
 @dataclass(slots=True)
@@ -49,6 +53,56 @@ class SiteSettings:
         """
         answer = await self._api.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
         return dict(fastjson.loads(answer.body))
+
+    async def account_files(self, address: str) -> dict[str, dict[str, Any]]:
+        """Return the files of a broker's accounts with their versions: counter, timestamp (ms).
+
+        Raises: BrokerFailed where access is not checked; RequestNotSupported by brokers of 5.x.
+        """
+        answer = await self._api.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+        told = (answer.ext or {}).get("allAclFileVersion") or "{}"
+        return {str(name): dict(version) for name, version in fastjson.loads(told.encode()).items()}
+
+    async def set_account(
+        self, address: str, access_key: str, secret_key: str, **fields: Any
+    ) -> None:
+        """Make an account, or change what the fields say: those of AclConfigHeader.
+
+        Raises: IllegalArgument for what no broker would read.
+        """
+        header = admin_headers.AclConfigHeader(access_key, secret_key, **fields)
+        await self._change_accounts(
+            address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header, f"account {access_key!r}"
+        )
+
+    async def delete_account(self, address: str, access_key: str) -> None:
+        """Raises: IllegalArgument if there is no such account."""
+        header = admin_headers.DeleteAclConfigHeader(access_key)
+        await self._change_accounts(
+            address, RequestCode.DELETE_ACL_CONFIG, header, f"account {access_key!r}"
+        )
+
+    async def set_white_addresses(
+        self, address: str, addresses: Iterable[str], file: str | None = None
+    ) -> None:
+        """Set from where requests need no signature; file: one of several with accounts.
+
+        Raises: IllegalArgument.
+        """
+        header = admin_headers.GlobalWhiteAddrsHeader(",".join(addresses), file)
+        code = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+        await self._change_accounts(address, code, header, "addresses without a signature")
+
+    async def _change_accounts(
+        self, address: str, code: RequestCode, header: Header, what: str
+    ) -> None:
+        try:
+            await self._api.ask(address, code, header, about=what)
+        except BrokerFailed as error:
+            # Their codes mean something else since 5.0: the broker's words alone say what was wrong.
+            if error.code not in _ACCOUNTS_REFUSED:
+                raise
+            raise IllegalArgument(f"{what} at {address}: {error.remark}") from error
 
     async def update_broker(self, address: str, **settings: str) -> None:
         """Change runtime settings of a broker. Raises: NoPermission, BrokerFailed."""

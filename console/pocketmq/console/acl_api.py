@@ -5,6 +5,7 @@ The rules are the broker's own (broker.acl); secrets are neither shown nor store
 
 from typing import Any
 
+from pocketmq.admin.account_views import AccountView
 from pocketmq.admin.topic_views import users_topics
 from pocketmq.broker.acl_account import Account, Permission
 from pocketmq.console.call import Call, paged
@@ -37,17 +38,16 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
 
 
 def _account(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a row; mayAll: an administrator without lists, whose default permissions nobody asks."""
-    is_listed = bool(told.get("topicPerms") or told.get("groupPerms"))
+    account = AccountView.of(told)
     return {
-        "accessKey": str(told.get("accessKey")),
-        "admin": told.get("admin") is True,
-        "mayAll": told.get("admin") is True and not is_listed,
-        "whiteAddress": told.get("whiteRemoteAddress") or None,
-        "defaultTopicPerm": told.get("defaultTopicPerm") or "DENY",
-        "defaultGroupPerm": told.get("defaultGroupPerm") or "DENY",
-        "topicPerms": list(told.get("topicPerms") or ()),
-        "groupPerms": list(told.get("groupPerms") or ()),
+        "accessKey": account.access_key,
+        "admin": account.admin,
+        "mayAll": account.may_all,
+        "whiteAddress": account.white_address,
+        "defaultTopicPerm": account.default_topic_perm,
+        "defaultGroupPerm": account.default_group_perm,
+        "topicPerms": account.topics,
+        "groupPerms": account.groups,
     }
 
 

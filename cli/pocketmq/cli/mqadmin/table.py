@@ -213,22 +213,27 @@ cluster:
     b:brokerAddr= c:cluster=
   deleteExpiredCommitLog | delete log files whose time is over | - not needed: the broker does, at deleteWhen
     b:brokerAddr= c:cluster=
+accounts:
+  updateAclConfig | make an account, or change it | account set
+    b:brokerAddr? c:clusterName? a:accessKey=! s:secretKey=! w:whiteRemoteAddress= i:defaultTopicPerm=
+    u:defaultGroupPerm= t:topicPerms= g:groupPerms= m:admin=
+  deleteAclConfig | delete an account | account delete
+    b:brokerAddr? c:clusterName? a:accessKey=!
+  updateGlobalWhiteAddr | set from where nobody needs a signature | account white
+    b:brokerAddr? c:clusterName? g:globalWhiteRemoteAddresses=! p:aclFileFullPath=
+  getAclConfig | accounts and what they may do | account list
+    b:brokerAddr? c:clusterName?
+  clusterAclConfigVersion | the versions of the files with accounts | account list
+    b:brokerAddr? c:clusterName?
+    =%-16s #Cluster Name|  %-22s #Broker Name|  %-22s #Broker Addr|  %-20s #AclFilePath
+    +  %-22s #AclConfigVersionNum|  %-22s #AclLastUpdateTime
 """
-_ACL = "edit plain_acl.yml (the setting aclFile): a broker picks up changes within a second"
-_ACL_5 = "PocketMQ has the access lists of RocketMQ 4: edit plain_acl.yml (the setting aclFile)"
+_ACL_5 = (
+    "PocketMQ has the accounts of RocketMQ 4: pocketmq account, or edit plain_acl.yml (aclFile)"
+)
 _CONTROLLER = "PocketMQ has no controller; masters and slaves: pocketmq ha"
 # What it does, why it is not served, the commands.
 _NOT_SERVED = (
-    (
-        "access control",
-        _ACL,
-        "updateAclConfig deleteAclConfig updateGlobalWhiteAddr",
-    ),
-    (
-        "accounts and what they may do",
-        "see the page Access of the console, which shows plain_acl.yml (the setting aclFile)",
-        "getAclConfig clusterAclConfigVersion",
-    ),
     (
         "access control of 5.x",
         _ACL_5,
