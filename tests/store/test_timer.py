@@ -463,6 +463,26 @@ def test_a_damaged_time_of_progress_loses_nothing(timers: Timers, bit: int | Non
     assert sorted(set(timers.delivered("T"))) == ["in 1", "in 3600", "in 5"]
 
 
+@pytest.mark.parametrize(
+    ("byte", "bit"), [(0, 7), (4, 7), (10, 3), (15, 2), (16, 7), (24, 7), (28, 7), (36, 7)], ids=str
+)
+def test_a_damaged_unit_costs_its_own_message_at_most(timers: Timers, byte: int, bit: int) -> None:
+    """Those before it in its second did not come either; a bit made a recall of a message that waits."""
+    for number in range(30):
+        timers.send("T", str(number), TIMER_DELAY_SEC=5 + number % 2)
+    timers.work()
+    timers.close()
+    # A file has 11 units less the end.
+    [*_, path] = sorted((timers.folder / "timerlog").iterdir())[:2]
+    data = bytearray(path.read_bytes())
+    at = UNIT_SIZE * 4 + byte
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+    timers.open()
+    timers.pass_ms(10_000)
+    assert {str(number) for number in range(30)} - set(timers.delivered("T")) <= {"14"}
+
+
 def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> None:
     for seconds in (1, 86_400):
         timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)

@@ -13,7 +13,8 @@
 
 1. A unit needs 52 + 16 free bytes in its file; else: int free bytes, long 0, int CBD43194, next file.
 2. Zeros where a unit's size should be: nothing was written there yet. The log is never truncated.
-3. A unit's previous one stands before it; a chain that says otherwise is broken and ends.
+3. A unit's previous one stands before it; a chain that says otherwise is broken, and the second's other units
+   are searched for.
 Owner: TimerService.
 """
 
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pocketmq.store.mapped_file_queue import MappedFileQueue
-from pocketmq.store.timer.wheel import NONE
+from pocketmq.store.timer.wheel import NONE, Slot
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,10 @@ _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xCBD43194
 _SPARE = 16
 _MAGIC_MAX = 15
+_POSITION_MAX = 1 << 62
 _RESERVE_STEP = 1 << 20
+# How much is searched for the units of a second whose chain is broken.
+_UNCHAINED_SIZE = 50_000 * UNIT_SIZE
 
 
 class Unit(NamedTuple):
@@ -111,18 +115,33 @@ class TimerLog:
             return None
         size, *fields, _ = _UNIT.unpack_from(file.view, position - file.start)
         unit = Unit(*fields)
-        return unit if size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX else None
+        whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
+        return unit if whole and 0 <= unit.position < _POSITION_MAX else None
 
-    def chain(self, last: int, second: int) -> Iterator[tuple[int, Unit]]:
+    def chain(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
         """Yield the units of a second with their positions, from the last one backwards."""
-        at = last
+        at, behind = slot.last, self.end
         while at != NONE:
             unit = self.read(at)
-            if unit is None or unit.second != second or unit.previous >= at:
-                log.error("a unit of the timer log is missing second=%d position=%d", second, at)
+            if unit is None or unit.second != slot.second or not NONE <= unit.previous < at:
+                log.error(
+                    "a unit of the timer log is missing second=%d position=%d", slot.second, at
+                )
+                yield from self._unchained(slot, behind)
                 return
             yield at, unit
-            at = unit.previous
+            at, behind = unit.previous, at
+
+    def _unchained(self, slot: Slot, end: int) -> Iterator[tuple[int, Unit]]:
+        """Yield the same before `end`, where the chain is broken: by their own time, not by each other."""
+        end, found = min(end, slot.first + _UNCHAINED_SIZE), []
+        for file in self._files.files:
+            whole = max(0, slot.first - file.start) // UNIT_SIZE * UNIT_SIZE
+            for position in range(file.start + whole, min(end, file.end), UNIT_SIZE):
+                unit = self.read(position)
+                if unit is not None and unit.second == slot.second:
+                    found.append((position, unit))
+        yield from reversed(found)
 
     def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
         """Yield positions and units, from the unit at a position to the end of the log."""

@@ -212,7 +212,7 @@ class TimerPending:
     def _coming(self, read_ms: int) -> Iterator[Unit]:
         """Yield units in the order of their seconds; within a second newest first, and so recalls first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
-            for _, unit in self._log.chain(slot.last, slot.second):
+            for _, unit in self._log.chain(slot):
                 yield unit
 
     def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
@@ -220,7 +220,7 @@ class TimerPending:
         for slot in self._wheel.written():
             if slot.second < read_ms // PRECISION_MS:
                 continue
-            for position, unit in self._log.chain(slot.last, slot.second):
+            for position, unit in self._log.chain(slot):
                 if position < end:
                     yield unit
 

@@ -335,21 +335,21 @@ class TimerService:
         """Collect the positions of a second, and what is recalled in it."""
         due = array("q")
         self._recalled.clear()
-        for _, unit in self._log.chain(slot.last, slot.second):
-            if unit.magic & DELETE and not unit.magic & ROLL:
-                self._recall(unit)
-            else:
+        for _, unit in self._log.chain(slot):
+            if not (unit.magic & DELETE and not unit.magic & ROLL and self._recall(unit)):
                 # The lowest bit, which positions do not need twice over, tells what goes round again.
                 due.append(unit.position << 1 | (1 if unit.magic & ROLL else 0))
         self._due = due
 
-    def _recall(self, unit: Unit) -> None:
+    def _recall(self, unit: Unit) -> bool:
+        """Note what is recalled; False if it waits itself: its unit says otherwise by mistake."""
         record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
         if record is not None and key is not None:
             topic = get_property(record.properties, b"REAL_TOPIC") or b""
             self._recalled.add((topic, key))
             self.pending.recall_is_over(record, self.check.read_ms)
+        return record is None or key is not None
 
     def _deliver_some(self) -> None:
         due = self._due

@@ -107,10 +107,10 @@ class TimerWheel:
                     yield Slot(second, first, last, number)
             at += len(data)
 
-    def next(self, from_ms: int, none_ms: int) -> int:
-        """Return the first second that has a unit, in ms, or none_ms; looks at all that was written."""
+    def next(self, from_ms: int, end_ms: int) -> int:
+        """Return the first second that has a unit, in ms, or end_ms if that comes first; reads all."""
         seconds = (slot.second for slot in self.written() if slot.second * 1000 >= from_ms)
-        return min(seconds, default=none_ms // 1000) * 1000
+        return min(min(seconds, default=end_ms // 1000) * 1000, end_ms)
 
     def put(self, slot: Slot) -> None:
         """Write a slot. Raises: DiskFull, StoreUnreadable."""
