@@ -59,6 +59,27 @@ def test_a_level_above_the_last_is_the_last(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_damaged_record_holds_up_no_other_of_its_level(tmp_path: Path) -> None:
+    """Its topic is no text any more: the level stood still at it for ever."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    for body in (b"first", b"damaged", b"last"):
+        schedule(store, delay, 1, body=body)
+    [log_file] = (tmp_path / "commitlog").iterdir()
+    data = log_file.read_bytes()
+    at = data.index(SCHEDULE.encode(), data.index(b"damaged"))
+    with log_file.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xff" * 4)
+    clock.advance_ms(1_000)
+    while delay.step() == 0:
+        pass
+    assert [bytes(each.body) for each in read_all(store, "Topic", 2)] == [b"first", b"last"]
+    assert delay.step() is None
+    store.close()
+
+
 def test_it_is_delivered_when_it_is_due_and_not_before(tmp_path: Path) -> None:
     """The copy: same body, flag, born time and host; REAL_TOPIC, REAL_QID and DELAY stay in it."""
     clock = ManualClock()

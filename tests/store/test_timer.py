@@ -483,6 +483,24 @@ def test_a_damaged_unit_costs_its_own_message_at_most(timers: Timers, byte: int,
     assert {str(number) for number in range(30)} - set(timers.delivered("T")) <= {"14"}
 
 
+def test_a_damaged_record_that_waits_stops_no_other_and_no_start(timers: Timers) -> None:
+    """A topic that was no text ended each start, and held up what was due after it."""
+    positions = []
+    for number in range(3):
+        positions.append(timers.store.commit_log_max_position)
+        timers.send("T", str(number), TIMER_DELAY_SEC=5)
+    timers.work()
+    timers.close()
+    [path] = (timers.folder / "commitlog").iterdir()
+    data = bytearray(path.read_bytes())
+    topic = data.index(TIMER_TOPIC.encode(), positions[1])
+    data[topic : topic + 4] = b"\xff" * 4
+    path.write_bytes(data)
+    timers.open()
+    timers.pass_ms(10_000)
+    assert set(timers.delivered("T")) >= {"0", "2"}
+
+
 def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> None:
     for seconds in (1, 86_400):
         timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)

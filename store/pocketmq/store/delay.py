@@ -24,6 +24,7 @@ from typing import Protocol
 
 from pocketmq.files.layout import EXT_ADDRESS_MAX
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.remoting.record import read_record, store_ms_of
@@ -202,7 +203,11 @@ class DelayService:
                 position,
             )
             return
-        record = read_record(data, check_crc=False)
+        try:
+            record = read_record(data, check_crc=False)
+        except MessageCodecError as error:
+            log.error("cannot read a delayed message position=%d reason=%s", position, error)
+            return
         topic = get_property(record.properties, b"REAL_TOPIC")
         queue_id = get_property(record.properties, b"REAL_QID")
         if topic is None or queue_id is None or topic == TRANS_HALF_TOPIC.encode():

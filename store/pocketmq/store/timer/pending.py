@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.message_codec import get_property, offset_msg_id
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record
@@ -64,7 +65,11 @@ class Waiting(NamedTuple):
 def waiting_record(store: MessageStore, position: int) -> Record | None:
     """Return the timer message whose record begins here; None if there is none, or something else."""
     data = store.record_at(position)
-    record = None if data is None else read_record(data, check_crc=False)
+    try:
+        record = None if data is None else read_record(data, check_crc=False)
+    except MessageCodecError:
+        # Its size is whole, the rest of it is not.
+        return None
     return record if record is not None and record.topic == TIMER_TOPIC else None
 
 

@@ -30,7 +30,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record, read_record
+from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
@@ -204,14 +204,14 @@ class TimerService:
             self.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
             return True
         for position, size, _ in entries:
-            data = self._store.record_at(position)
-            if data is None:
+            record = waiting_record(self._store, position)
+            if record is None:
                 log.error(
                     "a timer message is no longer in the log and cannot be delivered position=%d",
                     position,
                 )
             else:
-                self._place(read_record(data, check_crc=False), position, size, master)
+                self._place(record, position, size, master)
             self.check.queue_offset += 1
         self.taken_count += len(entries)
         return True
