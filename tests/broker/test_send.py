@@ -315,6 +315,20 @@ async def test_an_address_flag_that_does_not_fit_the_address_is_corrected(
             assert (await stored(broker, answer)).sys_flag & 0x30 == 0
 
 
+async def test_a_priority_chooses_the_queue_where_the_topic_is_of_that_type(
+    broker: Broker, peer: Peer
+) -> None:
+    """The answer names it; other topics, and texts that are no priority, leave the sender's choice."""
+    topics = broker.parts.tables.topics
+    topics.update(TopicConfig("P", 4, 4, attributes={"message.type": "PRIORITY"}))
+    chosen = []
+    for topic in ("P", "P", "T", "T"):
+        for priority in ("0", "2", "9" * 20, "-1", "x"):
+            answer = await peer.produce(topic, queue_id=1, _SYS_MSG_PRIORITY_=priority)
+            chosen.append(number(answer, "queueId"))
+    assert chosen == [*[0, 2, 3, 1, 1] * 2, *[1] * 10]
+
+
 # ---------------------------------------------------------------- batches
 
 
