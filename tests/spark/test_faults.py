@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.interop.brokers import RunningBroker, make_broker
+from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.conftest import BROKER_CONF, KILLS
 from tests.spark.cutting_proxy import CuttingProxy
@@ -34,6 +35,9 @@ from pocketmq.spark.sink_rows import Outgoing
 from pocketmq.spark.sink_send import TaskSender
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import OffsetStream, from_offset, stores_of, to_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BODY = StructType([StructField("body", StringType())])
 
@@ -220,6 +224,38 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
     assert to_offset(reader.latest_from(end, 0, 0)) == to_offset(end)
     reader.stop()
     impatient.stop()
+
+
+def test_a_running_query_outlives_its_broker(
+    spark: "SparkSession", own: RunningBroker, tmp_path: Path
+) -> None:
+    """A broker killed between and in the middle of micro-batches (KILLS times); a Parquet sink."""
+    topic = make_topic(own, 2)
+    count = 100
+    send(own, topic, count)
+    out = str(tmp_path / "out")
+    options = {"nameServer": own.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    query = (
+        spark.readStream.format("pocketmq")
+        .options(**options, columns="body", maxOffsetsPerTrigger="40")
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(out)
+    )
+    try:
+        until(lambda: query.lastProgress is not None, "the first batch")
+        for _ in range(KILLS):
+            own.kill()
+            own.start()
+            send(own, topic, 50, first=count)
+            count += 50
+        wait_readable(own, topic, count)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = spark.read.parquet(out).collect()
+    assert sorted(int(bytes(r.body)) for r in rows) == list(range(count))
 
 
 def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroker) -> None:
