@@ -496,5 +496,6 @@ def table() -> str:
         if k.min is not None:
             allowed = f" At least {k.min}." if k.max is None else f" {k.min} to {k.max}."
         default = "" if k.default == "" else f"`{k.format(k.default)}`"
-        lines.append(f"| `{name}` | {default} | {k.help}{allowed} |")
-    return "\n".join(lines).replace("TagA || TagB", "TagA \\|\\| TagB")
+        text = f"{k.help}{allowed}".replace("|", "\\|")
+        lines.append(f"| `{name}` | {default} | {text} |")
+    return "\n".join(lines)
