@@ -496,6 +496,5 @@ def table() -> str:
         if k.min is not None:
             allowed = f" At least {k.min}." if k.max is None else f" {k.min} to {k.max}."
         default = "" if k.default == "" else f"`{k.format(k.default)}`"
-        text = f"{k.help}{allowed}".replace("|", "\\|")
-        lines.append(f"| `{name}` | {default} | {text} |")
+        lines.append(f"| `{name}` | {default} | {k.help}{allowed} |".replace("||", r"\|\|"))
     return "\n".join(lines)
