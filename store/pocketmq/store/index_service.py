@@ -14,6 +14,7 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,6 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.store.batch_record import BatchToIndex, Pending
 from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.index_file import IndexFile, Row, file_name, open_files
 from pocketmq.store.index_round import index_round
 from pocketmq.store.record_keys import rows_of
 from pocketmq.store.side_tasks import SideTasks
@@ -30,6 +30,7 @@ from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from pocketmq.store.alike_batch import AlikeBatches
+    from pocketmq.store.index_file import IndexFile, Row
     from pocketmq.store.index_keys import Keyed
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,10 @@ class IndexService:
 
     def load(self, *, clean: bool, checkpoint_index_ms: int) -> None:
         """Find the files; after an unclean stop, note those that may not be completely on disk for repair."""
+        if not os.path.lexists(self._folder):
+            return
+        from pocketmq.store.index_file import open_files
+
         slots, entries = self._config.max_hash_slot_num, self._config.max_index_num
         self.files = open_files(self._folder, slots, entries)
         if not clean:
@@ -240,7 +245,7 @@ class IndexService:
             self.alike = AlikeBatches()
         if not self._config.message_index_enable:
             self._forget_pending()
-            self._forget_rest()
+            self._rest, self._rows = None, []
             self._behind = False
             return STEP
         self._write_rest()
@@ -263,10 +268,6 @@ class IndexService:
     @property
     def _has_rest(self) -> bool:
         return self._rest is not None or bool(self._rows)
-
-    def _forget_rest(self) -> None:
-        self._rest = None
-        self._rows = []
 
     def _forget_pending(self) -> None:
         self.pending.clear()
@@ -403,6 +404,8 @@ class IndexService:
                 self._rest = self._rest.behind(file.columns().put_many(*self._rest))
 
     def _add_file(self) -> None:
+        from pocketmq.store.index_file import IndexFile, file_name
+
         last = self.files[-1] if self.files else None
         name = file_name(self._clock.now_ms(), after=last.name if last else "")
         self.files.append(
@@ -462,7 +465,7 @@ class IndexService:
     def cut(self, end: int) -> None:
         """Delete files with records behind `end`, where the log was truncated, to build them again."""
         self._forget_pending()
-        self._forget_rest()
+        self._rest, self._rows = None, []
         while self.files and self.files[-1].end_position >= end:
             self.files.pop().delete()
         known = self.files[-1].end_position if self.files else 0

@@ -5,11 +5,14 @@ Keys per record, in this order: UNIQ_KEY, each part of KEYS between spaces, and 
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.store.batch_record import Pending
-from pocketmq.store.index_file import Row
+
+if TYPE_CHECKING:
+    from pocketmq.store.index_file import Row
 
 _WRAP = 0xFFFF_FFFF
 
@@ -33,7 +36,7 @@ def keys_of(properties: bytes, *, tags: bool) -> list[bytes]:
     return keys
 
 
-def rows_of(records: Iterable[Pending], after: int, *, tags: bool) -> list[Row]:
+def rows_of(records: Iterable[Pending], after: int, *, tags: bool) -> "list[Row]":
     """Return the index entries of the records behind position `after`, one by one, without numpy."""
     rows: list[Row] = []
     for start, position, store_ms, properties in records:
