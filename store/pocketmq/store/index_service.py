@@ -39,8 +39,9 @@ PENDING_MAX = 65_536
 # Records, and about how many keys, one step of the loop handles: some milliseconds.
 STEP = 1024
 KEYS_STEP = 4096
-# More records, or keys, than these are worth numpy.
+# More records, or keys, or bytes of the log, than these are worth numpy.
 _FEW, _FEW_KEYS = 64, 256
+_LITTLE_SIZE = 16_384
 # From the log a record takes some 14 us.
 LOG_STEP = 128
 _QUERY_STEPS = 4
@@ -195,7 +196,9 @@ class IndexService:
         """Return True if numpy is still to be imported: more waits than a few single messages."""
         if self.has_numpy or not (self._config.message_index_enable or self._batched):
             return False
-        return bool(self._behind or self._batched) or not self._are_few
+        if self._behind:
+            return self._log.end - self.position > _LITTLE_SIZE
+        return bool(self._batched) or not self._are_few
 
     @property
     def _are_few(self) -> bool:
@@ -279,8 +282,7 @@ class IndexService:
         if not self.has_numpy:
             # Nothing but a few single messages: step() has seen to it.
             few = [waiting for waiting in pending if not isinstance(waiting, BatchToIndex)]
-            tags = self._config.message_index_tags
-            self._rows = rows_of(few, self._end_position, tags=tags)
+            self._take(few)
             pending.clear()
             return len(self._rows)
         if isinstance(pending[0], BatchToIndex):
@@ -384,13 +386,13 @@ class IndexService:
 
     def _take(self, batch: list[Pending]) -> None:
         """Take the keys of a batch for writing."""
+        tags = self._config.message_index_tags
+        if not self.has_numpy:
+            self._rows = rows_of(batch, self._end_position, tags=tags)
+            return
         from pocketmq.store.index_keys import key_hashes
 
-        self._rest = key_hashes(
-            batch,
-            self._end_position,
-            tags=self._config.message_index_tags,
-        )
+        self._rest = key_hashes(batch, self._end_position, tags=tags)
 
     def _write_rest(self) -> None:
         """Write what was taken. Raises: OSError, StoreError; then the rest of it stays."""
