@@ -17,6 +17,7 @@ from pocketmq.cli.site import SiteRefused, client_options, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
+    from pocketmq.admin.message_views import WaitingRoom
     from pocketmq.client import Producer
     from pocketmq.remoting.message import MessageExt, MessageQueue
 
@@ -376,7 +377,7 @@ def track(
         nonlocal empty
         message = await find_message(admin, words[-1], words[0] if len(words) == 2 else None)
         if (room := await waiting_room(admin, message)) is not None:
-            empty = room.in_words(int(time.time() * 1000))
+            empty = _why_it_waits(room)
         return [
             {
                 "group": each.group,
@@ -394,6 +395,24 @@ def track(
             {name: row[name] for name in ("group", "verdict", "track", "detail")} for row in rows
         ]
     print_rows(rows, as_json=as_json, empty=empty)
+
+
+def _why_it_waits(room: "WaitingRoom") -> str:
+    """Return why no group has the message yet."""
+    topic = f"topic {room.topic!r}"
+    if room.kind == "TRANSACTION":
+        return (
+            "a half message: nobody gets it before its producer commits; once committed it is in "
+            f"{topic} under the same id"
+        )
+    if room.due_ms is None:
+        return f"it waits for its time, which is not known; then it goes to {topic}"
+    at = show_moment(room.due_ms)
+    if room.due_ms > time.time() * 1000:
+        return f"it waits until {at}; then it goes to {topic}"
+    return (
+        f"its time came at {at}, and unless it was taken back it went to {topic}: look for it there"
+    )
 
 
 async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":

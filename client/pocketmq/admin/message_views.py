@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pocketmq.admin.admin import Admin
@@ -83,25 +82,6 @@ class WaitingRoom:
     kind: str
     topic: str
     due_ms: int | None
-
-    def in_words(self, now_ms: int) -> str:
-        """Return why no group has the message, and what to do."""
-        if self.kind == "TRANSACTION":
-            return (
-                f"a half message: nobody gets it before its producer commits; "
-                f"once committed it is in topic {self.topic!r} under the same id"
-            )
-        if self.due_ms is None:
-            return (
-                f"it waits for its time, which is not known; then it goes to topic {self.topic!r}"
-            )
-        at = datetime.fromtimestamp(self.due_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-        if self.due_ms > now_ms:
-            return f"it waits until {at}; then it goes to topic {self.topic!r}"
-        return (
-            f"its time came at {at}, and unless it was taken back it went to topic {self.topic!r}: "
-            f"look for it there"
-        )
 
 
 async def waiting_room(admin: Admin, message: MessageExt) -> WaitingRoom | None:
