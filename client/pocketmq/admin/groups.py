@@ -234,8 +234,7 @@ class Groups:
             if await self._has_members(address, group):
                 await self._tell_members(name, address, header, steps)
             else:
-                for step in steps:
-                    await self.place(group, step.queue, step.new_offset)
+                await self.place_all(group, {step.queue: step.new_offset for step in steps})
         return plan
 
     async def _has_members(self, address: str, group: str) -> bool:
@@ -277,9 +276,8 @@ class Groups:
             begun = {step.queue for step in steps if step.old_offset}
             route = await self._site.route(header.topic)
             queues = {*route.subscribe_queues(header.topic), *route.publish_queues(header.topic)}
-            for queue in sorted(queues - begun):
-                if queue.broker_name == broker_name:
-                    await self.place(header.group, queue, 0)
+            first = [queue for queue in queues - begun if queue.broker_name == broker_name]
+            await self.place_all(header.group, dict.fromkeys(sorted(first), 0))
             await tell()
 
     async def _plan_reset(
@@ -300,20 +298,37 @@ class Groups:
 
     async def place(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store one offset, whatever it was. Online members may overwrite it with theirs."""
-        addresses = dict(await self._site.masters_of(queue.topic))
-        await self._api.update_consumer_offset(
-            addresses[queue.broker_name], group, queue, offset, oneway=False
+        await self.place_all(group, {queue: offset})
+
+    async def place_all(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store an offset for each queue, many requests at a time; see `place`.
+
+        Raises: the first error, when all have ended; the others' offsets are stored.
+        """
+        addresses = {
+            topic: dict(await self._site.masters_of(topic))
+            for topic in sorted({queue.topic for queue in offsets})
+        }
+        turns = asyncio.Semaphore(_ASKED_TOGETHER)
+
+        async def store(queue: MessageQueue, offset: int) -> None:
+            async with turns:
+                address = addresses[queue.topic][queue.broker_name]
+                await self._api.update_consumer_offset(address, group, queue, offset, oneway=False)
+
+        ended = await asyncio.gather(
+            *(store(*each) for each in offsets.items()), return_exceptions=True
         )
+        for error in ended:
+            if error is not None:
+                raise error
 
     async def copy_offsets(self, source: str, target: str, topic: str) -> list[OffsetReset]:
         """Copy `source`'s offsets of a topic to `target`."""
         rows = await self.progress(source, topic)
         old = {row.queue: row.consumer_offset for row in await self.progress(target, topic)}
-        steps: list[OffsetReset] = []
-        for row in rows:
-            await self.place(target, row.queue, row.consumer_offset)
-            steps.append(OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset))
-        return steps
+        await self.place_all(target, {row.queue: row.consumer_offset for row in rows})
+        return [OffsetReset(row.queue, old.get(row.queue, 0), row.consumer_offset) for row in rows]
 
 
 def with_owners(
