@@ -257,6 +257,33 @@ async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:
     assert told.subscription.long_polling_timeout.seconds == 20
 
 
+async def test_a_receive_that_names_no_waiting_time_waits_as_the_settings_say(
+    client: Asking,
+) -> None:
+    """SDKs of 5.0 say it once; the deadline of their calls leaves them more."""
+    settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
+    settings.subscription.group.name = "g"
+    settings.subscription.long_polling_timeout.nanos = 1_000_000
+    await client.talk(settings)
+    asked = receiving()
+    asked.ClearField("long_polling_timeout")
+    [answer, *_] = await client.ask_stream("ReceiveMessage", asked)
+    assert answer.status.code == Code.MESSAGE_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(9, "small. min is: 10000"), (43201, "large. max is: 43200000")]
+)
+async def test_an_invisible_time_is_refused_in_the_proxys_words(
+    client: Asking, seconds: int, words: str
+) -> None:
+    asked = receiving()
+    asked.invisible_duration.seconds = seconds
+    [answer, *_] = await client.ask_stream("ReceiveMessage", asked)
+    assert answer.status.code == Code.ILLEGAL_INVISIBLE_TIME
+    assert f"the invisibleTime is too {words}" in answer.status.message
+
+
 async def test_members_are_told_when_their_group_is_changed(tmp_path: Path) -> None:
     async with front(tmp_path) as (broker, server), asking(server.address) as client:
         settings = classes["Settings"](client_type=ClientType.PUSH_CONSUMER)
@@ -396,6 +423,9 @@ async def test_messages_of_a_group_share_a_queue_in_their_order(client: Asking) 
         ("SCHEDULE_TOPIC_XXXX", {}, Code.ILLEGAL_TOPIC),
         ("T", {"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
         ("T", {"keys": [" "]}, Code.ILLEGAL_MESSAGE_KEY),
+        # Neither the names that they are stored under count, nor what stands between the keys.
+        ("T", {"tag": "x" * 16_382, "keys": ["a", "b"]}, Code.OK),
+        ("T", {"tag": "x" * 16_383, "keys": ["a", "b"]}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
         ("T", {"message_id": ""}, Code.ILLEGAL_MESSAGE_ID),
         ("F", {"message_group": "x" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
         ("D", {"delivery_timestamp": {"seconds": 1 << 40}}, Code.ILLEGAL_DELIVERY_TIME),

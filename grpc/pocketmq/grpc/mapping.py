@@ -5,7 +5,7 @@ proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pocketmq.grpc.answers import Failed
@@ -82,12 +82,14 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     tag, keys = system.tag, system.keys
     if tag:
         _check_tag(tag)
-        properties["TAGS"] = tag
     if keys:
         _check_keys(keys)
+    if properties or tag or keys:
+        _check_size(properties, tag, keys)
+    if tag:
+        properties["TAGS"] = tag
+    if keys:
         properties["KEYS"] = " ".join(keys)
-    if properties:
-        _check_size(properties)
     is_special = bool(properties)
     message_id = system.message_id
     if not message_id.strip() or _has_control(message_id):
@@ -141,9 +143,9 @@ def _has_control(text: str) -> bool:
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
-def _check_size(properties: dict[str, str]) -> None:
-    """Check the size of tag, keys and properties. Raises: Failed."""
-    size = len("".join([*properties, *properties.values()]).encode())
+def _check_size(user: dict[str, str], tag: str, keys: Iterable[str]) -> None:
+    """Check the size of tag, keys and the user's properties with their names. Raises: Failed."""
+    size = len("".join([*user, *user.values(), tag, *keys]).encode())
     if size > PROPERTIES_SIZE_MAX:
         raise Failed(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,

@@ -104,7 +104,7 @@ class Receives:
             queue_id=-1,
             max_msg_nums=min(max(request.batch_size, 1), RECEIVE_COUNT),
             invisible_time=invisible_ms,
-            poll_time=self._polling_ms(request, call),
+            poll_time=self._polling_ms(request, client, call),
             born_time=self._now_ms(),
             init_mode=_BEGIN_AT_END,
             exp_type="SQL92" if by.type == FilterType.SQL else "TAG",
@@ -113,7 +113,7 @@ class Receives:
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
 
-    def _polling_ms(self, request: Any, call: Call) -> int:
+    def _polling_ms(self, request: Any, client: GrpcClient, call: Call) -> int:
         most_ms = self._desk.config.polling_ms_max
         left_ms = most_ms + _RESERVE_MS
         if call.deadline_ms is not None:
@@ -121,6 +121,11 @@ class Receives:
         wanted_ms = left_ms
         if request.HasField("long_polling_timeout"):
             wanted_ms = ms_of(request.long_polling_timeout)
+        elif client.settings is not None and client.settings.subscription.HasField(
+            "long_polling_timeout"
+        ):
+            # The first SDKs of 5.0 say it once, and add only their patience to a call's deadline.
+            wanted_ms = ms_of(client.settings.subscription.long_polling_timeout)
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
     def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
@@ -386,10 +391,10 @@ def _expired() -> Failed:
 
 
 def _illegal_time(ms: int, low_ms: int) -> Failed:
+    # The proxy's words: programs look for them.
+    limit = f"small. min is: {low_ms}" if ms < low_ms else f"large. max is: {_INVISIBLE_MS_MAX}"
     return Failed(
-        Code.ILLEGAL_INVISIBLE_TIME,
-        f"the invisible time must be {low_ms // 1000} s to {_INVISIBLE_MS_MAX // 3600000} h, "
-        f"not {ms} ms",
+        Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too {limit}, in milliseconds; not {ms}"
     )
 
 
