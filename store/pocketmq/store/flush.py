@@ -236,11 +236,11 @@ class Flush:
         """Flush log, queues, index and checkpoint, in the pool."""
         self._checkpoint_at_ns = time.monotonic_ns()
         self._openings = self._table.openings
-        work = self._collect()
-        await self.flush_log()
-        if self.flushed_position < work.target or self._checkpoints_end is not None:
-            return
         try:
+            work = self._collect()
+            await self.flush_log()
+            if self.flushed_position < work.target or self._checkpoints_end is not None:
+                return
             await self._run_in_pool(work.run)
         except (OSError, StoreError) as error:
             self._side_tasks.failed("checkpoint", error)
