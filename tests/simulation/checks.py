@@ -36,7 +36,8 @@ def stored(cluster: "Cluster", *, anew: bool = False) -> Stored:
             cluster.ledger.fault(cluster.now_s, f"{name} does not run")
             continue
         known = {} if anew else cluster.known.setdefault(node.broker, {})
-        found.update(_stored_at(cluster, name, node.store, known))
+        with node.disk.looked_at():
+            found.update(_stored_at(cluster, name, node.store, known))
     return found
 
 
@@ -143,7 +144,9 @@ def remember_places(cluster: "Cluster", name: str) -> None:
     node = cluster.brokers[name]
     if node.broker is not None:
         known = cluster.known.setdefault(node.broker, {})
-        for place, key in _stored_at(cluster, name, node.store, known).items():
+        with node.disk.looked_at():
+            found = _stored_at(cluster, name, node.store, known)
+        for place, key in found.items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
 
 

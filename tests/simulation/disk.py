@@ -13,10 +13,12 @@ the platter: what fsync has brought there.
 4. A killed process loses nothing that it wrote; the machine's cache outlives it.
 """
 
+import contextlib
 import copy
 import errno
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -56,7 +58,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class Fault:
-    """Calls that fail: `calls` are names as in OPERATIONS, `part` is in the path, `count` how often."""
+    """Calls that fail: `calls` are names as in OPERATIONS, `part` is a pattern that is found in the path."""
 
     calls: frozenset[str]
     number: int
@@ -97,6 +99,16 @@ class Disk:
         self.faults.clear()
         self.on_call = None
 
+    @contextlib.contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Nothing fails in this block: whoever judges a run reads what is there, not the process."""
+        full, faults, on_call = self.full, self.faults, self.on_call
+        self.full, self.faults, self.on_call = False, [], None
+        try:
+            yield
+        finally:
+            self.full, self.faults, self.on_call = full, faults, on_call
+
     def check(self, call: str, path: str) -> None:
         """Raises: OSError where this call is to fail. call: open, reopen, allocate, shrink, write, sync,
         rename, unlink.
@@ -104,7 +116,7 @@ class Disk:
         if self.full and call in ("open", "allocate", "write"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         for place, (fault, count) in enumerate(self.faults):
-            if call in fault.calls and fault.part in path:
+            if call in fault.calls and re.search(fault.part, path):
                 if count <= 1:
                     del self.faults[place]
                 else:

@@ -32,6 +32,7 @@ from tests.simulation.story import TOPIC_OF, Event, Story, group_of
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.client.errors import NoRoute
+from pocketmq.files.layout import ENTRY_SIZE
 from pocketmq.remoting.errors import PocketMQError
 
 SETTLE_S = 400
@@ -66,10 +67,12 @@ class Cluster:
         self.network = network
         parts = machine, network, tasks, self.ledger
         flush = "SYNC_FLUSH" if story.sync_flush else "ASYNC_FLUSH"
-        self.name_server = NameServerNode("name-server", *parts)
-        self.brokers = {
-            name: BrokerNode(name, *parts, {"flushDiskType": flush}) for name in story.brokers
+        settings = {
+            "flushDiskType": flush,
+            "mappedFileSizeConsumeQueue": story.queue_entries * ENTRY_SIZE,
         }
+        self.name_server = NameServerNode("name-server", *parts)
+        self.brokers = {name: BrokerNode(name, *parts, settings) for name in story.brokers}
         for name, broker in self.brokers.items():
             broker.before_kill = partial(checks.remember_places, self, name)
             broker.before_cut = partial(checks.remember, self, name)

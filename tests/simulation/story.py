@@ -37,6 +37,10 @@ TAGS = {"isolated-1": "a", "isolated-2": "b", "isolated-3": "a"}
 """What a member subscribes; the others take all."""
 FILES = ("commitlog/", "consumequeue/", "index/", "config/", "checkpoint", "deliveries/")
 """What is in the paths of files whose calls fail."""
+CROSSING = "consumequeue/.*/0*[1-9][0-9]*$"
+"""Of the files of a queue all but its first: what is made when the queue crosses into its next file."""
+QUEUE_ENTRIES = (200, 20)
+"""How many entries a queue's file has: the fewer, the more often a queue crosses into its next one."""
 BROKERS = ("broker-a", "broker-b")
 CONSUMERS = (
     *("reader-1", "reader-2", "reader-3"),
@@ -91,7 +95,8 @@ class Event:
 @dataclass(frozen=True)
 class Story:
     """sync_flush: of all brokers. brokers, consumers: those that exist from the start. from_last: new
-    groups begin at the end of the queues. length_ms: how long the cluster is troubled."""
+    groups begin at the end of the queues. length_ms: how long the cluster is troubled. queue_entries: of
+    one file of a queue."""
 
     seed: int
     sync_flush: bool
@@ -100,6 +105,7 @@ class Story:
     events: tuple[Event, ...]
     from_last: bool = False
     length_ms: int = LENGTH_MS
+    queue_entries: int = QUEUE_ENTRIES[0]
 
     @property
     def groups(self) -> list[str]:
@@ -112,7 +118,8 @@ class Story:
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
-        head = f"seed {self.seed}: {flush}, {', '.join(self.brokers + self.consumers)}"
+        who = ", ".join(self.brokers + self.consumers)
+        head = f"seed {self.seed}: {flush}, {who}, {self.queue_entries} entries a file"
         return "\n".join([head, *(f"  {event}" for event in self.events)])
 
 
@@ -138,12 +145,32 @@ def story_of(seed: int) -> Story:
             cut = "cut power", chance.choice(brokers), chance.randint(500, 8_000), ""
             made.append((at + chance.randint(1, 40), *cut))
     made += [_fault(chance, brokers, consumers) for _ in range(chance.randint(1, 7))]
+    # A source of chance of its own: what was there before it is told as before.
+    crossing = random.Random(f"{seed} crossing")
+    queue_entries = crossing.choice(QUEUE_ENTRIES)
+    if queue_entries == min(QUEUE_ENTRIES):
+        made += _crossings(crossing, brokers, kinds)
     made.sort()
     events = tuple(
         Event(at, number, kind, who, amount, other)
         for number, (at, kind, who, amount, other) in enumerate(made)
     )
-    return Story(seed, chance.random() < 0.5, brokers, consumers, events)
+    sync_flush = chance.random() < 0.5
+    return Story(seed, sync_flush, brokers, consumers, events, queue_entries=queue_entries)
+
+
+def _crossings(
+    chance: random.Random, brokers: tuple[str, ...], kinds: list[str]
+) -> list[tuple[int, str, str, int, str]]:
+    """Messages enough for each queue to cross into its next file, where the disk fails."""
+    made: list[tuple[int, str, str, int, str]] = []
+    for _ in range(chance.randint(1, 3)):
+        at, kind = chance.randrange(1_000, LENGTH_MS - 5_000), chance.choice(kinds)
+        count = 3 * WAVES[kind].size if kind in WAVES else 70
+        made.append((at, f"send {kind}", "producer-1", count, ""))
+        broker, calls = chance.choice(brokers), chance.choice((1, 1, 2, 3, 5, 8))
+        made.append((at + chance.randrange(300), "file fails", broker, calls, CROSSING))
+    return made
 
 
 def _count(chance: random.Random) -> int:
