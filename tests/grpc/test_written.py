@@ -1,6 +1,7 @@
 """What is written by hand, read by the protobuf runtime."""
 
 import hashlib
+import zlib
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pocketmq.grpc import written
 from pocketmq.grpc.answers import OK
 from pocketmq.grpc.mapping import RESERVED, type_of
 from pocketmq.grpc.messages import Message, classes
+from pocketmq.grpc.schema import Encoding
 from pocketmq.remoting.message_codec import offset_msg_id, properties_to_dict, unpack_host
 from pocketmq.remoting.record import MAGIC_V1, Record
 
@@ -148,3 +150,15 @@ def test_text_that_is_no_utf8_is_delivered_as_java_reads_it() -> None:
     record = _record(b"b", b"TAGS\x01a\xff\x02own\x01\xfe\x02")
     got = Message.FromString(b"".join(written.message(record, "T")))
     assert (got.system_properties.tag, dict(got.user_properties)) == ("a\ufffd", {"own": "\ufffd"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "body", "encoding"),
+    [(zlib.compress(b"body"), b"body", Encoding.IDENTITY), (b"body", b"body", Encoding.GZIP)],
+    ids=["packed", "said to be packed"],
+)
+def test_a_body_that_cannot_be_unpacked_keeps_the_name_of_its_packing(
+    stored: bytes, body: bytes, encoding: Encoding
+) -> None:
+    got = Message.FromString(b"".join(written.message(_record(stored, b"", sys_flag=1), "T")))
+    assert (got.body, got.system_properties.body_encoding) == (body, encoding)

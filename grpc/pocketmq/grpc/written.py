@@ -6,7 +6,6 @@ numbers are those of schema.py; tests hold every field to what the runtime reads
     field: key (number << 3 | kind), then a varint (kind 0), or a length and bytes (kind 2)
 """
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -25,6 +24,8 @@ _ENTRY: bytes = classes["SendResultEntry"](status=OK).SerializeToString()
 _ACKED: bytes = classes["AckMessageResponse"](status=OK).SerializeToString()
 _ENTRY_ACKED: bytes = b"\x1a" + _ENTRY[1:]
 _NORMAL = int(MessageType.NORMAL)
+# The field body_encoding, and the tag of the field after it: IDENTITY, GZIP.
+_AS_IT_IS, _PACKED = b"\x28\x01\x30", b"\x28\x02\x30"
 _MASK = (1 << 64) - 1
 _DIGITS_MAX = 18
 # A message with no other properties has none of the user's, and is of no special kind.
@@ -67,10 +68,14 @@ def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> t
     delivery, where it is one."""
     found = _properties(record.properties)
     body: Buffer = record.body
+    encoding = _AS_IT_IS
     if record.sys_flag & COMPRESSED:
-        # Four ways of packing are in use, and no SDK but Java's knows them all.
-        with contextlib.suppress(MessageCodecError):
+        # Four ways of packing are in use, and no SDK but Java's knows them all. What cannot be unpacked goes
+        # out as its sender named it, as from RocketMQ's proxy: the SDK says then that the body is broken.
+        try:
             body = decompress(bytes(body), record.sys_flag)
+        except MessageCodecError:
+            encoding = _PACKED
     users, kind, rest = b"", _NORMAL, b""
     if not found.keys() <= _PLAIN:
         users, kind, rest = _special(found, topic)
@@ -89,7 +94,7 @@ def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> t
             # The digest: MD5, and its 32 digits. The body as it is.
             b"\x22\x24\x08\x02\x12\x20",
             digest,
-            b"\x28\x01\x30",
+            encoding,
             _CODED[kind],
             b"\x3a",
             _moment(record.born_ms),
