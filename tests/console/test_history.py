@@ -57,6 +57,16 @@ def model(ring: Ring, samples: list[tuple[int, int, int]]) -> list[tuple[int, fl
     )
 
 
+def test_a_page_that_asks_for_its_hour_a_little_late_gets_the_finest_steps_of_an_hour() -> None:
+    history = History(3_000)
+    history.add(NOW_MS, one(1, 2))
+    for ring, since_ms in zip(RINGS, (3_600_000, 24 * 3_600_000, 30 * 24 * 3_600_000), strict=True):
+        late_ms = NOW_MS - since_ms - 800
+        assert history.view(Kind.CLUSTER, "cluster", late_ms, NOW_MS + 1, NOW_MS)["intervalMs"] == (
+            ring.step_ms
+        )
+
+
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES)
 def test_each_ring_shows_the_mean_and_the_highest_of_its_steps_whatever_the_clock_does(

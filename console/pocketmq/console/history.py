@@ -260,10 +260,11 @@ class History:
     ) -> dict[str, Any]:
         """Return it as API.md describes; without a name the `count_max` with most of the first figure.
 
-        The finest ring that reaches back to `since_ms` is used.
+        The finest ring that reaches back to `since_ms` is used; it may lack one step, since a question for
+        its whole span comes a little late.
         """
         reach_ms = now_ms - since_ms
-        ring = next((each for each in RINGS if reach_ms <= each.span_ms), RINGS[-1])
+        ring = next((each for each in RINGS if reach_ms <= each.span_ms + each.step_ms), RINGS[-1])
         oldest_ms = max(since_ms, now_ms - ring.span_ms) - ring.step_ms
         rows: list[tuple[int, int]] = []
         for one, _, at in _rows():

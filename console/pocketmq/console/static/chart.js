@@ -46,11 +46,21 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
     drawn.delete(id);
     if (pointed.delete(id)) page.redraw();
   };
-  const press = (event, svg) => zoom && drawn.set(id, { from: when(event, svg), until: when(event, svg) });
+  const press = (event, svg) => {
+    if (!zoom) return;
+    drawn.set(id, { from: when(event, svg), until: when(event, svg) });
+    // A hand that leaves the chart while it draws reaches its edge.
+    svg.setPointerCapture(event.pointerId);
+  };
   const release = () => {
     const { from, until } = drawn.get(id) ?? {};
     drawn.delete(id);
-    if (Math.abs(until - from) > span / 50) zoom(Math.round(Math.min(from, until)), Math.round(Math.max(from, until)));
+    // Less than two intervals may hold no sample, and then shows nothing.
+    const least = 2 * interval;
+    if (!(Math.abs(until - from) > span / 50) || span <= least) return page.redraw();
+    const middle = Math.round((from + until) / 2);
+    const half = Math.round(Math.max(Math.abs(until - from), least) / 2);
+    zoom(middle - half, middle + half);
   };
   const part = drawn.get(id);
   const place = (time) => ((time - begin) / span) * WIDTH;
@@ -76,7 +86,7 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
     h(
       "div",
       { class: "plot" },
-      h("div", { class: "scale", "aria-hidden": "true" }, [top, top / 2, 0].map((each) => h("span", {}, format(each)))),
+      h("div", { class: "scale", "aria-hidden": "true" }, [top, top / 2, 0].map((each) => h("span", {}, format(each) === format(top) && each !== top ? "" : format(each)))),
       h(
         "svg",
         {
