@@ -464,10 +464,29 @@ def test_a_damaged_time_of_progress_loses_nothing(timers: Timers, bit: int | Non
 
 
 @pytest.mark.parametrize(
-    ("byte", "bit"), [(0, 7), (4, 7), (10, 3), (15, 2), (16, 7), (24, 7), (28, 7), (36, 7)], ids=str
+    ("byte", "new"),
+    [
+        (0, b"\x80"),
+        (4, b"\xff" * 8),
+        (4, b"\x7f"),
+        (4, bytes(8)),
+        (10, b"\x08"),
+        (15, b"\x05"),
+        (16, b"\x80"),
+        (22, b"\x08"),
+        (24, b"\x80"),
+        (28, b"\x80"),
+        (28, b"\x01"),
+        (28, bytes(8)),
+        (36, b"\x80"),
+    ],
+    ids=str,
 )
-def test_a_damaged_unit_costs_its_own_message_at_most(timers: Timers, byte: int, bit: int) -> None:
-    """Those before it in its second did not come either; a bit made a recall of a message that waits."""
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_damaged_unit_costs_no_message_and_makes_none_early(
+    timers: Timers, byte: int, new: bytes, place: int
+) -> None:
+    """It cost its own, those before it in its second, or all behind it; its neighbours tell what it was."""
     for number in range(30):
         timers.send("T", str(number), TIMER_DELAY_SEC=5 + number % 2)
     timers.work()
@@ -475,12 +494,14 @@ def test_a_damaged_unit_costs_its_own_message_at_most(timers: Timers, byte: int,
     # A file has 11 units less the end.
     [*_, path] = sorted((timers.folder / "timerlog").iterdir())[:2]
     data = bytearray(path.read_bytes())
-    at = UNIT_SIZE * 4 + byte
-    data[at] ^= 1 << bit
+    at = UNIT_SIZE * place + byte
+    data[at : at + len(new)] = new
     path.write_bytes(data)
     timers.open()
-    timers.pass_ms(10_000)
-    assert {str(number) for number in range(30)} - set(timers.delivered("T")) <= {"14"}
+    timers.pass_ms(5_000)
+    assert not {str(number) for number in range(1, 30, 2)} & set(timers.delivered("T"))
+    timers.pass_ms(5_000)
+    assert {str(number) for number in range(30)} == set(timers.delivered("T"))
 
 
 def test_a_damaged_record_that_waits_stops_no_other_and_no_start(timers: Timers) -> None:

@@ -35,7 +35,8 @@ _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xCBD43194
 _SPARE = 16
 _MAGIC_MAX = 15
-_POSITION_MAX = 1 << 62
+# Two bits less than a signed number of 64 has: see Due.
+_POSITION_MAX = 1 << 60
 _RESERVE_STEP = 1 << 20
 # How much is searched for the units of a second whose chain is broken.
 _UNCHAINED_SIZE = 50_000 * UNIT_SIZE
@@ -118,19 +119,43 @@ class TimerLog:
         whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
         return unit if whole and 0 <= unit.position < _POSITION_MAX else None
 
-    def chain(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
-        """Yield the units of a second with their positions, from the last one backwards."""
-        at, behind = slot.last, self.end
+    def chain(self, slot: Slot) -> Iterator[tuple[int, Unit | None]]:
+        """Yield the units of a second with their positions, from the last one backwards.
+
+        Where the chain is broken: the unit as it is, None if it cannot be read, and the others by their time.
+        """
+        at, behind, first, number = slot.last, self.end, NONE, 0
         while at != NONE:
             unit = self.read(at)
-            if unit is None or unit.second != slot.second or not NONE <= unit.previous < at:
+            is_of = unit is not None and unit.second == slot.second
+            if is_of:
+                behind = at
+            yield at, unit
+            if unit is None or not is_of or not NONE <= unit.previous < at:
                 log.error(
                     "a unit of the timer log is missing second=%d position=%d", slot.second, at
                 )
                 yield from self._unchained(slot, behind)
                 return
-            yield at, unit
-            at, behind = unit.previous, at
+            number += -1 if unit.magic & DELETE else 1
+            at, first = unit.previous, at
+        if (first, number) != (slot.first, slot.number):
+            yield from self._passed_over(slot)
+
+    def _passed_over(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
+        """Yield the units that a chain leaves out which is whole, but not what the wheel says of it."""
+        chained, at = set(), slot.last
+        while at != NONE and (unit := self.read(at)) is not None:
+            chained.add(at)
+            at = unit.previous
+        left_out = [each for each in self._unchained(slot, slot.last) if each[0] not in chained]
+        if left_out:
+            log.error(
+                "the chain of the timer log passes over units second=%d count=%d",
+                slot.second,
+                len(left_out),
+            )
+        yield from left_out
 
     def _unchained(self, slot: Slot, end: int) -> Iterator[tuple[int, Unit]]:
         """Yield the same before `end`, where the chain is broken: by their own time, not by each other."""
@@ -142,6 +167,18 @@ class TimerLog:
                 if unit is not None and unit.second == slot.second:
                     found.append((position, unit))
         yield from reversed(found)
+
+    def neighbour(self, position: int, step: int) -> Unit | None:
+        """Return the unit that is `step` units behind the one at a position, or before it; None if absent."""
+        size = self.file_size
+        in_file = (size - UNIT_SIZE - _SPARE) // UNIT_SIZE + 1
+        if position % size % UNIT_SIZE:
+            return None
+        file, place = divmod(
+            position // size * in_file + position % size // UNIT_SIZE + step, in_file
+        )
+        at = file * size + place * UNIT_SIZE
+        return self.read(at) if self.begin <= at < self.end else None
 
     def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
         """Yield positions and units, from the unit at a position to the end of the log."""

@@ -218,7 +218,8 @@ class TimerPending:
         """Yield units in the order of their seconds; within a second newest first, and so recalls first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
             for _, unit in self._log.chain(slot):
-                yield unit
+                if unit is not None and unit.second == slot.second:
+                    yield unit
 
     def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
         """Yield the units of seconds to come that are before a position of the log."""
@@ -226,7 +227,7 @@ class TimerPending:
             if slot.second < read_ms // PRECISION_MS:
                 continue
             for position, unit in self._log.chain(slot):
-                if position < end:
+                if position < end and unit is not None and unit.second == slot.second:
                     yield unit
 
 

@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from array import array
 from dataclasses import replace
 
 from pocketmq.remoting.clock import Clock
@@ -36,7 +35,8 @@ from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
-from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit, unit_of
+from pocketmq.store.timer.due import Due
+from pocketmq.store.timer.log import DELETE, TimerLog, Unit, unit_of
 from pocketmq.store.timer.pending import TimerPending, waiting_record
 from pocketmq.store.timer.properties import (
     DEL_KEY,
@@ -92,8 +92,8 @@ class TimerService:
             store, self._wheel, self._log, os.path.join(root, "config", "timermetrics")
         )
         self._arrived = asyncio.Event()
-        # Of the second that is being delivered: positions of records still to be delivered, last first.
-        self._due: array[int] | None = None
+        # Of the second that is being delivered: the records still to be delivered.
+        self._due: Due | None = None
         # (topic, key) as its recall has them: a topic recalls its own messages only.
         self._recalled: set[tuple[bytes, bytes]] = set()
         # Up to this second all is taken in that may belong to it: the queue up to this offset (2).
@@ -333,13 +333,8 @@ class TimerService:
 
     def _collect(self, slot: Slot) -> None:
         """Collect the positions of a second, and what is recalled in it."""
-        due = array("q")
         self._recalled.clear()
-        for _, unit in self._log.chain(slot):
-            if not (unit.magic & DELETE and not unit.magic & ROLL and self._recall(unit)):
-                # The lowest bit, which positions do not need twice over, tells what goes round again.
-                due.append(unit.position << 1 | (1 if unit.magic & ROLL else 0))
-        self._due = due
+        self._due = Due(self._store, self._log, slot, self._recall)
 
     def _recall(self, unit: Unit) -> bool:
         """Note what is recalled; False if it waits itself: its unit says otherwise by mistake."""
@@ -355,8 +350,7 @@ class TimerService:
         due = self._due
         assert due is not None
         for _ in range(min(_STEP, len(due))):
-            code = due[-1]
-            self._deliver_one(code >> 1, goes_round=bool(code & 1))
+            self._deliver_one(*due.next())
             # Only now: a store that takes nothing leaves it where it is.
             due.pop()
         if not due:
@@ -365,8 +359,7 @@ class TimerService:
             self._recalled.clear()
             self.check.read_ms += PRECISION_MS
 
-    def _deliver_one(self, position: int, *, goes_round: bool) -> None:
-        record = waiting_record(self._store, position)
+    def _deliver_one(self, position: int, record: Record | None, goes_round: bool) -> None:
         if record is None:
             log.error(
                 "a timer message is no longer in the log and cannot be delivered position=%d",
