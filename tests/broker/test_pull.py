@@ -237,6 +237,17 @@ async def test_what_is_there_is_found_with_where_to_go_on(
     assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
 
 
+async def test_a_pull_is_answered_with_32_messages_where_no_setting_says_more(
+    broker: Broker, peer: Peer
+) -> None:
+    await fill(peer, *"a" * 40)
+    for count_max, count in ((32, 32), (36, 36), (100, 40)):
+        broker.config.max_transfer_count_on_message_in_memory = count_max
+        answer = await peer.pull("g", "T", 0, sys_flag=OWN, subscription="*", maxMsgNums=50)
+        assert len(records(answer)) == count
+        assert (answer.ext or {})["nextBeginOffset"] == str(count)
+
+
 @pytest.mark.parametrize("encoding", [0, 1], ids=["JSON", "ROCKETMQ"])
 @pytest.mark.parametrize("code", [CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE])
 async def test_pulls_are_cut_and_answered_as_those_that_are_parsed(

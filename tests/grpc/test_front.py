@@ -257,6 +257,16 @@ async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:
     assert told.subscription.long_polling_timeout.seconds == 20
 
 
+async def test_a_heartbeat_that_names_nothing_is_a_producers(client: Asking) -> None:
+    """SDKs before 5.0.5 send one."""
+    settings = classes["Settings"](
+        client_type=ClientType.PRODUCER, publishing={"topics": [{"name": "T"}]}
+    )
+    await client.talk(settings)
+    answer = await client.ask("Heartbeat", classes["HeartbeatRequest"]())
+    assert answer.status.code == Code.OK
+
+
 async def test_a_receive_that_names_no_waiting_time_waits_as_the_settings_say(
     client: Asking,
 ) -> None:
@@ -460,7 +470,8 @@ async def test_a_transaction_is_seen_when_it_is_committed(
     )
     assert await receive(client, "X", wait_s=0) == []
     assert (await client.ask("EndTransaction", asked)).status.code == Code.OK
-    assert len(await receive(client, "X", wait_s=0)) == count
+    received = await receive(client, "X", wait_s=0)
+    assert [each.user_properties["__transactionId__"] for each in received] == [name] * count
     asked.transaction_id = "nobody's"
     answer = await client.ask("EndTransaction", asked)
     assert answer.status.code == Code.INVALID_TRANSACTION_ID

@@ -134,6 +134,14 @@ class BrokerConfig(HaConfig):
         unit="ms",
         help="Interval between saves of config/consumerOffset.json.",
     )
+    max_transfer_count_on_message_in_memory: int = key(
+        32,
+        name="maxTransferCountOnMessageInMemory",
+        min=1,
+        max=16_384,
+        runtime=True,
+        help="Messages that a pull is answered with at most.",
+    )
     long_polling_enable: bool = key(
         True,
         name="longPollingEnable",

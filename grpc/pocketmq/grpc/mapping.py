@@ -5,7 +5,7 @@ proxy's GrpcConverter and SendMessageActivity, RocketMQ 5.5.0.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pocketmq.grpc.answers import Failed
@@ -80,12 +80,8 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
         )
     properties = _user_properties(user) if user else {}
     tag, keys = system.tag, system.keys
-    if tag:
-        _check_tag(tag)
-    if keys:
-        _check_keys(keys)
     if properties or tag or keys:
-        _check_size(properties, tag, keys)
+        _check_sizes(properties, tag, keys)
     if tag:
         properties["TAGS"] = tag
     if keys:
@@ -143,8 +139,12 @@ def _has_control(text: str) -> bool:
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
-def _check_size(user: dict[str, str], tag: str, keys: Iterable[str]) -> None:
-    """Check the size of tag, keys and the user's properties with their names. Raises: Failed."""
+def _check_sizes(user: dict[str, str], tag: str, keys: Sequence[str]) -> None:
+    """Check tag and keys, and their size with that of the user's properties. Raises: Failed."""
+    if tag:
+        _check_tag(tag)
+    if keys:
+        _check_keys(keys)
     size = len("".join([*user, *user.values(), tag, *keys]).encode())
     if size > PROPERTIES_SIZE_MAX:
         raise Failed(
@@ -205,6 +205,8 @@ def _check_group(group: str) -> None:
 
 def _prepare(system: Any, properties: dict[str, str]) -> None:
     properties["TRAN_MSG"] = "true"
+    # Consumers see it as the transaction's id.
+    properties["__transactionId__"] = system.message_id
     if system.HasField("orphaned_transaction_recovery_duration"):
         seconds = system.orphaned_transaction_recovery_duration.seconds
         if seconds > RECOVERY_S_MAX:

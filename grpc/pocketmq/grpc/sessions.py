@@ -204,11 +204,15 @@ class Sessions:
     def heartbeat(self, request: Any, client: GrpcClient, call: Call) -> Any:
         answer = classes["HeartbeatResponse"](status=OK)
         desk = self._desk
-        if request.client_type != ClientType.PRODUCER:
+        kind = request.client_type
+        if not kind and client.settings is not None:
+            # SDKs before 5.0.5 leave it out here, and their producers' heartbeats are empty.
+            kind = client.settings.client_type
+        if kind != ClientType.PRODUCER and (kind or request.group.name):
             group = desk.group_of(request.group)
             if group not in client.memberships:
                 # A client whose settings this broker has not seen: what it asks for, it says later.
-                client.memberships[group] = _membership(group, request.client_type, ())
+                client.memberships[group] = _membership(group, kind, ())
         self._beat(client)
         saves = desk.acts.clients.saves()
         if not saves:

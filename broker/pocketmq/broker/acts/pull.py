@@ -34,7 +34,6 @@ _COMMIT, _SUSPEND = int(PullSysFlag.COMMIT_OFFSET), int(PullSysFlag.SUSPEND)
 # Bytes of one answer: as RocketMQ's from memory; a client may ask for less or, 5.x, for another limit.
 _SIZE_MAX = 262_144
 _SIZE_LIMIT = 8 << 20
-_COUNT_LIMIT = 16_384
 
 _EMPTY = (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE)
 # Which code a status is answered with; the two of _EMPTY depend on the offset asked for.
@@ -117,7 +116,7 @@ class PullActs:
             ask.topic,
             ask.queue_id,
             ask.queue_offset,
-            min(max(ask.max_msg_nums, 1), _COUNT_LIMIT),
+            min(max(ask.max_msg_nums, 1), self._config.max_transfer_count_on_message_in_memory),
             matches,
             min(max(ask.max_msg_bytes or _SIZE_MAX, 1), _SIZE_LIMIT),
         )

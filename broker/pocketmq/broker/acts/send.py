@@ -265,6 +265,8 @@ class SendActs:
         if as_five:
             properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
+            if as_five:
+                properties = _with_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we.
@@ -426,6 +428,16 @@ def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> in
     if not priority.isdigit() or not topic.write_queues:
         return chosen
     return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
+
+
+def _with_id(properties: bytes) -> bytes:
+    """Add the transaction's id, which consumers of 5.x see."""
+    key = get_property(properties, b"UNIQ_KEY")
+    if not key:
+        return properties
+    return add_property(
+        remove_property(properties, b"__transactionId__"), b"__transactionId__", key
+    )
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
