@@ -1,7 +1,8 @@
 """Reads stores on a cluster of two executor processes that have no package of ours but the shipped zip.
 
-cluster_child.py ZIP OUT PATH KILLS   the number of executors, and KILLS times what was read while one was
-                                      killed, and in which task, as JSON to OUT.
+cluster_child.py ZIP OUT PATH KILLS   the number of executors; what was read while each task's Python
+                                      processes were killed, as WORKER_KILLS says; and KILLS times what was
+                                      read while an executor was; by which try and task, as JSON to OUT.
 """
 
 import json
@@ -17,11 +18,40 @@ from pyspark.sql import SparkSession
 
 from pocketmq.spark import setup
 
+# How often each task loses its Python processes: 20 times in eight tasks.
+WORKER_KILLS = (3, 3, 3, 3, 2, 2, 2, 2)
+
+
+def workers() -> list[int]:
+    """The Python processes of this task's executor, this one last: one that reads, and one that runs this."""
+    mine = os.getpid()
+    found = [worker for daemon in children(executor()) for worker in children(daemon)]
+    return [pid for pid in found if pid != mine] + [mine]
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for task in tasks for word in task.read_text().split()]
+
 
 def executor() -> int:
     """Its process: the parent of this task's Python daemon."""
     daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2]
     return int(daemon.split()[1])
+
+
+def read_without_workers(rows: Iterable[Any]) -> Iterator[tuple[str, int, int, int, int]]:
+    """As read_and_die(), but the first tries of each task kill all Python workers of its executor, that
+    which reads among them."""
+    context = TaskContext.get()
+    assert context is not None
+    dies = context.attemptNumber() < dict(enumerate(WORKER_KILLS)).get(context.partitionId(), 0)
+    for number, row in enumerate(rows):
+        if dies and number == 50:
+            for worker in workers():
+                os.kill(worker, signal.SIGKILL)
+        place = row.brokerName, row.queueId, row.queueOffset
+        yield *place, context.attemptNumber(), context.partitionId()
 
 
 def read_and_die(rows: Iterable[Any]) -> Iterator[tuple[str, int, int, int, int]]:
@@ -52,6 +82,8 @@ def main(bundle: str, out: str, path: str, kills: str) -> None:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         "spark.locality.wait": "0",
+        # More tries than are killed, with room for what a crowded machine does by itself.
+        "spark.task.maxFailures": "10",
         # A killed executor is made anew as often as it takes.
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.submit.pyFiles": bundle,
@@ -65,8 +97,9 @@ def main(bundle: str, out: str, path: str, kills: str) -> None:
     places = frame.select("brokerName", "queueId", "queueOffset").rdd
     # The driver is in this list, too.
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    without = places.mapPartitions(read_without_workers).collect()
     rounds = [places.mapPartitions(read_and_die).collect() for _ in range(int(kills))]
-    Path(out).write_text(json.dumps({"executors": executors, "rounds": rounds}))
+    Path(out).write_text(json.dumps({"executors": executors, "workers": without, "rounds": rounds}))
     spark.stop()
 
 

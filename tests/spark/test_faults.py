@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.interop.brokers import RunningBroker, make_broker
+from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
+from tests.kit.nursery import Nursery
 from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.conftest import BROKER_CONF, KILLS
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BODY = StructType([StructField("body", StringType())])
+# A broker is there again in less than half a second, so this many need no option.
+_CHEAP_KILLS = 20
 
 
 class Clock:
@@ -89,10 +92,17 @@ def test_without_time_the_first_fault_is_the_last() -> None:
     assert clock.slept == []
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """What forks brokers, which are started often here."""
+    with Nursery() as made:
+        yield made
+
+
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[RunningBroker]:
+def own(tmp_path: Path, nursery: Nursery) -> Iterator[RunningBroker]:
     """A broker that this test may kill."""
-    made = make_broker("pocketmq", tmp_path, config=BROKER_CONF)
+    made = PocketBroker(tmp_path, config=BROKER_CONF, nursery=nursery)
     made.start()
     yield made
     made.kill()
@@ -229,7 +239,7 @@ def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_delet
 def test_a_running_query_outlives_its_broker(
     spark: "SparkSession", own: RunningBroker, tmp_path: Path
 ) -> None:
-    """A broker killed beside micro-batches (KILLS times), a Parquet sink."""
+    """A broker killed beside micro-batches, a Parquet sink."""
     topic = make_topic(own, 2)
     count = 100
     send(own, topic, count)
@@ -245,7 +255,7 @@ def test_a_running_query_outlives_its_broker(
     )
     try:
         until(lambda: query.lastProgress is not None, "the first batch")
-        for _ in range(KILLS):
+        for _ in range(max(KILLS, _CHEAP_KILLS)):
             own.kill()
             own.start()
             send(own, topic, 50, first=count)

@@ -1,16 +1,19 @@
 """Batch reads of store folders: golden rows, options, push-down, mistakes before tasks start."""
 
+import gc
 import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from benchmarks import bulk_store
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 from tests.store.bulk_stores import (
     GOLDEN_NAMES,
     Message,
@@ -561,3 +564,40 @@ def test_each_row_of_a_generated_store_is_hashed_in_several_tasks(
     hashes = sum(zlib.crc32(row(i)) for i in range(messages))
     size = messages * bulk_store.BODY_SIZE
     assert tuple(found) == (messages, hashes, size, messages, 100, last)
+
+
+def test_spark_does_not_search_for_garbage_in_what_its_processes_imported(
+    written: WrittenStore, spark: "SparkSession"
+) -> None:
+    """It collects after every task, which took as long as a short one."""
+    path = str(written.root)
+
+    class Reader(DataSourceReader):
+        def __init__(self) -> None:
+            source = PocketMQDataSource({"path": path, "columns": "tags"})
+            self.inner = source.reader(source.schema())
+
+        def partitions(self) -> Sequence[InputPartition]:
+            return list(self.inner.partitions())
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+            rows = sum(batch.num_rows for batch in self.inner.read(partition))
+            yield rows, gc.get_freeze_count()
+
+    class Counted(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "counted"
+
+        def schema(self) -> str:
+            return "rows bigint, frozen bigint"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Reader()
+
+    spark.dataSource.register(Counted)
+    found = spark.read.format("counted").load().collect()
+    assert sum(row.rows for row in found) == 600
+    assert min(row.frozen for row in found) > 10_000
+    # This process is not Spark's.
+    assert gc.get_freeze_count() == 0

@@ -93,11 +93,13 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
 def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
-    """Local-cluster, two executors; stores of two brokers under one glob; executors are killed in a read."""
+    """Local-cluster, two executors; stores of two brokers under one glob; Python processes (20 times) and
+    executors (KILLS times) are killed in a read."""
     need_java()
     for name in ("broker-a", "broker-b"):
-        store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 16)
-        store.add(Message(queue_id=i % 3, body=os.urandom(100)) for i in range(1000))
+        # More than fits between a process that reads and the JVM: it is killed before it has done all.
+        store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 22)
+        store.add(Message(queue_id=i % 3, body=os.urandom(30_000)) for i in range(1000))
     out = tmp_path / "out.json"
     child = Path(__file__).with_name("cluster_child.py")
     # Workers keep their logs in SPARK_HOME, which is no place of ours: a home of links takes them.
@@ -136,6 +138,10 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     ]
     result = json.loads(out.read_text())
     assert result["executors"] == 2
+    workers = result["workers"]
+    assert sorted(row[:3] for row in workers) == places
+    killed = {task: tries for *_, tries, task in workers}
+    assert sum(killed.values()) >= 20
     rounds = result["rounds"]
     assert len(rounds) == KILLS
     for rows in rounds:

@@ -53,6 +53,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
+from pocketmq.spark.settled import settle
 
 _log = logging.getLogger("pocketmq.spark")
 
@@ -279,6 +280,7 @@ def read_broker(
     partition: BrokerPartition, options: Options, projection: Projection, filters: Filters | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
+    settle()
     loss = LossRule(options.fail_on_data_loss)
     read = projection.read(options, filters)
     with BrokerClient(Access.of(options)) as client:

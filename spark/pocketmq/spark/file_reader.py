@@ -34,6 +34,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
+from pocketmq.spark.settled import settle
 
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query
@@ -179,6 +180,7 @@ def read_files(
     # A process that plans reads nothing, and each query has one: what decodes costs it as much as all else.
     from pocketmq.bulk.scanner import read_partition
 
+    settle()
     loss = LossRule(options.fail_on_data_loss)
     read = projection.read(options, filters, ordered=False)
     for batch in read_partition(partition, read, loss):

@@ -21,6 +21,7 @@ from pocketmq.spark.options import (
     parse_options,
     table_options,
 )
+from pocketmq.spark.settled import settle
 
 
 class PocketMQDataSource(DataSource):
@@ -46,6 +47,7 @@ class PocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         from pocketmq.spark.columns import schema_of, with_options
 
+        settle()
         found = schema_of(self._options.columns)
         if not is_table(self._given):
             return found
@@ -71,6 +73,7 @@ class PocketMQDataSource(DataSource):
         if _reads_files(self._options):
             from pocketmq.spark.file_reader import FileReader
 
+            settle()
             return FileReader(
                 self._options,
                 projection,
@@ -80,6 +83,7 @@ class PocketMQDataSource(DataSource):
             )
         from pocketmq.spark.broker_reader import BrokerReader
 
+        settle()
         options = _with_name_server(self._options)
         return BrokerReader(options, projection, self._cores(), pushes=self.push_filters)
 
