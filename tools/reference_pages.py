@@ -290,9 +290,10 @@ def _section(page: str, title: str) -> str:
 def _letters(command: MqCommand) -> str:
     """The options of a command of mqadmin; those that must be given without brackets."""
     shown = (
-        f"-{each.letter}" if each.required else f"[-{each.letter}]" for each in command.options
+        (f"-{each.letter}" if each.letter != each.name else f"--{each.name}", each.required)
+        for each in command.options
     )
-    return " ".join(shown)
+    return " ".join(flag if required else f"[{flag}]" for flag, required in shown)
 
 
 def _programs() -> Iterator[tuple[str, str]]:

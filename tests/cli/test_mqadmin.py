@@ -168,7 +168,11 @@ def test_messages_are_sent_found_and_printed(say: Say, site: dict[str, str]) -> 
 
 def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     say("updateTopic", "-c", "DefaultCluster", "-t", "O", "-r", 1, "-w", 1)
-    say("updateSubGroup", "-c", "DefaultCluster", "-g", "og", "-q", 2)
+    policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000]}}'
+    five = ("-o", "true", "-p", policy, "--attributes", "+group.mode=strict,-other")
+    made = say("updateSubGroup", "-c", "DefaultCluster", "-g", "og", "-q", 2, *five)
+    assert "consumeMessageOrderly=true" in made
+    assert "as JSON" in say("updateSubGroup", "-c", "A", "-g", "og", "-p", "[]", code=2)
     for _ in range(2):
         say("sendMessage", "-t", "O", "-p", "x")
     assert rows(say("resetOffsetByTime", "-g", "og", "-t", "O", "-s", 0))[1:] == [["a", "0", "0"]]
@@ -185,7 +189,10 @@ def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     assert "success" in say("cloneGroupOffset", "-s", "og", "-d", "copy", "-t", "O")
     assert "Diff Total: 2" in say("consumerProgress", "-g", "copy")
     assert "og" in {row[0] for row in rows(say("consumerProgress"))}
-    assert "retryQueueNums                          =  2" in say("getConsumerConfig", "-g", "og")
+    kept = say("getConsumerConfig", "-g", "og")
+    assert "retryQueueNums                          =  2" in kept
+    assert "{'group.mode': 'strict'}" in kept
+    assert "{'next': [1000]}" in kept
     assert "NOT_ONLINE" in say("consumerConnection", "-g", "og", code=1)
     assert "NOT_ONLINE" in say("getConsumerStatus", "-g", "og", "-t", "O", code=1)
     assert rows(say("consumerStatus", "-g", "og"))

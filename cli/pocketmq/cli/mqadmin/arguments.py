@@ -88,7 +88,9 @@ def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) ->
         help="name servers, 'host:port;host:port' (default: NAMESRV_ADDR, else 127.0.0.1:9876)",
     )
     for option in command.options:
-        flags = (f"-{option.letter}", f"--{option.name}")
+        flags = [f"--{option.name}"]
+        if option.letter != option.name:
+            flags.insert(0, f"-{option.letter}")
         if option.takes_value:
             parser.add_argument(
                 *flags, dest=option.letter, metavar="VALUE", required=option.required

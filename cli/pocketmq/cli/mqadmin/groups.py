@@ -27,12 +27,30 @@ async def update_sub_group(admin: Admin, given: Given) -> None:
         given.number("i", _MASTER),
         given.number("w", 1),
         given.flag("a", True),
+        # What 5.x adds: only brokers that are told keep it.
+        {"consumeMessageOrderly": given.flag("o", False)} if "o" in given else {},
     )
+    if "p" in given:
+        config.extra["groupRetryPolicy"] = _retry_policy(given["p"])
+    if "attributes" in given:
+        changes = (each.partition("=") for each in given["attributes"].split(","))
+        config.extra["attributes"] = {name: value for name, _, value in changes}
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         await admin.groups.create(config, broker=master.address)
         say(f"create subscription group to {master.address} success.")
     fields = ", ".join(f"{name}={_java(value)}" for name, value in config.to_json().items())
     say(f"SubscriptionGroupConfig{{{fields}}}")
+
+
+def _retry_policy(text: str) -> object:
+    """Parse the policy. Raises: CannotBegin."""
+    try:
+        policy = fastjson.loads(text)
+    except ValueError as error:
+        raise CannotBegin(f"-p takes a policy as JSON, not {text!r}: {error}") from None
+    if not isinstance(policy, dict):
+        raise CannotBegin(f"-p takes a policy as JSON, not {text!r}")
+    return policy
 
 
 def _java(value: object) -> str:

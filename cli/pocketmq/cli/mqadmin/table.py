@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class MqOption:
-    """One option: -letter, --name."""
+    """One option: -letter, --name; of some of 5.x the name is the letter, too."""
 
     letter: str
     name: str
@@ -83,7 +83,8 @@ groups:
   updateSubGroup | create a consumer group, or change it | group create
     b:brokerAddr? c:clusterName? g:groupName=! s:consumeEnable= m:consumeFromMinEnable=
     d:consumeBroadcastEnable= q:retryQueueNums= r:retryMaxTimes= i:brokerId=
-    w:whichBrokerWhenConsumeSlowly= a:notifyConsumerIdsChanged=
+    w:whichBrokerWhenConsumeSlowly= a:notifyConsumerIdsChanged= o:consumeMessageOrderly=
+    p:groupRetryPolicy= attributes:attributes=
   deleteSubGroup | delete a consumer group | group delete
     b:brokerAddr? c:clusterName? g:groupName=! r:removeOffset=
   consumerProgress | how far a group is, or all groups | offset show
