@@ -361,6 +361,9 @@ async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Ask
     answer = await client.ask("ChangeInvisibleDuration", asked)
     assert answer.status.code == Code.OK
     assert await ack(client, got) == [Code.INVALID_RECEIPT_HANDLE]
+    late = await client.ask("ChangeInvisibleDuration", asked)
+    # Programs look for the name in the text.
+    assert late.status.message.startswith("INVALID_RECEIPT_HANDLE: receipt handle is expired")
     (again,) = await receive(client)
     assert again.system_properties.delivery_attempt == 2
     assert again.topic.name == "T"

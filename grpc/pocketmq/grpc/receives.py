@@ -386,7 +386,8 @@ class _Sent(NamedTuple):
 def _expired() -> Failed:
     return Failed(
         Code.INVALID_RECEIPT_HANDLE,
-        "receipt handle is expired: the message was acknowledged, or its invisible time is over",
+        "INVALID_RECEIPT_HANDLE: receipt handle is expired: the message was acknowledged, or its "
+        "invisible time is over",
     )
 
 
