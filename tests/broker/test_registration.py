@@ -1,5 +1,6 @@
 """A broker's entries at name servers: the one of its process, and others over the wire."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
+from pocketmq.broker import registration, topic_config
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration
@@ -17,6 +19,7 @@ from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig
@@ -53,17 +56,48 @@ async def test_every_name_server_knows_the_broker_before_it_is_ready(
             assert route(server, "TBW102") is None
 
 
-async def test_a_new_topic_is_told_at_once(tmp_path: Path) -> None:
-    """Traps 16, 20: auto-created topics and retry topics have a route within moments."""
+async def test_a_new_topic_has_its_route_when_its_request_is_answered(tmp_path: Path) -> None:
+    """Traps 16, 20: else a client asks for the route of its new retry topic too early, and pulls retries only
+    after its next two rebalances."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             async with await Peer.at(broker) as peer:
                 await peer.produce("T")
-                await until_async(lambda: route(server, "T") == (4, 4, 6))
+                assert route(server, "T") == (4, 4, 6)
                 await peer.heartbeat("g", {"T": "*"})
-                await until_async(lambda: route(server, "%RETRY%g") == (1, 1, 6))
-                broker.parts.tables.topics.update(TopicConfig("T", 2, 1, perm=4))
-                await until_async(lambda: route(server, "T") == (2, 1, 4))
+                assert route(server, "%RETRY%g") == (1, 1, 6)
+                change = {"topic": "T", "readQueueNums": "2", "writeQueueNums": "1", "perm": "4"}
+                change |= {
+                    "defaultTopic": "TBW102",
+                    "topicFilterType": "SINGLE_TAG",
+                    "order": "false",
+                }
+                await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, change)
+                assert route(server, "T") == (2, 1, 4)
+                broker.parts.tables.topics.update(TopicConfig("T", 3, 3))
+                await until_async(lambda: route(server, "T") == (3, 3, 6))
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_no_answer_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a broker with more topics than are told in one go."""
+    monkeypatch.setattr(topic_config, "_TOLD_S", 0.05)
+    async with name_server() as server:
+        async with serving(tmp_path, namesrv_addr=server.address) as broker:
+            tellings: list[int] = []
+
+            async def deaf(*_: object, **__: object) -> None:
+                tellings.append(1)
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(broker.registration, "_register_all", deaf)
+            async with await Peer.at(broker) as peer:
+                await peer.produce("T")
+                assert tellings
+                monkeypatch.setattr(topic_config, "_TOLD_S", 3_600)
+                monkeypatch.setattr(registration, "_MANY", 5)
+                await peer.produce("U")
 
 
 async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(

@@ -2,8 +2,9 @@
 
 1. Registered once before the broker reports that it is ready, then every registerNameServerPeriod, and at
    once when a topic changes. Unregistered at a clean stop.
-2. A name server of the same process is called directly, before the request that created the topic is
-   answered. The others are told over one lasting connection each: when it closes, they drop the broker.
+2. A name server of the same process is called directly, the others over one lasting connection each: when it
+   closes, they drop the broker. The request that created or changed a topic is answered after that, unless
+   another process takes more than a second, or is told of more than _MANY topics (TopicConfigManager).
 3. An unreachable name server does not delay the others; it is told again in the next round.
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.stored_table import resolve
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
@@ -126,6 +128,8 @@ class Registration:
             self._register_local(changed)
         if self._config.namesrv_addr:
             self._changed.set()
+            if changed and not self._is_let_go and len(self._topics.topics) <= _MANY:
+                self._topics.hold()
 
     def ask_again(self) -> None:
         """Register again now: a slave knows no master, or there are other name servers."""
@@ -183,6 +187,14 @@ class Registration:
         except TimeoutError:
             changed = False
         self._changed.clear()
+        untold = self._topics.take_untold()
+        try:
+            await self._tell(side_tasks, changed=changed)
+        finally:
+            for waiters in untold:
+                resolve(waiters)
+
+    async def _tell(self, side_tasks: SideTasks, *, changed: bool) -> None:
         if self._is_let_go:
             return
         if not changed:

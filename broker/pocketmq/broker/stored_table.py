@@ -233,10 +233,18 @@ class StoredTable(ConfigManager, Generic[V]):
 
     def _saved(self, batch: _Batch[V]) -> None:
         self.dirty = bool(self._journal.size or self._next.old or self._next.kept)
-        for tell in batch.after:
-            tell()
-        if batch.done is not None and not batch.done.done():
-            batch.done.set_result(None)
+        self.after_saved(batch.after)
+        if batch.done is not None:
+            self.done(batch.done)
+
+    def after_saved(self, calls: list[Callable[[], None]]) -> None:
+        """Call what was given to `put` for rows that are on disk now."""
+        for call in calls:
+            call()
+
+    def done(self, waiters: "asyncio.Future[None]") -> None:
+        """Let those go on who wait for rows that are on disk now."""
+        resolve(waiters)
 
     def _failed(self, batch: _Batch[V], error: Exception) -> None:
         """Roll back, newest first; kept rows and the file as it should be are saved with the next try."""
@@ -256,6 +264,12 @@ class StoredTable(ConfigManager, Generic[V]):
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = old
+
+
+def resolve(waiters: "asyncio.Future[None]") -> None:
+    """Let those go on who wait, unless they already do."""
+    if not waiters.done():
+        waiters.set_result(None)
 
 
 def _retrieve(future: "asyncio.Future[None]") -> None:

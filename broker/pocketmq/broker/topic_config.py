@@ -4,15 +4,18 @@
 2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
    = min(the producer's number, the default topic's write queues), permission without that bit.
 3. The default topic TBW102 exists only with autoCreateTopicEnable.
+4. Who waits for a new or changed topic to be stored waits until name servers of other processes know it, too,
+   but for no more than a second: a client asks for a route as soon as its request is answered.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.stored_table import StoredTable
+from pocketmq.broker.stored_table import StoredTable, resolve
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import (
@@ -34,6 +37,8 @@ from pocketmq.store import ConfigFile, MessageStore
 log = logging.getLogger(__name__)
 
 _SCHEDULE_QUEUES = 18
+# How long answers wait for name servers at most (invariant 4).
+_TOLD_S = 1.0
 
 
 class TopicConfigManager(StoredTable[TopicConfig]):
@@ -53,6 +58,9 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         self._clock = clock
         self.topics = self.rows
         self._events = events or Events()
+        # Of waiters whose topics are stored, but not told yet (invariant 4).
+        self._untold: list[asyncio.Future[None]] = []
+        self._holds = False
         self.system_topics = set(SYSTEM_TOPICS)
         for topic in self._built_in():
             self.topics[topic.topic] = topic
@@ -227,3 +235,23 @@ class TopicConfigManager(StoredTable[TopicConfig]):
 
     def _tell(self, topics: list[TopicConfig]) -> None:
         self._events.topics_changed(topics)
+
+    def done(self, waiters: "asyncio.Future[None]") -> None:
+        if not self._holds:
+            super().done(waiters)
+            return
+        self._untold.append(waiters)
+        asyncio.get_running_loop().call_later(_TOLD_S, resolve, waiters)
+
+    def after_saved(self, calls: list[Callable[[], None]]) -> None:
+        self._holds = False
+        super().after_saved(calls)
+
+    def hold(self) -> None:
+        """Let who waits for the topics just stored wait on: for listeners of topics_changed (invariant 4)."""
+        self._holds = True
+
+    def take_untold(self) -> "list[asyncio.Future[None]]":
+        """Return who waits until the topics as they are now are told."""
+        untold, self._untold = self._untold, []
+        return untold
