@@ -82,6 +82,18 @@ async def check(broker: Broker) -> None:
     await broker.parts.services.check.check()
 
 
+async def test_clients_of_5_are_told_the_id_of_a_transaction(peer: Peer) -> None:
+    """In the answer of the send, and in the message that is committed; 4.9.7 says it in neither."""
+    for offset, (version, told) in enumerate({407: None, 493: "t1"}.items()):
+        half: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "t1"}
+        how: dict[str, Any] = {"version": version}
+        answer = await peer.produce("T", sys_flag=4, how=how, **half)
+        assert (answer.ext or {}).get("transactionId") == told
+        assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+        (found,) = records(await peer.pull("g", "T", offset, sys_flag=4, subscription="*"))
+        assert properties_to_dict(found.properties).get("__transactionId__") == told
+
+
 async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(
     broker: Broker, peer: Peer
 ) -> None:

@@ -63,7 +63,8 @@ _DIGITS_MAX = 10
 
 class Sent(NamedTuple):
     """Where a message was stored; queue_id is the one reported to the sender. end: see invariant 4,
-    None if the sender does not wait. recall_handle: for cancelling a timed message.
+    None if the sender does not wait. recall_handle: for cancelling a timed message. transaction_id: of a
+    half message that a client of 5.x sent.
     """
 
     position: int
@@ -71,6 +72,7 @@ class Sent(NamedTuple):
     queue_offset: int
     end: int | None
     recall_handle: str | None = None
+    transaction_id: str | None = None
 
 
 class SentBatch(NamedTuple):
@@ -257,7 +259,7 @@ class SendActs:
         if dead is not None:
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
-        sys_flag = _sys_flag(ask, topic)
+        sys_flag, transaction = _sys_flag(ask, topic), None
         wait = _waits(ask)
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
@@ -266,7 +268,7 @@ class SendActs:
             properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             if as_five:
-                properties = _with_id(properties)
+                properties, transaction = _with_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we.
@@ -291,7 +293,7 @@ class SendActs:
         put = stored.appended
         handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if wait and self._promise.waits else None
-        return Sent(put.position, queue_id, put.queue_offset, end, handle)
+        return Sent(put.position, queue_id, put.queue_offset, end, handle, transaction)
 
     def traced(self) -> bytes:
         """Return the properties that 5.x brokers add: they tell consumers whether and where to trace."""
@@ -430,14 +432,13 @@ def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> in
     return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
 
 
-def _with_id(properties: bytes) -> bytes:
-    """Add the transaction's id, which consumers of 5.x see."""
+def _with_id(properties: bytes) -> tuple[bytes, str | None]:
+    """Add the transaction's id, which consumers of 5.x see; return the properties and the id."""
     key = get_property(properties, b"UNIQ_KEY")
     if not key:
-        return properties
-    return add_property(
-        remove_property(properties, b"__transactionId__"), b"__transactionId__", key
-    )
+        return properties, None
+    properties = remove_property(properties, b"__transactionId__")
+    return add_property(properties, b"__transactionId__", key), key.decode("utf-8", "replace")
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:

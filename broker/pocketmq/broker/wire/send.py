@@ -432,9 +432,10 @@ class SendMessageProcessor:
         except Refused as refused:
             return self._refuse(request, connection, refused)
         reply = self._answers.one(request, sent.position, sent.queue_id, sent.queue_offset)
-        if sent.recall_handle is not None:
+        if sent.recall_handle is not None or sent.transaction_id is not None:
             answer = decode(reply[4:])
-            answer.ext = {**(answer.ext or {}), "recallHandle": sent.recall_handle}
+            more = {"recallHandle": sent.recall_handle, "transactionId": sent.transaction_id}
+            answer.ext = {**(answer.ext or {}), **{k: v for k, v in more.items() if v}}
             reply = encode(answer)
         return self._when_kept(request, connection, sent.end, reply)
 
