@@ -6,11 +6,13 @@
 CPU seconds of JVM and Python, not time: they say more on a machine that others use. "named" says by options
 which columns and messages it wants, "unnamed" asks pocketmq.spark.read with a where clause, as Parquet and
 JSON lines are asked; making the frame counts. The page cache is warm, and the forms take turns within each
-round, quick jobs twice as often; JSON lines, which take longest, run once. It prints rows for
-docs/spark.md. The decoder without Spark: bench_bulk.py.
+round, quick jobs twice as often; JSON lines, which take longest, run once. A store four times as large tells
+what a GiB more costs beside what any query does. It prints rows for docs/spark.md. The decoder without
+Spark: bench_bulk.py.
 """
 
 import argparse
+import functools
 import os
 import shutil
 import statistics
@@ -48,6 +50,8 @@ _DAY_MS = 86_400_000
 _WARM = 2
 _QUICK_S = 3.0
 _QUICK_FACTOR = 2
+# So many of the jobs read everything.
+_READ_ALL = 4
 
 
 class Job(NamedTuple):
@@ -101,11 +105,8 @@ def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bo
 
     Returns: whether all is within reach.
     """
-    parquet, lines = str(root.parent / "parquet"), str(root.parent / "json")
+    parquet, lines = _written_as(spark, root, "parquet"), _written_as(spark, root, "json")
     whole = spark.read.format("pocketmq").load(str(root))
-    for folder, kind in ((parquet, "parquet"), (lines, "json")):
-        if not Path(folder).exists():
-            whole.write.format(kind).save(folder)
     unit = min(cat_cpu(sorted((root / "commitlog").iterdir())) for _ in range(3))
     print(
         f"\nmedian of {rounds} rounds\n\n| CPU seconds, {messages:,} messages (`cat`: {unit:.2f}) | named "
@@ -117,7 +118,7 @@ def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bo
         return job.query(frame.where(job.where) if job.where else frame)
 
     def named(job: Job) -> "DataFrame":
-        return job.query(spark.read.format("pocketmq").options(**job.options).load(str(root)))
+        return _named(spark, job, root)
 
     def unnamed(job: Job) -> "DataFrame":
         return read(spark, str(root)).apply(lambda frame: asked(job, frame))
@@ -151,6 +152,52 @@ def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bo
             flush=True,
         )
     return good
+
+
+def _named(spark: "SparkSession", job: Job, root: Path) -> "DataFrame":
+    return job.query(spark.read.format("pocketmq").options(**job.options).load(str(root)))
+
+
+def _written_as(spark: "SparkSession", root: Path, kind: str) -> str:
+    """The folder of the store's messages in this form, written unless it is there."""
+    folder = root.parent / kind
+    if not folder.exists():
+        spark.read.format("pocketmq").load(str(root)).write.format(kind).save(str(folder))
+    return str(folder)
+
+
+def grow(spark: "SparkSession", roots: dict[int, Path], rounds: int) -> None:
+    """Prints what the reads of everything cost with two stores, and what a GiB more does.
+
+    roots: by their size, MiB, two of them.
+    """
+    small, large = roots
+    gib = (large - small) / 1024
+    print(
+        f"\n| CPU seconds, median of {rounds} | {small:,} MiB: ours | Parquet | {large:,} MiB: ours "
+        "| Parquet | a GiB more: ours | Parquet |\n|---|---:|---:|---:|---:|---:|---:|"
+    )
+    jobs = {mib: jobs_of(messages_of(mib))[:_READ_ALL] for mib in roots}
+
+    def ours(mib: int, job: Job) -> "DataFrame":
+        return _named(spark, job, roots[mib])
+
+    def columnar(mib: int, job: Job) -> "DataFrame":
+        return job.query(spark.read.parquet(_written_as(spark, roots[mib], "parquet")))
+
+    for number, job in enumerate(jobs[small]):
+        used: dict[tuple[Callable[[int, Job], DataFrame], int], list[float]] = {}
+        for turn in range(_WARM + rounds):
+            for mib in roots:
+                for form in (ours, columnar):
+                    asked = jobs[mib][number]
+                    seconds = _cpu_of(functools.partial(form, mib), asked)
+                    if turn >= _WARM:
+                        used.setdefault((form, mib), []).append(seconds)
+        found = {place: statistics.median(seconds) for place, seconds in used.items()}
+        cells = [found[form, mib] for mib in roots for form in (ours, columnar)]
+        cells += [(found[form, large] - found[form, small]) / gib for form in (ours, columnar)]
+        print(f"| {job.name} | " + " | ".join(f"{cell:.2f}" for cell in cells) + " |", flush=True)
 
 
 def _cpu_of(form: "Callable[[Job], DataFrame]", job: Job) -> float:
@@ -203,23 +250,41 @@ def used_since(before: dict[int, float]) -> float:
     return sum(ticks - before.get(pid, 0.0) for pid, ticks in cpu_seconds().items())
 
 
+def messages_of(mib: int) -> int:
+    """How many messages make a store of this size."""
+    return GIB_OF_MESSAGES * mib // 1024 // 100 * 100
+
+
+def _made(folder: Path, mib: int) -> Path:
+    """The root of a store of this size, written unless it is there."""
+    root = folder / "broker-a" / "store"
+    if not root.exists():
+        messages = messages_of(mib)
+        bulk_store.write_store(root, messages, step_ms=_DAY_MS // messages)
+    return root
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mib", type=int, default=1024, help="size of the store")
+    parser.add_argument(
+        "--larger", type=int, default=4, help="how much larger a second store is; 0: there is none"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="keep what is made here, or use what is there")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-spark-"))
-    messages = GIB_OF_MESSAGES * options.mib // 1024 // 100 * 100
-    root = folder / "broker-a" / "store"
     try:
-        if not root.exists():
-            bulk_store.write_store(root, messages, step_ms=_DAY_MS // messages)
+        root = _made(folder, options.mib)
         spark = session("local[2]", conf=CONF)
         spark.sparkContext.setLogLevel("ERROR")
         load, today = os.getloadavg()[0], time.strftime("%d %B %Y, %H:%M")
         print(f"Spark {spark.version}, local[2], {today}, load of the machine {load:.1f} before")
-        good = compare(spark, root, messages, options.rounds)
+        good = compare(spark, root, messages_of(options.mib), options.rounds)
+        if options.larger:
+            large = options.mib * options.larger
+            roots = {options.mib: root, large: _made(folder / str(large), large)}
+            grow(spark, roots, options.rounds)
         print(f"\nload after: {os.getloadavg()[0]:.1f}")
         spark.stop()
     finally:
