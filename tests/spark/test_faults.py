@@ -18,7 +18,7 @@ from tests.spark.cutting_proxy import CuttingProxy
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, each
 from pocketmq.bulk.rows import Read
-from pocketmq.remoting.admin_headers import CreateTopicHeader
+from pocketmq.remoting.admin_headers import CreateTopicHeader, DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
@@ -35,7 +35,8 @@ from pocketmq.spark.sink import make_writer
 from pocketmq.spark.sink_rows import Outgoing
 from pocketmq.spark.sink_send import TaskSender
 from pocketmq.spark.source import PocketMQDataSource
-from pocketmq.spark.stream import OffsetStream, from_offset, stores_of, to_offset
+from pocketmq.spark.stream import OffsetStream
+from pocketmq.spark.stream_offset import from_offset, seen_of, to_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -279,11 +280,8 @@ def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroke
 
     def after(reader: OffsetStream, offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """The next offset, and how many requests were made for it."""
-        starts, stores, first = from_offset(offset), stores_of(offset), next(_OPAQUES)
-        ends = reader.latest_from(starts, 0, 0, stores)
-        if ends != starts:
-            stores |= reader.stores(starts, ends)
-        return to_offset(ends, stores), next(_OPAQUES) - first
+        first = next(_OPAQUES)
+        return reader.after(offset, 0, 0), next(_OPAQUES) - first
 
     def fill(count: int) -> None:
         make_topic(own, 2, "Exchanged")
@@ -293,8 +291,8 @@ def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroke
     fill(10)
     reader = started()
     end, _ = after(reader, reader.initialOffset())
-    (known,) = stores_of(end).values()
-    assert known[:3] == ["Exchanged", 1, 4]
+    ((place, mark),) = seen_of(end).topics.items()
+    assert (place[0], mark[:2]) == ("Exchanged", [1, 4])
     # Checked over a new connection, and only once.
     again = started()
     first, second, third = (after(again, end) for _ in range(3))
@@ -314,11 +312,24 @@ def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroke
     lenient = started(failOnDataLoss="false")
     other, _ = after(lenient, end)
     assert sum(stop for _, stop in each(from_offset(other))) == 30
-    assert stores_of(other) != stores_of(end)
+    assert seen_of(other) != seen_of(end)
     ranges = [r for p in lenient.partitions(end, other) for r in p.value.ranges]
     assert sum(r.end - r.start for r in ranges) == 30
     assert after(lenient, other)[0] == other
-    for one in (reader, again, strict, lenient):
+    # So may one topic alone, at a broker that stands all the time.
+    steady = started()
+    assert after(steady, other)[0] == other
+    with BrokerClient(Access(own.namesrv)) as client:
+        gone = DeleteTopicHeader(topic="Exchanged")
+        client.call(own.address, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
+    fill(50)
+    with pytest.raises(DataLoss, match=r"topic Exchanged of broker .* deleted and made again"):
+        after(steady, other)
+    made_again, _ = after(lenient, other)
+    ranges = [r for p in lenient.partitions(other, made_again) for r in p.value.ranges]
+    assert sum(r.end - r.start for r in ranges) == 50
+    assert after(lenient, made_again)[0] == made_again
+    for one in (reader, again, strict, lenient, steady):
         one.stop()
 
 

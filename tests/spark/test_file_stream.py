@@ -25,7 +25,8 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.stream import HAS_LIMITS, from_offset, share_out, stores_of, to_offset
+from pocketmq.spark.stream import HAS_LIMITS, share_out
+from pocketmq.spark.stream_offset import from_offset, to_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,12 +193,10 @@ def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
     """Its offsets fit into the other store, too."""
     reader = reader_of(store)
     start = json.loads(json.dumps(reader.initialOffset()))
-    end = to_offset(reader.latest_from(from_offset(start), 0, 0), reader.stores({}, {}))
+    end = reader.after(start, 0, 0)
     store.add(Message(queue_id=0) for _ in range(40))
     later = reader_of(store)
-    grown = to_offset(
-        later.latest_from(from_offset(end), 0, 0, stores_of(end)), later.stores({}, {})
-    )
+    grown = later.after(end, 0, 0)
     assert len(rows_of(later, end, grown)) == 40
     assert grown["stores"] != end["stores"]
     shutil.rmtree(store.root)
@@ -205,13 +204,11 @@ def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
     other.add(Message(queue_id=q, body=b"other", store_ms=1) for q in (0, 1, 2) for _ in range(90))
     for old, new in ((start, end), (end, grown)):
         with pytest.raises(DataLoss, match=r"store of broker broker-a is not the one"):
-            reader_of(other).latest_from(from_offset(old), 0, 0, stores_of(old))
+            reader_of(other).after(old, 0, 0)
         with pytest.raises(DataLoss, match=r"store of broker broker-a is not the one"):
             reader_of(other).partitions(old, new)
     lenient = reader_of(other, failOnDataLoss="false")
-    after = to_offset(
-        lenient.latest_from(from_offset(end), 0, 0, stores_of(end)), lenient.stores({}, {})
-    )
+    after = lenient.after(end, 0, 0)
     assert len(rows_of(lenient, end, after)) == 270
     assert rows_of(lenient, start, end) == []
 
@@ -237,6 +234,25 @@ def test_a_topic_deleted_under_a_stream_is_reported_or_left_behind(store: Writte
     # A topic of the name that comes back is a new one: Kafka's source, too, begins at its beginning.
     store.add(Message(topic="Other", queue_id=1) for _ in range(3))
     assert counted(lenient.latest_from(after, 0, 0))["Other", 1] == 3
+
+
+def test_a_topic_that_was_made_again_is_told_by_where_its_messages_are(store: WrittenStore) -> None:
+    """It has grown past the offset, so nothing else tells."""
+    store.add(Message(topic="Other") for _ in range(5))
+    options = {"subscribe": "T,Other"}
+    strict = reader_of(store, **options)
+    end = strict.after(strict.initialOffset(), 0, 0)
+    assert strict.after(end, 0, 0) == reader_of(store, **options).after(end, 0, 0) == end
+    shutil.rmtree(store.root / "consumequeue" / "Other")
+    del store.offsets["Other", 0]
+    store.add(Message(topic="Other") for _ in range(12))
+    for reader in (strict, reader_of(store, **options)):
+        with pytest.raises(DataLoss, match=r"topic Other of broker broker-a .* made again"):
+            reader.after(end, 0, 0)
+    lenient = reader_of(store, failOnDataLoss="false", **options)
+    after = lenient.after(end, 0, 0)
+    assert len(rows_of(lenient, end, after)) == 12
+    assert lenient.after(after, 0, 0) == after
 
 
 def test_a_batch_that_was_planned_without_a_queue_of_its_start_reports_it(

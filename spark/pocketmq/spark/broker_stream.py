@@ -1,8 +1,9 @@
 """readStream over live brokers; routes are queried for each batch, so new queues and brokers join.
 
 A broker may come back with another store, whose offsets fit by chance. So the checkpoint keeps a message of
-each broker that was read (see stream.py), and it is looked at again over each new connection: as long as one
-stands, the store cannot have been exchanged, and an idle micro-batch costs no request more.
+each topic that was read (see stream.py). It is looked at again when the topic has grown, and over each new
+connection: as long as one stands, the store cannot have been exchanged. An idle micro-batch costs no request
+more.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey, each, lookup
+from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey, each
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
@@ -33,11 +34,9 @@ from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
 from pocketmq.spark.retry import Patience
-from pocketmq.spark.stream import Batches, OffsetStream, Stores, with_latest_offset
+from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 _log = logging.getLogger("pocketmq.spark")
-# Values that _messages_at() gives of a message.
-_KNOWN_SIZE = 5
 
 
 class BrokerStream(OffsetStream):
@@ -54,9 +53,8 @@ class BrokerStream(OffsetStream):
             raise IllegalArgument("commitOffsets needs option group, the group to show progress in")
         self._client = BrokerClient(Access.of(options, planning=True))
         self._bounds: dict[QueueKey, BrokerBounds] = {}
-        # By the broker's name: the connection of the last look, and the one over which its store was checked.
+        # By the broker's name: the connection of the last look.
         self._connected: dict[str, Connection | None] = {}
-        self._checked: dict[str, Connection] = {}
 
     def __reduce__(self) -> Any:
         return (make_broker_stream, (self.options, self.projection, self.cores))
@@ -67,37 +65,19 @@ class BrokerStream(OffsetStream):
         self._connected = {name: self._client.connected(a) for name, a in addresses.items()}
         return self._bounds
 
-    def stores(self, starts: Offsets, ends: Offsets) -> Stores:
-        moved: dict[str, tuple[BrokerBounds, int]] = {}
-        for key, end in each(ends):
-            one = self._bounds.get(key)
-            if one is not None and end and lookup(starts, key) != end:
-                moved[key.broker_name] = (one, end - 1)
-        found = zip(moved, self._messages_at(list(moved.values())), strict=True)
-        return {name: message for name, message in found if message is not None}
+    def held_for(self, broker_name: str) -> object:
+        return self._connected.get(broker_name)
 
-    def is_other(self, broker_name: str, known: list[Any]) -> bool:
-        if len(known) != _KNOWN_SIZE:
-            return False
-        topic, queue_id, offset = known[:3]
-        one = self._bounds.get(QueueKey(topic, broker_name, queue_id))
-        connection = self._connected.get(broker_name)
-        # Queues that are gone or too short are told as such.
-        if one is None or offset >= one.max_offset or connection is None:
-            return False
-        if self._checked.get(broker_name) is connection:
-            return False
-        (found,) = self._messages_at([(one, offset)])
-        if found is not None and found != known:
-            return True
-        # What retention has deleted says nothing, now or later.
-        self._checked[broker_name] = connection
-        return False
-
-    def _messages_at(self, places: Sequence[tuple[BrokerBounds, int]]) -> list[list[Any] | None]:
-        """Return what tells the messages at these offsets from others. None: it is no longer there, or the
-        connection is not that of the last look.
-        """
+    def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
+        # Queues that are gone or too short are told as such; an answer over another connection may be that of
+        # another broker than was looked into.
+        there = [
+            (place, one)
+            for place in places
+            if (one := self._bounds.get(place[0])) is not None
+            and place[1] < one.max_offset
+            and self._connected.get(place[0].broker_name) is not None
+        ]
         single = PullSettings(self.settings.group, "*", "TAG", 1)
         answers = self._client.many(
             [
@@ -106,22 +86,20 @@ class BrokerStream(OffsetStream):
                     RequestCode.PULL_MESSAGE,
                     pull_header(one.queue, offset, single),
                 )
-                for one, offset in places
+                for (_, offset), one in there
             ]
         )
-        found: list[list[Any] | None] = []
-        for (one, offset), answer in zip(places, answers, strict=True):
-            key = one.key
-            same = self._client.connected(one.queue.address) is self._connected[key.broker_name]
-            record = next(read_records(answer.body, check_crc=False), None) if same else None
-            is_it = answer.code == ResponseCode.SUCCESS and record is not None
-            if is_it and record is not None and record.queue_offset == offset:
+        found: dict[tuple[QueueKey, int], list[Any]] = {}
+        for ((key, offset), one), answer in zip(there, answers, strict=True):
+            now = self._client.connected(one.queue.address)
+            if answer.code != ResponseCode.SUCCESS or now is not self._connected[key.broker_name]:
+                continue
+            record = next(read_records(answer.body, check_crc=False), None)
+            # A record that holds several messages is that of its first one's offset.
+            if record is not None and record.queue_offset <= offset:
                 # Not the position in the log: tiered and compacted messages are given with another one.
-                told = [key.topic, key.queue_id, offset, record.store_ms, record.body_crc]
-                found.append(told)
-            else:
-                found.append(None)
-        return found
+                found[key, offset] = [key.queue_id, offset, record.store_ms, record.body_crc]
+        return [found.get(place) for place in places]
 
     def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
         """Return True if queues may come back: the name server does not know those of a stopped broker."""

@@ -19,7 +19,8 @@ from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
-from pocketmq.spark.stream import Batches, OffsetStream, Stores, with_latest_offset
+from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
+from pocketmq.spark.stream_offset import Stores
 
 # Values that stores() gives of a store.
 _KNOWN_SIZE = 2
@@ -57,7 +58,16 @@ class FileStream(OffsetStream):
             )
         return self._planner.bounds
 
-    def stores(self, starts: Offsets, ends: Offsets) -> Stores:
+    def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
+        assert self._planner is not None
+        bounds = self._planner.bounds
+        found: list[list[Any] | None] = []
+        for key, offset in places:
+            position = _position_of(bounds.get(key), offset)
+            found.append(None if position is None else [key.queue_id, offset, position])
+        return found
+
+    def stores(self) -> Stores:
         assert self._planner is not None
         # Of an archive and a live store the latter's log is ahead.
         known: dict[str, Identity] = {}
@@ -107,6 +117,14 @@ class FileStream(OffsetStream):
         if partition is None or partition.value is None:
             return iter(())
         return read_files(partition.value, self.options, self.projection, self.row_filters)
+
+
+def _position_of(bounds: Bounds | None, offset: int) -> int | None:
+    """Return where in the log the index says that a message is; None where there is no index of it."""
+    live = bounds.live if isinstance(bounds, JoinedBounds) else bounds
+    if not isinstance(live, FileBounds) or not live.min_offset <= offset < live.indexed_end:
+        return None
+    return live.position_of(live.indices(offset, offset + 1)[0])
 
 
 def _digest(head: bytes) -> str:

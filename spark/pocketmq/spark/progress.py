@@ -14,7 +14,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.broker_stream import commit_group
-from pocketmq.spark.stream import from_offset
+from pocketmq.spark.stream_offset import from_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

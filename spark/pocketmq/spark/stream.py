@@ -1,15 +1,8 @@
-"""Shared by both kinds of stream readers: offsets as JSON, limits per batch, triggers, data loss.
+"""Shared by both kinds of stream readers: limits per batch, triggers, data loss. Offsets: stream_offset.py.
 
-    {"v":1,"offsets":{"topic":{"broker":{"queue":next offset}}},
-     "stores":{"broker":[first byte of a log file, digest of its head]}}
-                     or [topic, queue, offset, store time, checksum of the body]
-
-1. An offset says what is read next; keys are sorted, since Spark compares offsets as text. `stores` says
-   which store it was, by the newest log file or, over brokers, by a message that was read last; it changes
-   only together with an offset.
-2. The reader lives in one planner process for the whole query, but its copies in the tasks do not see its
+1. The reader lives in one planner process for the whole query, but its copies in the tasks do not see its
    state: everything a task needs is in its partition.
-3. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
+2. PySpark 4.2 and newer: initialOffset (new query only), latestOffset(start, limit), partitions(start, end),
    commit. 4.0 and 4.1: latestOffset() without arguments, before initialOffset on a new query; on a restart
    first partitions(x, x) with the last offsets, or partitions(a, b) for a batch to be repeated. So with those
    versions the start is the last offset that was seen.
@@ -33,17 +26,13 @@ from pocketmq.bulk.offsets import (
     checked_start,
     each,
     lookup,
-    offsets_of,
     starting_offset,
     store_at,
-    to_json,
 )
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
 from pocketmq.spark.retry import Patience
-
-_VERSION = 1
+from pocketmq.spark.stream_offset import Seen, Stores, TopicKey, from_offset, seen_of, to_offset
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -56,34 +45,6 @@ try:
     HAS_LIMITS = True
 except ImportError:  # PySpark 4.0 and 4.1
     HAS_LIMITS = False
-
-
-# By the broker's name: what invariant 1 says.
-Stores = dict[str, list[Any]]
-
-
-def to_offset(offsets: Offsets, stores: Stores | None = None) -> dict[str, Any]:
-    """Return the value that Spark stores (invariant 1)."""
-    value: dict[str, Any] = {"offsets": to_json(offsets), "v": _VERSION}
-    if stores:
-        value["stores"] = dict(sorted(stores.items()))
-    return value
-
-
-def stores_of(value: Mapping[str, Any]) -> Stores:
-    """Return the stores of an offset; none in one of an earlier version."""
-    return dict(value.get("stores", {}))
-
-
-def from_offset(value: Mapping[str, Any]) -> Offsets:
-    """Parse it. Raises: IllegalArgument for a checkpoint that another version or source wrote."""
-    if not isinstance(value, dict) or value.get("v") != _VERSION or "offsets" not in value:
-        raise IllegalArgument(
-            "cannot continue from the checkpoint: this version does not know its offset "
-            f"{value!r}. Start the query with a new checkpointLocation, or with the version that "
-            "wrote it"
-        )
-    return offsets_of(value["offsets"], "the checkpoint's offset", minimum=0)
 
 
 def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int]:
@@ -111,8 +72,10 @@ class OffsetStream(DataSourceStreamReader):
         self.trigger_delay_ms = options.trigger_delay_ms
         self.bytes_per_trigger = options.bytes_per_trigger
         self._initial: Offsets | None = None
-        self._last: Offsets | None = None
-        self._last_stores: Stores = {}
+        self._last: dict[str, Any] | None = None
+        # Topics that the last look found to be others; marks that held, and for what.
+        self._others: set[TopicKey] = set()
+        self._held: dict[TopicKey, tuple[object, list[Any]]] = {}
         self._frozen: Offsets | None = None
         self._waiting_since_ms: int | None = None
 
@@ -145,17 +108,24 @@ class OffsetStream(DataSourceStreamReader):
         return False
 
     @abstractmethod
-    def stores(self, starts: Offsets, ends: Offsets) -> Stores:
-        """Return what identifies the stores of the last look, of which a batch is read; nothing where that
-        is unknown.
+    def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
+        """Return what tells the messages at these offsets from any others there, queue and offset first, as
+        of the last look; None where there is none, or nothing tells.
         """
 
-    @abstractmethod
+    def stores(self) -> Stores:
+        """Return what identifies the stores of the last look; nothing where that is unknown."""
+        return {}
+
     def is_other(self, broker_name: str, known: list[Any]) -> bool:
-        """Return True if the broker's store, as of the last look, is not the one that stores() told.
+        """Return True if the broker's store, as of the last look, is not the one that stores() told."""
+        return False
 
-        known: may be of the other kind, if a query goes on with brokers where it read files.
+    def held_for(self, broker_name: str) -> object:
+        """Return that for which a mark holds once it was found to: then only a topic that grows is looked at
+        again, and an idle micro-batch costs nothing.
         """
+        return None
 
     def show_progress(self, offsets: Offsets) -> None:
         """Commit for commitOffsets=source; does nothing by default."""
@@ -175,7 +145,7 @@ class OffsetStream(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         first = self._first_offsets()
-        return to_offset(first, self.stores({}, first))
+        return to_offset(first, self._seen_now(Seen({}, {}), {}, first))
 
     def _first_offsets(self) -> Offsets:
         """Return where the query begins; looked up once, although 4.0 asks for it after the first end."""
@@ -187,13 +157,13 @@ class OffsetStream(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, ends = from_offset(start), from_offset(end)
-        self._last, self._last_stores = ends, stores_of(end)
+        self._last = end
         if start == end:
             return []
         loss = self._loss()
         bounds = self._look_again(starts, loss)
-        starts = self._of_these_stores(starts, stores_of(start), loss)
-        ends = self._of_these_stores(ends, stores_of(end), loss)
+        starts = self._of_these(starts, seen_of(start), (), loss)
+        ends = self._of_these(ends, seen_of(end), (), loss)
         begins: Offsets = {}
         stops: Offsets = {}
         for key, stop in each(ends):
@@ -220,16 +190,28 @@ class OffsetStream(DataSourceStreamReader):
 
     # ---- what the two signatures of latestOffset share
 
-    def latest_from(
-        self, start: Offsets, rows: int, size: int, stores: Stores | None = None
-    ) -> Offsets:
-        """Return the end of the next batch: at most `rows` messages and about `size` bytes; 0 is no limit.
-
-        stores: those that `start` was of.
+    def after(self, start: dict[str, Any], rows: int, size: int) -> dict[str, Any]:
+        """Return the offset to which the next batch reads: at most `rows` messages and about `size` bytes
+        more; 0 is no limit.
         """
+        starts, seen = from_offset(start), seen_of(start)
+        ends = self.latest_from(starts, rows, size, seen)
+        if ends != starts or self._others:
+            seen = self._seen_now(seen, starts, ends)
+        return to_offset(ends, seen)
+
+    def latest_from(
+        self, start: Offsets, rows: int, size: int, seen: Seen | None = None
+    ) -> Offsets:
+        """Return the end of the next batch, as after(). seen: of what `start` is."""
         loss = self._loss()
         bounds = self._look_again(start, loss)
-        start = self._of_these_stores(start, stores or {}, loss)
+        grown = {
+            (key.topic, key.broker_name)
+            for key, began in each(start)
+            if key in bounds and bounds[key].max_offset > began
+        }
+        start = self._of_these(start, seen or Seen({}, {}), grown, loss)
         ends: Offsets = {}
         begin: dict[QueueKey, int] = {}
         backlog: dict[QueueKey, int] = {}
@@ -264,15 +246,11 @@ class OffsetStream(DataSourceStreamReader):
             store_at(ends, key, begin[key] + count)
         return ends
 
-    def latest_after_last(self) -> Offsets:
-        """latestOffset() of 4.0 and 4.1: continue from the last offset that was seen (invariant 3)."""
-        start = self._first_offsets() if self._last is None else self._last
+    def latest_after_last(self) -> dict[str, Any]:
+        """latestOffset() of 4.0 and 4.1: continue from the last offset that was seen (invariant 2)."""
+        start = self.initialOffset() if self._last is None else self._last
         options = self.options
-        self._last = self.latest_from(
-            start, options.max_offsets_per_trigger, options.bytes_per_trigger, self._last_stores
-        )
-        if self._last != start:
-            self._last_stores = self._last_stores | self.stores(start, self._last)
+        self._last = self.after(start, options.max_offsets_per_trigger, options.bytes_per_trigger)
         return self._last
 
     def freeze(self) -> None:
@@ -305,25 +283,75 @@ class OffsetStream(DataSourceStreamReader):
             _report_gone(key, f"it was read up to offset {offset}", loss)
         return bounds
 
-    def _of_these_stores(self, offsets: Offsets, stores: Stores, loss: LossRule) -> Offsets:
-        """Return the offsets without those of brokers that have another store now: a loss.
+    def _of_these(
+        self, offsets: Offsets, seen: Seen, grown: Collection[TopicKey], loss: LossRule
+    ) -> Offsets:
+        """Return the offsets without those of other stores and topics than were seen: a loss.
 
-        With failOnDataLoss=false that store is new to the stream, and read from its beginning.
+        With failOnDataLoss=false they are new to the stream, and read from their beginning. grown: topics
+        with messages behind the offsets.
         """
-        others = {name for name, known in stores.items() if self.is_other(name, known)}
+        others = {name for name, known in seen.stores.items() if self.is_other(name, known)}
         for name in sorted(others):
             loss.lost(
                 f"the store of broker {name} is not the one that the checkpoint was made for, or it lost "
                 "records that were read: its log holds others in their place. Start the query with a new "
                 "checkpointLocation"
             )
-        if not others:
+        self._others = self._other_topics(seen, grown, others)
+        for topic, name in sorted(self._others):
+            loss.lost(
+                f"topic {topic} of broker {name} is not the one that the checkpoint was made for: it was "
+                "deleted and made again, or the broker has another store, or lost records that were read. "
+                "Start the query with a new checkpointLocation"
+            )
+        self._others |= {
+            (k.topic, k.broker_name) for k, _ in each(offsets) if k.broker_name in others
+        }
+        if not self._others:
             return offsets
         kept: Offsets = {}
         for key, offset in each(offsets):
-            if key.broker_name not in others:
+            if (key.topic, key.broker_name) not in self._others:
                 store_at(kept, key, offset)
         return kept
+
+    def _other_topics(
+        self, seen: Seen, grown: Collection[TopicKey], brokers: Collection[str]
+    ) -> set[TopicKey]:
+        """Return the topics whose marks no longer hold. brokers: those that are known to be others."""
+        asked: dict[TopicKey, tuple[QueueKey, int]] = {}
+        for one, mark in seen.topics.items():
+            topic, name = one
+            held = self._held.get(one) == (self.held_for(name), mark)
+            if name not in brokers and (one in grown or not held):
+                asked[one] = QueueKey(topic, name, mark[0]), mark[1]
+        found: set[TopicKey] = set()
+        for one, now in zip(asked, self.marks(list(asked.values())), strict=True):
+            mark = seen.topics[one]
+            # A query may go on over brokers where it read files, whose marks have another length. What
+            # retention has deleted says nothing; a queue that now begins behind its offset is told as such.
+            if now is not None and len(now) == len(mark) and now != mark:
+                found.add(one)
+            else:
+                self._held[one] = self.held_for(one[1]), mark
+        return found
+
+    def _seen_now(self, seen: Seen, starts: Offsets, ends: Offsets) -> Seen:
+        """Return of what `ends` is, where `seen` is known of `starts`."""
+        last: dict[TopicKey, tuple[QueueKey, int]] = {}
+        left: set[TopicKey] = set()
+        for key, end in each(ends):
+            one = key.topic, key.broker_name
+            left.add(one)
+            if end and (lookup(starts, key) != end or one in self._others):
+                last[one] = key, end - 1
+        topics = {one: mark for one, mark in seen.topics.items() if one in left - self._others}
+        for one, mark in zip(last, self.marks(list(last.values())), strict=True):
+            if mark is not None:
+                topics[one] = mark
+                self._held[one] = self.held_for(one[1]), mark
+        return Seen(seen.stores | self.stores(), topics)
 
     def _within(
         self, backlog: dict[QueueKey, int], bounds: Mapping[QueueKey, Bounds], size: int
@@ -371,12 +399,13 @@ def _report_gone(key: QueueKey, what: str, loss: LossRule) -> None:
 
 
 def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
-    """Return the class with the latestOffset of the running PySpark (invariant 3)."""
+    """Return the class with the latestOffset of the running PySpark (invariant 2)."""
     if not HAS_LIMITS:
 
         class _Plain(base):  # type: ignore[valid-type, misc]
             def latestOffset(self) -> dict[str, Any]:
-                return to_offset(self.latest_after_last(), self._last_stores)
+                found: dict[str, Any] = self.latest_after_last()
+                return found
 
         return _Plain
 
@@ -393,11 +422,8 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
             size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
             if rows and self.bytes_per_trigger:
                 size = self.bytes_per_trigger
-            starts, stores = from_offset(start), stores_of(start)
-            ends = self.latest_from(starts, rows, size, stores)
-            if ends != starts:
-                stores |= self.stores(starts, ends)
-            return to_offset(ends, stores)
+            found: dict[str, Any] = self.after(start, rows, size)
+            return found
 
         def prepareForTriggerAvailableNow(self) -> None:
             self.freeze()
