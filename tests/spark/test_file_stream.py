@@ -136,18 +136,18 @@ def test_a_queue_that_appears_later_is_read_from_its_beginning(store: WrittenSto
 def test_the_calls_of_pyspark_4_0_read_everything_once(store: WrittenStore) -> None:
     """latestOffset() comes before initialOffset(), and partitions(x, x) first on a restart."""
     reader = reader_of(store, maxOffsetsPerTrigger="32")
-    end = to_offset(reader.latest_after_last())
+    end = reader.latest_after_last()
     start = reader.initialOffset()
     assert counted(from_offset(start)) == {("T", 0): 0, ("T", 1): 0, ("T", 2): 0}
     total = rows_of(reader, start, end)
-    after = to_offset(reader.latest_after_last())
+    after = reader.latest_after_last()
     total += rows_of(reader, end, after)
     again = reader_of(store, maxOffsetsPerTrigger="32")
     assert again.partitions(after, after) == []
-    last = to_offset(again.latest_after_last())
+    last = again.latest_after_last()
     total += rows_of(again, after, last)
     assert sorted(total) == sorted([*range(40), *range(20), *range(4)])
-    assert to_offset(again.latest_after_last()) == last
+    assert again.latest_after_last() == last
 
 
 def test_retention_past_the_checkpoint_is_reported_or_skipped(store: WrittenStore) -> None:

@@ -152,6 +152,7 @@ def test_a_failed_write_shows_nothing_with_transactions(
         ({"topic": "T"}, "body int", "column 'body' must be string or binary, not int"),
         ({"topic": "T"}, "tags string", "column 'body' is missing"),
         ({"topic": "T"}, "body string, weight double", "column 'weight' cannot be written"),
+        ({"topic": "T"}, "key string, value string", "What Kafka's sink calls key is keys"),
         ({}, "body string", "give option topic, or a column 'topic'"),
         ({"topic": "NoSuchTopic"}, "body string", "topic create NoSuchTopic"),
         ({"topic": "T", "queueSelector": "column"}, "body string", "needs a column 'queueId'"),

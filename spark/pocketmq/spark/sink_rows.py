@@ -52,6 +52,15 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
 _RESERVED = ("\x01", "\x02")
 
 
+# A job for Kafka's sink names these.
+_KAFKAS = {
+    "key": "keys",
+    "value": "body",
+    "headers": "properties",
+    "partition": "queueId",
+}
+
+
 @dataclass(slots=True)
 class Outgoing:
     """One message to send; `properties` is the text as it travels, without ids."""
@@ -71,9 +80,11 @@ def check_schema(schema: StructType, topic: str, selector: str) -> None:
     for field in schema.fields:
         allowed = _TYPES.get(field.name)
         if allowed is None:
+            hint = "Put other values into properties (a map) or into the body"
+            if field.name in _KAFKAS:
+                hint = f"What Kafka's sink calls {field.name} is {_KAFKAS[field.name]}"
             raise IllegalArgument(
-                f"column {field.name!r} cannot be written; columns are {', '.join(_TYPES)}. Put other values "
-                "into properties (a map) or into the body"
+                f"column {field.name!r} cannot be written; columns are {', '.join(_TYPES)}. {hint}"
             )
         if not isinstance(field.dataType, allowed):
             wanted = " or ".join(t.typeName() for t in allowed)
