@@ -3,6 +3,8 @@
 import pytest
 
 _BLOCK = 10
+# A run of a pair that fails over takes as long as some of the others.
+_FOR_A_FAILOVER = 25
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -10,3 +12,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         count = metafunc.config.getoption("--simulations")
         blocks = [range(at, min(at + _BLOCK, count)) for at in range(0, count, _BLOCK)]
         metafunc.parametrize("seeds", blocks, ids=lambda block: f"{block.start}-{block.stop - 1}")
+    if "failover" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--simulations")
+        metafunc.parametrize("failover", range(-(-count // _FOR_A_FAILOVER)))

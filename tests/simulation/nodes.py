@@ -199,11 +199,11 @@ class BrokerNode(Node):
         self._failed_syncs_s: list[float] = []
         self.disk.on_failed_sync = self._note_failed_sync
         own = {"brokerName": name, "bindAddress": self.ip}
-        self._settings: dict[str, object] = {**SETTINGS, **own, **settings}
+        self.settings: dict[str, object] = {**SETTINGS, **own, **settings}
 
     async def _process(self, host: Host, ending: asyncio.Event) -> None:
         self._starts_s.append(self.now_s)
-        values = {name: str(value) for name, value in self._settings.items()}
+        values = {name: str(value) for name, value in self.settings.items()}
         config, store_config = read_broker_conf({**values, "storePathRootDir": self.disk.root})
         async with Broker(config, store_config, clock=self.clock) as broker:
             if host.up:
