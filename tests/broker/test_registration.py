@@ -57,8 +57,7 @@ async def test_every_name_server_knows_the_broker_before_it_is_ready(
 
 
 async def test_a_new_topic_has_its_route_when_its_request_is_answered(tmp_path: Path) -> None:
-    """Traps 16, 20: else a client asks for the route of its new retry topic too early, and pulls retries only
-    after its next two rebalances."""
+    """Traps 16, 20: clients ask for it at once, as for the one of a new group's retry topic."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             async with await Peer.at(broker) as peer:
