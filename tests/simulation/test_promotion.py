@@ -18,6 +18,7 @@ from tests.simulation.nodes import (
 
 from pocketmq.admin import Admin
 from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.refused import Refused
 from pocketmq.client import Message, Producer
 
 LIMIT_S = 1.0
@@ -118,3 +119,20 @@ def test_a_promotion_takes_less_than_a_second_and_routes_name_it_at_once(
 
     with Machine(1) as machine:
         assert machine.run(main) < LIMIT_S
+
+
+def test_a_promotion_says_when_a_master_that_is_gone_is_not_noticed_yet() -> None:
+    async def main() -> None:
+        network = Network(machine.loop, 1)
+        async with asyncio.TaskGroup() as tasks:
+            pair = Pair(machine, network, tasks)
+            await pair.begin()
+            pair.master.cut_power()
+            with pytest.raises(Refused, match=r"does not answer.*haHousekeepingInterval"):
+                await pair.promoted()
+            await pair.gone()
+            await pair.promoted()
+            await pair.end_all()
+
+    with Machine(1) as machine:
+        machine.run(main)

@@ -328,15 +328,16 @@ class Replication:
         except (OSError, PocketMQError):
             if not state.connected:
                 return False
-            why = "and this broker still follows it"
+            interval_ms = self._node.config.ha_housekeeping_interval
+            why = (
+                "does not answer, but the connection to it still stands. If it is gone, that is noticed "
+                f"within {interval_ms} ms (haHousekeepingInterval): try again then, or force the promotion"
+            )
         else:
             if role == SLAVE:
                 return True
-            why = f"and answers as {role}"
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"the master {follower.master.address} is online {why}: stop or demote it first",
-        )
+            why = f"is online and answers as {role}: stop or demote it first"
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the master {follower.master.address} {why}")
 
     async def _copy_last(self, until_s: float) -> None:
         """Copy what a master that has stepped down was told since the last round, if it sends it in time."""
