@@ -1,10 +1,12 @@
 """`pocketmq health` and `pocketmq doctor net`, against servers that are there, and that are not."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.broker.serving import serving
 from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
@@ -28,6 +30,29 @@ def up(started: list[Server], folder: Path, *words: str) -> dict[str, str]:
     )
     started.append(server)
     return server.ready()
+
+
+async def test_health_tells_what_fails_in_a_broker_that_knows_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts: [{accessKey: operator, secretKey: not-a-secret, admin: true}]")
+    async with serving(tmp_path / "store", acl_enable=True, acl_file=str(accounts)) as broker:
+        words = ["--namesrv", "-", "--broker", broker.listen_address]
+
+        async def said() -> tuple[int, str]:
+            code = await asyncio.to_thread(health, words)
+            return code, capsys.readouterr().out.removeprefix(f"broker {broker.listen_address}: ")
+
+        tasks = broker.parts.messages.store.side_tasks
+        tasks.failed("timer-delivery", OSError("the disk is full"))
+        assert await said() == (0, "ok\n")
+        monkeypatch.setenv("POCKETMQ_ACCESS_KEY", "operator")
+        monkeypatch.setenv("POCKETMQ_SECRET_KEY", "not-a-secret")
+        trouble = "timer-delivery fails and is tried again: the disk is full\n"
+        assert await said() == (1, trouble)
+        tasks.went_well("timer-delivery")
+        assert await said() == (0, "ok\n")
 
 
 def test_health_says_by_its_exit_code_whether_both_answer(

@@ -291,6 +291,12 @@ def test_a_command_encrypts_and_checks_who_answers(
         assert "its certificate is not trusted" in capsys.readouterr().err
         with pytest.raises(CannotBegin, match="cannot read the authorities in nowhere"):
             run(["--tls-ca", "nowhere", "topic", "list", "-n", namesrv])
+        monkeypatch.setenv("POCKETMQ_TLS_CA", str(chain))
+        assert run(["health", "-n", namesrv]) == 0
+        monkeypatch.setenv("POCKETMQ_TLS_CA", str(foreign))
+        capsys.readouterr()
+        assert run(["health", "-n", namesrv]) == 1
+        assert "its certificate is not trusted" in capsys.readouterr().out
     finally:
         server.kill()
 

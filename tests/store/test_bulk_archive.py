@@ -1,7 +1,9 @@
 """Archives: finished files of a log elsewhere, read alone and as one table with the live store."""
 
 import json
+import resource
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,31 @@ def test_running_it_again_copies_the_rest(store: WrittenStore, archive: Path) ->
     retain(store, 1)
     assert read(archive, store.root) == read(archive) + read(store.root)
     assert len(read(archive, store.root)) == 1800
+
+
+def test_a_disk_that_is_full_leaves_whole_files_only_and_the_next_run_goes_on(
+    store: WrittenStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive" / "broker-a"
+    archiver = Archiver(str(store.root), str(folder))
+    run = archiver.run()
+    next(run)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    was = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, hard))
+    try:
+        with pytest.raises(
+            OSError, match="cannot write to the archive: File too large; run it again"
+        ):
+            next(run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, was)
+    assert not list(folder.rglob("*.part"))
+    assert len(read(folder)) > 100
+    list(Archiver(str(store.root), str(folder)).run())
+    assert len(list((folder / "commitlog").iterdir())) == 4
+    assert read(folder, store.root) == stored(store)
 
 
 def test_a_hole_between_archive_and_store_is_a_loss(store: WrittenStore, archive: Path) -> None:

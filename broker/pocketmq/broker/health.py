@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
+    from pocketmq.store import MessageStore
 
 _READ_OR_WRITE = 6
 
@@ -43,16 +44,14 @@ class Health:
         }
 
 
-def health(broker: "Broker") -> Health:
-    """Return the broker's health."""
-    found = Health(broker.config.broker_name, broker.address)
-    refusal = broker.parts.messages.store.refusal
+def check_store(found: Health, store: "MessageStore") -> None:
+    """Check what the disk, or the lack of one, does to a store."""
     found.check(
         "storeWritable",
-        ok=broker.parts.messages.store.writable,
-        reason=f"the store takes no messages: {refusal or 'it is closed'}",
+        ok=store.writable,
+        reason=f"the store takes no messages: {store.refusal or 'it is closed'}",
     )
-    troubles = broker.parts.messages.store.side_tasks.troubles
+    troubles = store.side_tasks.troubles
     found.check(
         "sideTasks",
         ok=not troubles,
@@ -61,6 +60,12 @@ def health(broker: "Broker") -> Health:
             for name, trouble in sorted(troubles.items())
         ),
     )
+
+
+def health(broker: "Broker") -> Health:
+    """Return the broker's health."""
+    found = Health(broker.config.broker_name, broker.address)
+    check_store(found, broker.parts.messages.store)
     return found
 
 

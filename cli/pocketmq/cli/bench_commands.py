@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.cli.connecting import client_options
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line, print_rows
-from pocketmq.cli.site import client_options, completed
+from pocketmq.cli.site import completed
 from pocketmq.remoting.names import BENCHMARK_TOPIC
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.cli.connecting import client_options
 from pocketmq.cli.message_commands import body_text
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
-from pocketmq.cli.site import SiteRefused, client_options, completed, with_admin
+from pocketmq.cli.site import SiteRefused, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin

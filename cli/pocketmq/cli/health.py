@@ -8,15 +8,17 @@ import itertools
 import json
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pocketmq.cli import contexts
 from pocketmq.cli.ask import ask
+from pocketmq.cli.connecting import client_options
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
 _NAMESRV = "127.0.0.1:9876"
 _BROKER = "127.0.0.1:10911"
@@ -47,11 +49,12 @@ def health(arguments: list[str]) -> ExitCode:
     parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args(arguments)
+    how = _how(options.timeout_ms)
     said = options.namesrv or _name_servers_set()
     namesrvs = _addresses(said or _port("NAMESRV", _NAMESRV))
     brokers = [options.broker or _port("BROKER", _BROKER)]
     if options.broker is None and said not in ("", "-"):
-        found = [_brokers(each, options.timeout_ms) for each in namesrvs]
+        found = [_brokers(each, how) for each in namesrvs]
         brokers = list(dict.fromkeys(itertools.chain.from_iterable(found)))
     asked = [("namesrv", each, RequestCode.GET_NAMESRV_CONFIG) for each in namesrvs]
     asked += [("broker", each, RequestCode.GET_BROKER_RUNTIME_INFO) for each in brokers]
@@ -61,16 +64,17 @@ def health(arguments: list[str]) -> ExitCode:
         if address == "-":
             continue
         try:
-            answer = ask(address, code, timeout_ms=options.timeout_ms)
+            answer = ask(address, code, **how)
             # A broker that checks signatures is well when it wants one.
             well = answer.code == 0 or _WANTS_SIGNATURE in (answer.remark or "")
             said = "ok" if well else f"answers with {response_name(answer.code)}"
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 said = _other(name, address, "broker") or "is not a broker"
             if name == "broker" and answer.code == 0:
-                said = _trouble(address, options.timeout_ms) or said
+                said = _trouble(answer, address, how) or said
         except PocketMQError as error:
-            said = _other(name, address) or str(error)
+            said = "" if how["tls"] else _other(name, address)
+            said = said or str(error)
         healthy = healthy and said == "ok"
         rows.append({"server": name, "address": address, "state": said})
     if not brokers:
@@ -115,20 +119,36 @@ def _other(name: str, address: str, listens: str = "") -> str:
     return "" if wrong is None else str(wrong)
 
 
-def _brokers(namesrv: str, timeout_ms: int) -> list[str]:
+def _brokers(namesrv: str, how: dict[str, Any]) -> list[str]:
     """Return the addresses that brokers have registered; none if the name server does not answer."""
     try:
-        answer = ask(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=timeout_ms)
+        answer = ask(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, **how)
     except PocketMQError:
         return []
     table = fastjson.loads(answer.body)["brokerAddrTable"] if answer.code == 0 else {}
     return [address for each in table.values() for address in each["brokerAddrs"].values()]
 
 
-def _trouble(address: str, timeout_ms: int) -> str:
-    """Return why the broker's replicas are not as they should be; RocketMQ 4.9 does not know the request."""
-    answer = ask(address, RequestCode.GET_BROKER_HA_STATUS, timeout_ms=timeout_ms)
+def _trouble(answer: RemotingCommand, address: str, how: dict[str, Any]) -> str:
+    """Return what the broker says is wrong with itself, or with its replicas; RocketMQ says neither."""
+    if said := fastjson.loads(answer.body)["table"].get("trouble"):
+        return str(said)
+    answer = ask(address, RequestCode.GET_BROKER_HA_STATUS, **how)
     return str(json.loads(bytes(answer.body)).get("trouble") or "") if answer.code == 0 else ""
+
+
+def _how(timeout_ms: int) -> dict[str, Any]:
+    """Return how to ask, as every command connects. Raises: CannotBegin."""
+    try:
+        set_up = client_options("")
+    except IllegalArgument as error:
+        raise CannotBegin(str(error)) from error
+    tls = set_up.get("tls")
+    if tls is True:
+        from pocketmq.remoting.tls import client_context
+
+        tls = client_context()
+    return {"timeout_ms": timeout_ms, "credentials": set_up.get("credentials"), "tls": tls}
 
 
 def _port(what: str, default: str) -> str:

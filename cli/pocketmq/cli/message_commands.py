@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.cli.connecting import client_options
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
-from pocketmq.cli.site import SiteRefused, client_options, completed, with_admin
+from pocketmq.cli.site import SiteRefused, completed, with_admin
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin

@@ -1,20 +1,16 @@
 """Runs a command's coroutine with an Admin; the cluster's errors become exit codes."""
 
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.names import FAQ
 
 if TYPE_CHECKING:
-    import ssl
-
     from pocketmq.admin import Admin
 
 _T = TypeVar("_T")
@@ -29,6 +25,7 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     import logging
 
     from pocketmq.admin import Admin
+    from pocketmq.cli.connecting import client_options
 
     async def run() -> _T:
         async with Admin(**client_options(namesrv)) as admin:
@@ -48,37 +45,6 @@ def completed(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
     import asyncio
 
     return answered(lambda: asyncio.run(work()))
-
-
-def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return how a command connects: POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY sign its requests, and
-    POCKETMQ_TLS_ENABLE=true encrypts them; POCKETMQ_TLS_CA, a file of authorities (--tls-ca), makes it
-    verify the servers' certificates, too. Raises: IllegalArgument if one of the keys, or that file, is
-    missing.
-    """
-    options: dict[str, Any] = {"name_server": namesrv}
-    if environment is None:
-        environment = contexts.environment()
-    keys = [environment.get(f"POCKETMQ_{name}_KEY", "") for name in ("ACCESS", "SECRET")]
-    if any(keys):
-        from pocketmq.remoting.credentials import Credentials
-
-        options["credentials"] = Credentials(*keys)
-    if environment.get("POCKETMQ_TLS_ENABLE", "").lower() == "true":
-        options["tls"] = True
-    authorities = environment.get("POCKETMQ_TLS_CA", "")
-    if authorities:
-        options["tls"] = _verifying(authorities)
-    return options
-
-
-def _verifying(authorities: str) -> "ssl.SSLContext":
-    from pocketmq.remoting.tls import client_context
-
-    try:
-        return client_context(verify=True, trust=Path(authorities))
-    except OSError as error:
-        raise CannotBegin(f"cannot read the authorities in {authorities}: {error}") from error
 
 
 def answered(call: Callable[[], _T]) -> _T:

@@ -5,6 +5,7 @@ Used only after a failure, on the address that the user gave, to say what is wro
 
 import asyncio
 import ssl
+from contextlib import suppress
 
 _WITHIN_S = 1.0
 
@@ -31,7 +32,7 @@ async def _speaks_http(host: str, port: int) -> bool:
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
         return await reader.read(5) == b"HTTP/"
     finally:
-        writer.close()
+        await _drop(writer)
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
@@ -40,5 +41,12 @@ async def _speaks_tls(host: str, port: int) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     _, writer = await asyncio.open_connection(host, port, ssl=context)
-    writer.close()
+    await _drop(writer)
     return True
+
+
+async def _drop(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once: the loop may end right after it."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()

@@ -3,7 +3,8 @@
 1. One console owns the file, by a lock that ends with its process; others keep their history in memory.
 2. Changes are written in place without a sync: a power cut costs the last seconds of charts, and torn rows
    become gaps (history.py, invariant 4).
-3. Disk errors are logged once; the figures continue in memory.
+3. A disk that fails is logged once until _WELL_AGAIN writes in a row have worked: on a full one, those into
+   blocks that the file has work on. The figures continue in memory.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from pocketmq.console.history import IMAGE_SIZE, History
 log = logging.getLogger(__name__)
 
 NAME = "history"
+_WELL_AGAIN = 1_000
 
 
 @contextmanager
@@ -59,18 +61,18 @@ class _Writer:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._has_failed = False
+        self._well_count = _WELL_AGAIN
 
     def __call__(self, offset: int, data: bytes) -> None:
         try:
             os.pwrite(self._descriptor, data, offset)
         except OSError as error:
-            if not self._has_failed:
+            if self._well_count >= _WELL_AGAIN:
                 log.warning(
                     "cannot write charts to their file; they are in memory only until "
                     "that works again: %s",
                     error,
                 )
-            self._has_failed = True
+            self._well_count = 0
         else:
-            self._has_failed = False
+            self._well_count += 1

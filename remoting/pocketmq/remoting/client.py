@@ -15,6 +15,7 @@ from pocketmq.remoting.command import RemotingCommand, encode
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
+from pocketmq.remoting.tls import not_connected
 
 log = logging.getLogger(__name__)
 
@@ -119,25 +120,9 @@ class RemotingClient:
         except TimeoutError:
             return ConnectFailed(address, f"no connection within {self._connect_timeout_ms} ms")
         except (OSError, ValueError) as error:
-            return self._failed(address, error)
+            return not_connected(address, error, tls=self._tls is not None)
         self._connections[address] = connection
         return connection
-
-    def _failed(self, address: str, error: Exception) -> ConnectFailed:
-        """Describe a connection error: a reset has no text of its own."""
-        words = str(error) or type(error).__name__
-        if not self._tls or isinstance(error, ConnectionRefusedError):
-            return ConnectFailed(address, words)
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return ConnectFailed(
-                address,
-                f"its certificate is not trusted ({error.verify_message})",
-                "Trust the authority that signed it: its file is cafile of ssl.create_default_context, and "
-                "--tls-ca of a command",
-            )
-        return ConnectFailed(
-            address, f"the TLS handshake failed ({words})", "Does that port speak TLS?"
-        )
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import ConnectFailed, IllegalArgument
 from pocketmq.remoting.settings import Settings, key, parse_properties
 
 log = logging.getLogger(__name__)
@@ -233,6 +233,23 @@ def client_context(
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
+
+
+def not_connected(address: str, error: Exception, *, tls: bool) -> ConnectFailed:
+    """Describe a connection error: a reset has no text of its own."""
+    words = str(error) or type(error).__name__
+    if not tls or isinstance(error, ConnectionRefusedError):
+        return ConnectFailed(address, words)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectFailed(
+            address,
+            f"its certificate is not trusted ({error.verify_message})",
+            "Trust the authority that signed it: its file is cafile of ssl.create_default_context, and "
+            "--tls-ca of a command",
+        )
+    return ConnectFailed(
+        address, f"the TLS handshake failed ({words})", "Does that port speak TLS?"
+    )
 
 
 def layer_for(data: bytes, server: "ServerTls | None") -> "TlsLayer | None":

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,11 +183,15 @@ def _finished(store: Store) -> list[FileSpan]:
 def _make_durable(store: Store, file: FileSpan) -> None:
     # A record that a power cut takes from the broker must not live on here: its offset is given again.
     if isinstance(store.folders, LocalFolders):
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(file.path)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Target:
@@ -202,16 +207,27 @@ class _Target:
             self._base = os.path.abspath(self._base)
 
     def write(self, name: str, data: pa.Buffer) -> None:
-        """Write a whole file under its name; an object store shows it once it is whole."""
+        """Write a whole file under its name; an object store shows it once it is whole.
+
+        Raises: OSError, by its path; then nothing of it is left.
+        """
         path = f"{self._base}/{name}"
         part = f"{path}.part" if self._is_local else path
-        if self._is_local:
-            self._fs.create_dir(os.path.dirname(path), recursive=True)
-        with self._fs.open_output_stream(part) as stream:
-            for at in range(0, data.size, _CHUNK):
-                stream.write(data.slice(at, min(_CHUNK, data.size - at)))
-        if self._is_local:
-            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-            os.fsync(descriptor)
-            os.close(descriptor)
-            os.replace(part, path)
+        try:
+            if self._is_local:
+                self._fs.create_dir(os.path.dirname(path), recursive=True)
+            with self._fs.open_output_stream(part) as stream:
+                for at in range(0, data.size, _CHUNK):
+                    stream.write(data.slice(at, min(_CHUNK, data.size - at)))
+            if self._is_local:
+                _sync(part)
+                os.replace(part, path)
+        except OSError as error:
+            if self._is_local:
+                # On a full disk it would take the room that is made for the next run.
+                with suppress(OSError):
+                    os.remove(part)
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(
+                error.errno, f"cannot write to the archive: {why}; run it again to go on", path
+            ) from error

@@ -135,7 +135,10 @@ class AdminAccessProcessor:
 
 
 def _failed(request: RemotingCommand, error: Exception) -> RemotingCommand:
-    return request.answer(_FAILED[RequestCode(request.code)], str(error))
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = f"nothing is changed, the file of accounts cannot be written: {reason}"
+    return request.answer(_FAILED[RequestCode(request.code)], reason)
 
 
 def _listed(text: str | None) -> list[str] | None:

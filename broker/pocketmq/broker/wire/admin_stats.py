@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.health import Health, check_store
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting.admin_headers import ViewBrokerStatsDataHeader
@@ -95,6 +96,11 @@ class AdminStatsProcessor:
             **self._timers(),
             **self._pools(),
         }
+        found = Health(self._config.broker_name, "")
+        check_store(found, self._store)
+        if not found.ok:
+            # Ours: `pocketmq health` shows it, and mqadmin brokerStatus prints every name.
+            table["trouble"] = "; ".join(found.reasons)
         return json_answer(request, {"table": table})
 
     def _rates(self) -> dict[str, str]:

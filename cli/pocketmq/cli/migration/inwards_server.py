@@ -17,6 +17,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.cli.broker_server import BrokerServer
+from pocketmq.cli.connecting import client_options
 from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.inwards import Inwards, MigrationRefused, Talk
@@ -25,7 +26,6 @@ from pocketmq.cli.output import print_line
 from pocketmq.cli.server_config import read_file
 from pocketmq.cli.server_log import start_logging
 from pocketmq.cli.server_options import parse
-from pocketmq.cli.site import client_options
 from pocketmq.remoting.settings import format_properties
 from pocketmq.store import StoreConfig
 
