@@ -65,6 +65,13 @@ async def test_a_new_topic_has_its_route_when_its_request_is_answered(tmp_path: 
                 assert route(server, "T") == (4, 4, 6)
                 await peer.heartbeat("g", {"T": "*"})
                 assert route(server, "%RETRY%g") == (1, 1, 6)
+                # A member that is notified asks for the route at once, too, and then not for 30 s.
+                opaque = peer.send_heartbeat("h", {"T": "*"})
+                notice = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+                while (await peer.request(notice)).ext != {"consumerGroup": "h"}:
+                    pass
+                assert route(server, "%RETRY%h") == (1, 1, 6)
+                await peer.answer(opaque)
                 change = {"topic": "T", "readQueueNums": "2", "writeQueueNums": "1", "perm": "4"}
                 change |= {
                     "defaultTopic": "TBW102",

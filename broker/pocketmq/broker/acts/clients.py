@@ -64,6 +64,8 @@ class ClientActs:
         self._locks = members.locks
         # Members of large groups that are still to be told that theirs has changed.
         self._untold: dict[str, set[Peer]] = {}
+        # Members of new groups whose retry topic is being stored: when told, they ask for its route.
+        self._early: dict[str, set[Peer]] = {}
         self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 
     def heartbeat(self, beat: Heartbeat, peer: Peer) -> Iterator[None]:
@@ -106,7 +108,9 @@ class ClientActs:
             # Ours: a name too long for a topic has no retry topic, instead of one that nobody can use.
             if topic_fault(topic) is None and self._role.leads:
                 unit = _UNIT_SUB if consumer.unit_mode else 0
-                self._topics.create_internal(topic, group.retry_queues, sys_flag=unit)
+                if topic not in self._topics.topics:
+                    self._topics.create_internal(topic, group.retry_queues, sys_flag=unit)
+                    self._notify_when_stored(name)
         asked = {each.topic: each for each in consumer.subscriptions}
         refusal = self._policies.entered(name).admit(name, channel, asked)
         address = channel.connection.address
@@ -184,9 +188,14 @@ class ClientActs:
     def notify_members(self, group: str, peers: list[Peer]) -> None:
         """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED), skipping those that are gone.
 
-        A large group is notified in slices, and only once however often it changes meanwhile.
+        A large group is notified in slices, and only once however often it changes meanwhile; a new one when
+        name servers know its retry topic.
         """
         if not self._config.notify_consumer_ids_changed_enable:
+            return
+        early = self._early.get(group)
+        if early is not None:
+            early.update(peers)
             return
         if len(peers) <= _TOLD_AT_ONCE:
             for peer in peers:
@@ -195,6 +204,15 @@ class ClientActs:
         untold = self._untold.setdefault(group, set())
         self._notices.add([(group, peer) for peer in peers if peer not in untold])
         untold.update(peers)
+
+    def _notify_when_stored(self, group: str) -> None:
+        saved = self._topics.stored()
+        if saved is not None:
+            self._early.setdefault(group, set())
+            saved.add_done_callback(lambda _: self._notify_early(group))
+
+    def _notify_early(self, group: str) -> None:
+        self.notify_members(group, list(self._early.pop(group, ())))
 
     def _notice(self, notice: tuple[str, Peer]) -> None:
         group, peer = notice
