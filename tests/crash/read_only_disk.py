@@ -10,7 +10,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +40,23 @@ def give_error(folder: Path) -> None:
 
 async def broken(disk: Path) -> None:
     """Work, until and after the disk becomes read-only. Says what was acknowledged, before and after."""
-    with suppress(OSError):
-        # Its stop cannot write either.
-        async with serving(disk / "store", **how()) as broker, await Peer.at(broker) as peer:
-            work = Work(peer)
+    async with serving(disk / "store", **how()) as broker, await Peer.at(broker) as peer:
+        work = Work(peer)
+        await work.round()
+        await until_async(lambda: nothing_missing(work, peer), what="all come")
+        before = set(work.sure)
+        give_error(disk)
+        work.number = 100
+        for _ in range(_ROUNDS):
             await work.round()
-            await until_async(lambda: nothing_missing(work, peer), what="all come")
-            before = set(work.sure)
-            give_error(disk)
-            work.number = 100
-            for _ in range(_ROUNDS):
-                await work.round()
-                found = {
-                    ("Topic", each)
-                    for queue in (0, 1)
-                    for each in await pulled(peer, "Topic", queue)
-                }
-                assert {each for each in before if each[0] == "Topic"} <= found
-            assert not broker.parts.messages.store.writable
-            sure = [[topic, body.hex()] for topic, body in work.sure]
-            sys.stdout.write(json.dumps([len(before), sure]))
-            sys.stdout.flush()
+            found = {
+                ("Topic", each) for queue in (0, 1) for each in await pulled(peer, "Topic", queue)
+            }
+            assert {each for each in before if each[0] == "Topic"} <= found
+        assert not broker.parts.messages.store.writable
+        sure = [[topic, body.hex()] for topic, body in work.sure]
+        sys.stdout.write(json.dumps([len(before), sure]))
+        sys.stdout.flush()
 
 
 async def mended(disk: Path, sure: list[list[str]]) -> tuple[int, bool]:
