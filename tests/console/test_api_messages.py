@@ -4,9 +4,11 @@ import asyncio
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.broker.serving import Peer
 from tests.console.console_peer import Site, User, site
 from tests.console.test_api_groups import member
 from tests.kit.waiting import until_async
@@ -22,8 +24,16 @@ from pocketmq.client import (
 )
 from pocketmq.console.message_json import BODY_SIZE_MAX
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode
 
 BINARY = bytes(range(256))
+
+
+@dataclass
+class Listening:
+    """Something at an address."""
+
+    listen_address: str
 
 
 async def _send(user: User, topic: str, body: bytes | str, **fields: Any) -> dict[str, Any]:
@@ -192,6 +202,25 @@ async def _dead_letters(running: Site, count: int) -> None:
             return bool(items and items[0]["messages"] == count)
 
         await until_async(all_dead)
+
+
+async def test_a_broker_that_is_gone_is_named_and_no_bug(tmp_path: Path) -> None:
+    async with site(tmp_path) as running:
+        user = running.user
+        table = {"topicConfigSerializeWrapper": {"topicConfigTable": {"T": {"topicName": "T"}}}}
+        gone = {
+            "brokerName": "gone",
+            "brokerAddr": "127.0.0.1:1",
+            "clusterName": "DefaultCluster",
+            "haServerAddr": "",
+            "brokerId": "0",
+        }
+        async with await Peer.at(Listening(running.name_server)) as peer:
+            body = json.dumps(table).encode()
+            assert (await peer.ask(RequestCode.REGISTER_BROKER, gone, body)).code == 0
+            reply = await user.get("/messages", topic="T")
+        assert reply.status == 503, reply.json
+        assert "127.0.0.1:1" in reply.json["error"]
 
 
 async def test_dead_letters_are_browsed_resent_and_exported(tmp_path: Path) -> None:

@@ -108,13 +108,24 @@ def cookie_name(scope: Scope) -> str:
     return f"pocketmq_{server[1] if server else 0}"
 
 
+async def _handled(route: ApiRoute, console: Console, call: Call) -> Any:
+    """Return the handler's answer. Raises: what it raises; of several questions at once, the first error."""
+    try:
+        return await route.handle(console, call)
+    except ExceptionGroup as group:
+        error: Exception = group.subgroup((ApiError, PocketMQError)) or group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group
+
+
 def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         cookie = request.cookies.get(cookie_name(request.scope))
         session = console.security.session(cookie) or console.security.begin()
         try:
             call = await _call(console, route, request, session)
-            answer = await route.handle(console, call)
+            answer = await _handled(route, console, call)
             _log_done(call, "done")
             response = _response(answer, request)
         except Ask as ask:
