@@ -6,6 +6,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -45,6 +46,13 @@ async def serving(
 
 class Listens(Protocol):
     """A broker that clients can reach, in this process or another."""
+
+    listen_address: str
+
+
+@dataclass
+class At:
+    """Whatever listens at an address."""
 
     listen_address: str
 

@@ -4,11 +4,10 @@ import asyncio
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import Peer
+from tests.broker.serving import At, Peer
 from tests.console.console_peer import Site, User, site
 from tests.console.test_api_groups import member
 from tests.kit.waiting import until_async
@@ -27,13 +26,6 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 
 BINARY = bytes(range(256))
-
-
-@dataclass
-class Listening:
-    """Something at an address."""
-
-    listen_address: str
 
 
 async def _send(user: User, topic: str, body: bytes | str, **fields: Any) -> dict[str, Any]:
@@ -215,7 +207,7 @@ async def test_a_broker_that_is_gone_is_named_and_no_bug(tmp_path: Path) -> None
             "haServerAddr": "",
             "brokerId": "0",
         }
-        async with await Peer.at(Listening(running.name_server)) as peer:
+        async with await Peer.at(At(running.name_server)) as peer:
             body = json.dumps(table).encode()
             assert (await peer.ask(RequestCode.REGISTER_BROKER, gone, body)).code == 0
             reply = await user.get("/messages", topic="T")

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.broker.popping import Popped, popped
+from tests.broker.serving import At
 from tests.broker.serving import Peer as RawPeer
 
 from pocketmq.remoting.client import RemotingClient
@@ -47,11 +48,6 @@ _TIMEOUT_MS = 10_000
 _INVISIBLE_MS = 10_000
 _BATCH, _BURST = 5, 64
 Place = tuple[str, int, int]
-
-
-@dataclass
-class At:
-    listen_address: str
 
 
 @dataclass

@@ -7,12 +7,11 @@ import os
 import shutil
 import signal
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, serving
+from tests.broker.serving import At, Peer, serving
 from tests.cli.servers import Server
 from tests.faults.faulty_disk import FaultyDisk
 from tests.faults.test_disk_faults import Work, as_killed, settings
@@ -103,7 +102,7 @@ async def test_a_store_that_is_cut_off_below_a_map_ends_the_broker_and_the_log_s
     words = ("broker", "--port", "0", "--data", "store", "--namesrv", "127.0.0.1:1")
     server = Server(tmp_path, *words)
     try:
-        async with await Peer.at(Address(server.ready()["broker"])) as peer:
+        async with await Peer.at(At(server.ready()["broker"])) as peer:
             assert (await peer.produce("Topic", b"before")).code == 0
             [file] = (tmp_path / "store" / "commitlog").glob("0*0")
             os.truncate(file, mmap.PAGESIZE)
@@ -114,7 +113,7 @@ async def test_a_store_that_is_cut_off_below_a_map_ends_the_broker_and_the_log_s
         if not _IS_COMPILED:
             assert "message_store.py" in server.log_path.read_text()
         server = Server(tmp_path, *words)
-        async with await Peer.at(Address(server.ready()["broker"])) as peer:
+        async with await Peer.at(At(server.ready()["broker"])) as peer:
             assert await peer.bodies("g", "Topic") == [b"before"]
             assert (await peer.produce("Topic", b"after")).code == 0
         assert server.stop() == 0
@@ -141,8 +140,3 @@ def test_a_file_of_the_log_that_cannot_be_mapped_takes_nothing_and_is_tried_agai
         f"{number * 4096:020d}" for number in range(file_count + 3)
     ]
     store.close()
-
-
-@dataclass
-class Address:
-    listen_address: str

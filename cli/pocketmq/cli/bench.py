@@ -125,9 +125,10 @@ async def _begin_at_the_end(group: str, topic: str, options: dict[str, Any]) -> 
 
     try:
         async with Admin(**options) as admin:
-            ends = {row.queue: row.max_offset for row in await admin.topics.status(topic)}
+            rows = await admin.topics.status(topic)
             # An empty queue's end is its beginning: a new group starts there untold.
-            await admin.groups.place_all(group, {queue: end for queue, end in ends.items() if end})
+            ends = {row.queue: row.max_offset for row in rows if row.max_offset}
+            await admin.groups.place_all(group, ends)
     except PocketMQError as error:
         sys.stderr.write(f"what topic {topic} holds may be read first and count as time: {error}\n")
 

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
-from pocketmq.bulk.decode import decode
 from pocketmq.bulk.errors import DataLoss, NotAStore
 from pocketmq.bulk.fetch import LocalFolders, file_system_of
 from pocketmq.bulk.gather import Int64s
@@ -133,6 +132,9 @@ def described(data: pa.Buffer, first: int, path: str) -> tuple[ArchivedFile, pa.
     def on_torn(position: int, reason: str) -> None:
         raise DataLoss(reason, path, position)
 
+    # Where nothing is to be copied, what decodes would be most of the command's time.
+    from pocketmq.bulk.decode import decode
+
     starts, _ = walk(data, first, on_torn)
     rows = decode(data, starts, _PLACE, on_bad=lambda at, reason: on_torn(first + at, reason))
     topics = rows.column("topic").dictionary_encode()
@@ -209,7 +211,7 @@ class _Target:
     def write(self, name: str, data: pa.Buffer) -> None:
         """Write a whole file under its name; an object store shows it once it is whole.
 
-        Raises: OSError, by its path; then nothing of it is left.
+        Raises: OSError, by its path; then a folder holds nothing of it.
         """
         path = f"{self._base}/{name}"
         part = f"{path}.part" if self._is_local else path

@@ -115,12 +115,7 @@ class Due:
                 return unit
             if ahead and not unit.magic & ROLL:
                 return None
-        log.error(
-            "a unit of the timer log is damaged; its neighbours say which message it is for "
-            "second=%d position=%d",
-            self._slot.second,
-            at,
-        )
+        self._say_damaged(at)
         is_recall = get_property(record.properties, DEL_KEY) is not None
         magic = NORMAL | (ROLL if ahead > 0 else 0) | (DELETE if is_recall else 0)
         return Unit(NONE, magic, 0, 0, position, record.size, 0)
@@ -147,15 +142,18 @@ class Due:
             }
         at = self._places.get(position)
         named = None if at is None else self._named(at, self._log.read(at))
-        if named is None or named[0] == position:
+        if at is None or named is None or named[0] == position:
             return position
+        self._say_damaged(at)
+        return named[0]
+
+    def _say_damaged(self, at: int) -> None:
         log.error(
             "a unit of the timer log is damaged; its neighbours say which message it is for "
             "second=%d position=%d",
             self._slot.second,
             at,
         )
-        return named[0]
 
 
 def _code(unit: Unit) -> int:
