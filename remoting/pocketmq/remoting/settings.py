@@ -137,6 +137,8 @@ class Settings:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)`, or nothing."""
+    # For a mistake only: a start is free of it.
+
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -24,7 +24,6 @@ import contextlib
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_hash import string_hash
@@ -36,6 +35,7 @@ from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
+from pocketmq.store.timer.due import Due
 from pocketmq.store.timer.log import DELETE, TimerLog, Unit, unit_of
 from pocketmq.store.timer.pending import TimerPending, waiting_record
 from pocketmq.store.timer.properties import (
@@ -49,9 +49,6 @@ from pocketmq.store.timer.properties import (
 )
 from pocketmq.store.timer.recovery import recover
 from pocketmq.store.timer.wheel import NONE, SLOTS, Slot, TimerWheel
-
-if TYPE_CHECKING:
-    from pocketmq.store.timer.due import Due
 
 log = logging.getLogger(__name__)
 
@@ -336,9 +333,6 @@ class TimerService:
 
     def _collect(self, slot: Slot) -> None:
         """Collect the positions of a second, and what is recalled in it."""
-        # A start has nothing due yet.
-        from pocketmq.store.timer.due import Due
-
         self._recalled.clear()
         self._due = Due(self._store, self._log, slot, self._recall)
 
