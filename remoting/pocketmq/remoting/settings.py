@@ -9,7 +9,6 @@ are generated from `keys()`.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -138,6 +137,7 @@ class Settings:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)`, or nothing."""
     # For a mistake only: a start is free of it.
+    import difflib
 
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
