@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.bulk.arrays import Int64s
 from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
 from pocketmq.bulk.errors import DataLoss, NotAStore
 from pocketmq.bulk.fetch import LocalFolders, file_system_of
-from pocketmq.bulk.gather import Int64s
 from pocketmq.bulk.store import CATALOG, Root, Store
 from pocketmq.bulk.walk import walk
 from pocketmq.files.layout import ARCHIVED, FileSpan
@@ -200,11 +200,8 @@ class _Target:
     """The destination of an archive."""
 
     def __init__(self, dest: str) -> None:
-        from pyarrow import fs
-
-        file_system, self._base = file_system_of(dest)
-        self._is_local = file_system is None
-        self._fs: Any = fs.LocalFileSystem() if self._is_local else file_system
+        self._fs, self._base = file_system_of(dest)
+        self._is_local = self._fs is None
         if self._is_local:
             self._base = os.path.abspath(self._base)
 
@@ -217,8 +214,10 @@ class _Target:
         part = f"{path}.part" if self._is_local else path
         try:
             if self._is_local:
-                self._fs.create_dir(os.path.dirname(path), recursive=True)
-            with self._fs.open_output_stream(part) as stream:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with (
+                open(part, "wb") if self._is_local else self._fs.open_output_stream(part) as stream
+            ):
                 for at in range(0, data.size, _CHUNK):
                     stream.write(data.slice(at, min(_CHUNK, data.size - at)))
             if self._is_local:

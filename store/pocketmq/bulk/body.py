@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.bulk.gather import Bools, Int64s
+from pocketmq.bulk.arrays import Bools, Int64s
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import COMPRESSION_MASK, Compression, MessageSysFlag
 from pocketmq.remoting.message_codec import decompress

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.bulk.arrays import Bools, Int64s
 from pocketmq.bulk.decode import Known, decode
-from pocketmq.bulk.gather import Bools, Int64s, windows
+from pocketmq.bulk.gather import windows
 from pocketmq.bulk.rows import Read, needed
 from pocketmq.bulk.schema import COLUMNS, schema_of
 

@@ -16,16 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.bulk.arrays import Bools, Int64s
 from pocketmq.bulk.body import INNER as _INNER
 from pocketmq.bulk.body import BadBody, open_batches, unpack_bodies, wrong_crcs
-from pocketmq.bulk.gather import (
-    Bools,
-    Int64s,
-    constant_text,
-    gather,
-    integers,
-    to_text,
-)
+from pocketmq.bulk.gather import constant_text, gather, integers, to_text
 from pocketmq.bulk.ids import host_texts, offset_ids
 from pocketmq.bulk.properties import PropertyTable
 from pocketmq.bulk.record import FixedPart, VariableParts

@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SPAN_MAX = (1 << 31) - 1
+from pocketmq.bulk.arrays import Int64s
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+SPAN_MAX = (1 << 31) - 1
 
 _EVENS: dict[str, pa.Array] = {"even": pa.array([], pa.int32())}
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.bulk.gather import Bools, Int64s
+from pocketmq.bulk.arrays import Bools, Int64s
 
 _HEX = np.frombuffer("".join(f"{b:02X}" for b in range(256)).encode(), "V2")
 Hosts = npt.NDArray[Any]

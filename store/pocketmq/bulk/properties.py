@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.bulk.gather import Int64s, gather, gather_at, offsets_and_data
+from pocketmq.bulk.arrays import Int64s
+from pocketmq.bulk.gather import gather, gather_at, offsets_and_data
 from pocketmq.bulk.schema import STRING_MAP
 
 

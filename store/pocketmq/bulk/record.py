@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.bulk.gather import Bools, Int64s, bytes_at, uint16_at, windows
+from pocketmq.bulk.arrays import Bools, Int64s
+from pocketmq.bulk.gather import bytes_at, uint16_at, windows
 from pocketmq.remoting.record import (
     BORN_HOST_AT,
     BORN_V6,

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pocketmq.bulk.archived import ArchivedLog
+from pocketmq.bulk.arrays import Bools, Int64s
 from pocketmq.bulk.coded_tags import CodedTags, can_be_coded
 from pocketmq.bulk.decode import Known, decode
 from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import File, LocalFile
-from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
 from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.bulk.arrays import Int64s
 from pocketmq.bulk.bounds import FileBounds, store_ms
 from pocketmq.bulk.decode import decode
-from pocketmq.bulk.gather import Int64s
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.store import Store
 from pocketmq.bulk.walk import walk

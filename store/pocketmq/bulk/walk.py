@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.bulk.gather import Int64s
+from pocketmq.bulk.arrays import Int64s
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import TRANSACTION_MASK, MessageSysFlag
 from pocketmq.remoting.record import (

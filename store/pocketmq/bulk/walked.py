@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.bulk.arrays import Bools, Int64s
 from pocketmq.bulk.decode import decode
 from pocketmq.bulk.fetch import File, LocalFile
-from pocketmq.bulk.gather import Bools, Int64s
 from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
 from pocketmq.bulk.partition import Partition
 from pocketmq.bulk.rows import Read, Wanted, cut, decode_filtered
