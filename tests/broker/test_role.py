@@ -37,6 +37,24 @@ def test_a_role_and_a_number_that_do_not_go_together_end_the_start_with_a_senten
         read_broker_conf(config.to_properties())
 
 
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"enableDLegerCommitLog": "true"}, "brokerRole=SLAVE"),
+        ({"enableControllerMode": "True", "brokerId": "-1"}, "brokerRole=SLAVE"),
+        ({"brokerConfigPaths": "/a.conf:/b.conf"}, "for each of these files"),
+        ({"brokerId": "-1"}, "^brokerId must be at least 0, not -1$"),
+    ],
+)
+def test_a_file_that_would_make_every_broker_of_a_name_a_master_is_refused(
+    settings: dict[str, str], advice: str
+) -> None:
+    """Three brokers of a DLedger group, started on the files of each, would take messages side by side."""
+    with pytest.raises(IllegalArgument, match=advice):
+        read_broker_conf(settings)
+    read_broker_conf(dict.fromkeys(settings.keys() - {"brokerConfigPaths", "brokerId"}, "false"))
+
+
 async def test_a_follower_refuses_what_only_a_master_does(tmp_path: Path) -> None:
     """S84."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:

@@ -51,13 +51,23 @@ def test_a_log_in_several_folders_is_refused_with_what_to_do(tmp_path: Path) -> 
         open_store(tmp_path, store_path_commit_log=folders)
 
 
-def test_topics_and_offsets_that_are_in_rocksdb_are_not_forgotten(tmp_path: Path) -> None:
-    """Groups without offsets would begin at the end, or read everything again."""
+@pytest.mark.parametrize(
+    ("place", "advice"),
+    [
+        ("config/consumerOffsets", "rocksDBConfigToJson"),
+        ("config/rdb", "pocketmq migrate"),
+        ("config/metadata", "pocketmq migrate"),
+        ("kvStore", "mqadmin exportPopRecord"),
+    ],
+)
+def test_what_is_in_rocksdb_is_not_forgotten(tmp_path: Path, place: str, advice: str) -> None:
+    """Groups without offsets would begin at the end, or read everything again; and what was popped and not
+    acknowledged would never come again."""
     open_store(tmp_path).close()
-    database = tmp_path / "config" / "consumerOffsets"
+    database = tmp_path / place
     database.mkdir(parents=True)
     (database / "CURRENT").write_bytes(b"MANIFEST-000005\n")
-    with pytest.raises(StoreForeign, match=r"config/consumerOffsets.*rocksDBConfigToJson"):
+    with pytest.raises(StoreForeign, match=rf"{place} .*{advice}"):
         open_store(tmp_path)
     database.rename(tmp_path / "set aside")
     open_store(tmp_path).close()

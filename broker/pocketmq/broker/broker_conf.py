@@ -1,7 +1,8 @@
 """A broker.conf: the settings of a broker and of its store in one file.
 
 A real one also has settings for features that PocketMQ lacks (thread pools, commercial counters): each is
-logged once and never makes reading fail.
+logged once and never makes reading fail. Only who shares its name with other brokers by rules that PocketMQ
+lacks is refused: each of them would be a master, and take messages of its own.
 """
 
 import logging
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.config import check_role
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import nearest
 from pocketmq.store import StoreConfig
 
@@ -17,18 +19,40 @@ log = logging.getLogger(__name__)
 # Names that real configuration files hold and that have nothing to act on here.
 _IGNORED_PREFIXES = ("commercial", "rocketmqHome", "messageStorePlugIn")
 _IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity")
+# By which other brokers of its name RocketMQ finds the master.
+_ELECTIONS = {
+    "enableDLegerCommitLog": "DLedger",
+    "enableControllerMode": "a controller",
+}
+_CONTAINER = "brokerConfigPaths"
 
 
 def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
     """Parse the text of a broker.conf into both groups of settings (settings.parse_properties).
 
     Unknown names are logged, with the nearest known one. Raises: IllegalArgument for a value that is
-    not allowed.
+    not allowed, and for a broker that PocketMQ cannot be.
     """
+    _refuse_elections(properties)
     _warn_of_unknown(properties)
     config = BrokerConfig.from_properties(properties)
     check_role(config)
     return config, StoreConfig.from_properties(properties)
+
+
+def _refuse_elections(properties: Mapping[str, str]) -> None:
+    for name, what in _ELECTIONS.items():
+        if properties.get(name, "").strip().lower() == "true":
+            raise IllegalArgument(
+                f"{name}=true makes brokers of one name choose their master by {what}, which PocketMQ does not "
+                f"have. Remove it, and give each of them its role: brokerRole=SYNC_MASTER and brokerId=0 for "
+                "one, brokerRole=SLAVE and brokerId=1 or higher for the others"
+            )
+    if _CONTAINER in properties:
+        raise IllegalArgument(
+            f"{_CONTAINER} names brokers that run in one process, which PocketMQ does not do. Start a "
+            "pocketmq broker -c FILE for each of these files"
+        )
 
 
 def _warn_of_unknown(properties: Mapping[str, str]) -> None:

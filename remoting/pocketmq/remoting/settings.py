@@ -49,9 +49,8 @@ class Key:
             ):
                 low = "" if self.min is None else f" at least {self.min}"
                 high = "" if self.max is None else f" at most {self.max}"
-                raise IllegalArgument(
-                    f"{self.name} must be{low}{high} {self.unit}, not {raw}".strip()
-                )
+                unit = f" {self.unit}" if self.unit else ""
+                raise IllegalArgument(f"{self.name} must be{low}{high}{unit}, not {raw}")
             return value
         if self.choices and raw not in self.choices:
             raise IllegalArgument(

@@ -56,6 +56,10 @@ _DATABASES = {
     "subscriptionGroups": "subscriptionGroup.json",
     "consumerOffsets": "consumerOffset.json",
 }
+# All of these in one database: with configManagerVersion=v2, and with useSingleRocksDBForAllConfigs=true.
+_WHOLE_DATABASES = ("rdb", "metadata")
+# Messages that were popped and not acknowledged, with popConsumerKVServiceEnable=true.
+_POP_DATABASE = "kvStore"
 
 
 class OpenStore:
@@ -475,6 +479,22 @@ def _refuse_databases(root: str) -> None:
                 f"mqadmin rocksDBConfigToJson -p {config} -t {name} -e {config}/{file}; then move "
                 f"config/{name} and consumequeue out of the store (queues are built again from the log)",
             )
+    for name in _WHOLE_DATABASES:
+        if os.path.exists(os.path.join(config, name, DATABASE)):
+            raise StoreForeign(
+                root,
+                f"config/{name} is a RocksDB database with topics, groups and offsets, which PocketMQ does not "
+                "read and no tool writes as files. Start the RocketMQ broker and take it over while it runs: "
+                "pocketmq migrate --from NAMESRV --broker NAME",
+            )
+    if os.path.exists(os.path.join(root, _POP_DATABASE, DATABASE)):
+        raise StoreForeign(
+            root,
+            f"{_POP_DATABASE} is a RocksDB database of messages that were popped and not acknowledged, which "
+            "PocketMQ does not read: they would not come again. Start the RocketMQ broker with "
+            "popConsumerKVServiceEnable=false and popConsumerKVServiceInit=true, write them into its log by "
+            f"mqadmin exportPopRecord -b ADDRESS, stop it, and move {_POP_DATABASE} out of the store",
+        )
 
 
 def _batch_topics(root: str) -> set[str]:
