@@ -83,6 +83,9 @@ async def test_a_topic_that_does_not_exist_or_may_not_be_read_is_refused(
     answer = await peer.pull("g", "Nope", 0, sys_flag=OWN, subscription="*")
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark == f"topic[Nope] not exist, apply first please! {FAQ}"
+    light = await peer.pull("g", "%LMQ%Nope", 0, sys_flag=OWN, subscription="*")
+    assert light.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "read the topic that its messages were sent to" in (light.remark or "")
     assert "the topic Nope not exist, consumer: 127.0.0.1:" in caplog.text
     broker.parts.tables.topics.update(TopicConfig("W", 4, 4, perm=2))
     answer = await peer.pull("g", "W", 0, sys_flag=OWN, subscription="*")

@@ -94,7 +94,7 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
 ) -> None:
     """The log names it; nothing else is lost."""
     good = TopicConfig("Good", 2, 2).to_json()
-    broken = {"Good": good, "A": {}, "B": 7, "C": {"topicName": "C", "perm": "x"}}
+    broken = {"Good": good, "A": [], "B": 7, "C": {"topicName": "C", "perm": "x"}}
     path = tmp_path / "topics.json"
     path.write_text(json.dumps({"topicConfigTable": broken, "dataVersion": {"counter": "x"}}))
     topics = topics_of(path)
@@ -102,19 +102,54 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
     assert topics.get("Good") == TopicConfig("Good", 2, 2)
     assert topics.get("A") is topics.get("B") is topics.get("C") is None
     path = tmp_path / "subscriptionGroup.json"
-    table = {"g": {"groupName": "g", "retryMaxTimes": 3}, "h": [], "i": {"retryMaxTimes": 1}}
+    table = {"g": {"groupName": "g", "retryMaxTimes": 3}, "h": [], "i": {"consumeEnable": "never"}}
     path.write_text(json.dumps({"subscriptionGroupTable": table}))
     groups = groups_of(path)
     groups.load()
     assert groups.groups["g"] == GroupConfig("g", retry_max_times=3)
     assert set(groups.groups) == {*BUILT_IN_GROUPS, "g"}
     path = tmp_path / "consumerOffset.json"
-    path.write_text('{"offsetTable":{"T@g":{0:7,1:8},"T@h":7,"T@i":{"x":1}}}')
+    path.write_text('{"offsetTable":{"T@g":{0:7,1:8},"T@h":7,"T@i":{"x":1},"T@j":{0:null,1:2}}}')
     offsets = ConsumerOffsetManager(ConfigFile(str(path)))
     offsets.load()
-    assert offsets.offsets == {"T@g": {0: 7, 1: 8}}
+    assert offsets.offsets == {"T@g": {0: 7, 1: 8}, "T@j": {1: 2}}
     for name in ("A", "B", "C"):
         assert f"topics.json: skipped a row that cannot be read row={name}" in caplog.text
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_table_that_was_edited_by_hand_is_read_as_rocketmq_reads_it(
+    tmp_path: Path, mark: str
+) -> None:
+    """fastjson takes comments, a byte order mark, zeros behind the text, and values of another type; the
+    name inside a row is not needed."""
+    path = tmp_path / "topics.json"
+    text = """{ // by hand
+        "topicConfigTable": {"A": {"readQueueNums": "3", "writeQueueNums": null, "perm": "", "order": 1},
+        /* copied * from A */ "B": {"topicName": "A", "order": "true", "topicSysFlag": null}}}"""
+    path.write_bytes((mark + text).encode() + bytes(20))
+    topics = topics_of(path)
+    topics.load()
+    assert topics.get("A") == TopicConfig("A", 3, 16, order=True)
+    assert topics.get("B") == TopicConfig("B", order=True)
+    path = tmp_path / "subscriptionGroup.json"
+    rows = {
+        "g": {"consumeEnable": "false", "retryMaxTimes": None},
+        "h": {"consumeBroadcastEnable": 0},
+    }
+    path.write_text(mark + json.dumps({"subscriptionGroupTable": rows}), encoding="utf-8")
+    groups = groups_of(path)
+    groups.load()
+    assert groups.groups["g"] == GroupConfig("g", consume_enable=False)
+    assert groups.groups["h"] == GroupConfig("h", consume_broadcast_enable=False)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1}/', '{"a":1/*', '/*{"a":1}', '{"a"://}\n', "\ufeff", "//"]
+)
+def test_half_a_comment_is_no_json(text: str) -> None:
+    with pytest.raises(fastjson.FastjsonError):
+        fastjson.loads(text)
 
 
 def test_a_group_is_made_once_and_only_when_it_may_be(tmp_path: Path) -> None:

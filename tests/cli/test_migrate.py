@@ -251,7 +251,13 @@ async def test_no_table_is_ahead_of_the_log_that_is_taken_over(tmp_path: Path) -
 
 def test_what_cannot_be_followed_is_said_before() -> None:
     assert not list(inward(facts(), 2_000))
-    for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable", "aclEnable"):
+    for name in (
+        "enableControllerMode",
+        "enableDLegerCommitLog",
+        "duplicationEnable",
+        "aclEnable",
+        "popConsumerKVServiceEnable",
+    ):
         (found,) = inward(facts(**{name: "true"}), 2_000)
         assert (found.level, name in found.text) == (REFUSED, True) or "DLedger" in found.text
     (found,) = inward(facts(), 1_000)

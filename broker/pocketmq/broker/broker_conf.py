@@ -44,9 +44,9 @@ def _refuse_elections(properties: Mapping[str, str]) -> None:
     for name, what in _ELECTIONS.items():
         if properties.get(name, "").strip().lower() == "true":
             raise IllegalArgument(
-                f"{name}=true makes brokers of one name choose their master by {what}, which PocketMQ does not "
-                f"have. Remove it, and give each of them its role: brokerRole=SYNC_MASTER and brokerId=0 for "
-                "one, brokerRole=SLAVE and brokerId=1 or higher for the others"
+                f"{name}=true makes brokers of one name choose their master by {what}, which PocketMQ "
+                "does not have. Remove it, and give each of them its role: brokerRole=SYNC_MASTER and "
+                "brokerId=0 for one, brokerRole=SLAVE and brokerId=1 or higher for the others"
             )
     if _CONTAINER in properties:
         raise IllegalArgument(

@@ -53,10 +53,13 @@ class _Batch(Generic[V]):
 
 
 class StoredTable(ConfigManager, Generic[V]):
-    """table: the rows' name in the file; row_class: their type; key: the row attribute that names them."""
+    """table: the rows' name in the file; row_class: their type; key: the row attribute that names them,
+    and key_name its field in the file.
+    """
 
     table: ClassVar[str]
     key: ClassVar[str]
+    key_name: ClassVar[str]
     row_class: type[V]
 
     def __init__(self, file: ConfigFile, now_ms: int) -> None:
@@ -85,7 +88,9 @@ class StoredTable(ConfigManager, Generic[V]):
         table = data.get(self.table) if isinstance(data, dict) else None
         for name, fields in (table or {}).items():
             try:
-                row = self.row_class.from_json(fields)
+                # As in RocketMQ the place in the table tells which it is; who adds a row by hand may leave
+                # the name inside out, or copy another's.
+                row = self.row_class.from_json({**fields, self.key_name: name})
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error(
                     "%s: skipped a row that cannot be read row=%s reason=%r", self.name, name, error

@@ -45,6 +45,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     """Owner of the topic table."""
 
     table, key, row_class = "topicConfigTable", "topic", TopicConfig
+    key_name = "topicName"
 
     def __init__(
         self,

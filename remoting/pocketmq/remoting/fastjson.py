@@ -1,7 +1,8 @@
 """The JSON dialect of RocketMQ's bodies and files: what fastjson writes and reads (wire.md 1.6).
 
 Beyond JSON it has unquoted integer keys (`{0:3,1:4}`), object literals as keys
-(`{{"brokerName":"b","queueId":0,"topic":"T"}:5}`), single quotes and trailing commas. `dumps` writes map
+(`{{"brokerName":"b","queueId":0,"topic":"T"}:5}`), single quotes, trailing commas, comments as in Java, a
+byte order mark before the text and zeros behind it. `dumps` writes map
 keys that are ints unquoted and keys that are `MessageQueue`-like tuples as object literals, with keys
 of objects in alphabetical order and no white space, as Java's tools expect byte for byte.
 
@@ -132,7 +133,7 @@ def loads(
         text = data if isinstance(data, str) else bytes(data).decode("utf-8")
     except UnicodeDecodeError as error:
         raise FastjsonError(f"a JSON text is not UTF-8: {error}") from error
-    return _Reader(text).document()
+    return _Reader(text.removeprefix("\ufeff").rstrip("\0")).document()
 
 
 REQUEST_SIZE_MAX = 256 << 10
@@ -151,7 +152,9 @@ def loads_request(data: bytes | bytearray | memoryview) -> Any:
 # What is none of the others, a quote without an end above all, is a token of one character: a mistake.
 _TOKEN = re.compile(
     r"""
-      "(?:[^"\\]++|\\.)*+"
+      //[^\n]*+
+    | /\*(?:[^*]|\*(?!/))*+(?:\*/)?+
+    | "(?:[^"\\]++|\\.)*+"
     | '(?:[^'\\]++|\\.)*+'
     | [{}\[\]:,]
     | [^\s,:{}\[\]"']++
@@ -159,6 +162,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_COMMENTS = ("//", "/*")
 _DEPTH_MAX = 64
 _WORDS = {"true": True, "false": False, "null": None}
 _INTEGER = re.compile(r"[+-]?\d{1,30}")
@@ -169,7 +173,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.findall(text)
+        self._tokens = [t for t in _TOKEN.findall(text) if not t.startswith(_COMMENTS)]
         self._iterator = iter(self._tokens)
         self._next = self._iterator.__next__
 
@@ -185,7 +189,8 @@ class _Reader:
     def _error(self, why: str) -> FastjsonError:
         """Return an error that names the place of the last token."""
         taken = len(self._tokens) - length_hint(self._iterator)
-        found = list(islice(_TOKEN.finditer(self._text), max(taken - 1, 0), taken))
+        tokens = (m for m in _TOKEN.finditer(self._text) if not m[0].startswith(_COMMENTS))
+        found = list(islice(tokens, max(taken - 1, 0), taken))
         at = found[0].start() if found else 0
         near = self._text[at : at + 20]
         return FastjsonError(f"not JSON at character {at} ({near!r}): {why}")

@@ -54,6 +54,23 @@ class BrokerData:
         )
 
 
+def _number(value: Any, usual: int) -> int:
+    return usual if value is None or value == "" else int(value)
+
+
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _truth(value: Any, usual: bool) -> bool:
+    """Return a truth value as RocketMQ reads it from a file that was written by hand: "false", 0.
+
+    Raises: KeyError if it is a text that means neither.
+    """
+    if value is None or value == "":
+        return usual
+    return _TRUTHS[value.lower()] if isinstance(value, str) else value == 1
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic of one broker; the defaults are RocketMQ's.
@@ -92,11 +109,11 @@ class TopicConfig:
         attributes = data.get("attributes") or {}
         return cls(
             str(data["topicName"]),
-            int(data.get("readQueueNums", 16)),
-            int(data.get("writeQueueNums", 16)),
-            int(data.get("perm", READ_WRITE)),
-            order=data.get("order") is True,
-            sys_flag=int(data.get("topicSysFlag", 0)),
+            _number(data.get("readQueueNums"), 16),
+            _number(data.get("writeQueueNums"), 16),
+            _number(data.get("perm"), READ_WRITE),
+            order=_truth(data.get("order"), False),
+            sys_flag=_number(data.get("topicSysFlag"), 0),
             filter_type=str(data.get("topicFilterType") or "SINGLE_TAG"),
             attributes={str(name): str(value) for name, value in attributes.items()},
         )
@@ -161,9 +178,9 @@ class GroupConfig:
         """Parse it. Raises: AttributeError, KeyError, TypeError, ValueError if it is not a group."""
         named = {name: data[wire] for name, wire in _GROUP_NAMES.items() if wire in data}
         values: dict[str, Any] = {
-            name: value is not False if name.endswith("enable") else int(value)
+            name: _truth(value, True) if name.endswith("enable") else int(value)
             for name, value in named.items()
-            if name != "group"
+            if name != "group" and value is not None and value != ""
         }
         known = set(_GROUP_NAMES.values())
         extra = {n: v for n, v in data.items() if n not in known and isinstance(n, str)}

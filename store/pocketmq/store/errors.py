@@ -55,7 +55,8 @@ class StoreUnreadable(StoreError):
     """A file or a directory of the store cannot be read or created."""
 
     def __init__(self, path: str, why: object) -> None:
-        super().__init__(f"{path} cannot be opened: {why}. Check its owner and its permissions")
+        advice = ". Check its owner and its permissions" if isinstance(why, OSError) else ""
+        super().__init__(f"{path} cannot be opened: {why}{advice}")
 
 
 class StoreNotWriteable(StoreError):

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Iterator
 from typing import Self
 
-from pocketmq.files.layout import DATABASE
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -24,13 +23,13 @@ from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
+from pocketmq.store.databases import refuse_databases
 from pocketmq.store.descriptors import fill_spares
 from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,
     StoreError,
     StoreFollows,
-    StoreForeign,
     StoreNotWriteable,
     StoreUnreadable,
 )
@@ -50,16 +49,6 @@ from pocketmq.store.verification import Verification
 log = logging.getLogger(__name__)
 
 _IDLE_S = 60.0
-# What RocketMQ 5.x has in RocksDB with storeType=defaultRocksDB, and the file that it has otherwise.
-_DATABASES = {
-    "topics": "topics.json",
-    "subscriptionGroups": "subscriptionGroup.json",
-    "consumerOffsets": "consumerOffset.json",
-}
-# All of these in one database: with configManagerVersion=v2, and with useSingleRocksDBForAllConfigs=true.
-_WHOLE_DATABASES = ("rdb", "metadata")
-# Messages that were popped and not acknowledged, with popConsumerKVServiceEnable=true.
-_POP_DATABASE = "kvStore"
 
 
 class OpenStore:
@@ -174,7 +163,7 @@ class OpenStore:
             raise
 
     def _load(self) -> None:
-        _refuse_databases(self._root)
+        refuse_databases(self._root)
         last_stop = self._abort.last_stop()
         clean = last_stop is LastStop.CLEAN
         checkpoint = Checkpoint.load(os.path.join(self._root, "checkpoint"))
@@ -466,35 +455,6 @@ class OpenStore:
     def store_ms(self) -> int:
         """Return the store time of the newest record; 0 in an empty store."""
         return self._log.store_ms
-
-
-def _refuse_databases(root: str) -> None:
-    """Raises: StoreForeign if RocketMQ 5.x has topics, groups or offsets in RocksDB: we would see none."""
-    config = os.path.join(root, "config")
-    for name, file in _DATABASES.items():
-        if os.path.exists(os.path.join(config, name, DATABASE)):
-            raise StoreForeign(
-                root,
-                f"config/{name} is a RocksDB database, which PocketMQ does not read. Write it as a file by "
-                f"mqadmin rocksDBConfigToJson -p {config} -t {name} -e {config}/{file}; then move "
-                f"config/{name} and consumequeue out of the store (queues are built again from the log)",
-            )
-    for name in _WHOLE_DATABASES:
-        if os.path.exists(os.path.join(config, name, DATABASE)):
-            raise StoreForeign(
-                root,
-                f"config/{name} is a RocksDB database with topics, groups and offsets, which PocketMQ does not "
-                "read and no tool writes as files. Start the RocketMQ broker and take it over while it runs: "
-                "pocketmq migrate --from NAMESRV --broker NAME",
-            )
-    if os.path.exists(os.path.join(root, _POP_DATABASE, DATABASE)):
-        raise StoreForeign(
-            root,
-            f"{_POP_DATABASE} is a RocksDB database of messages that were popped and not acknowledged, which "
-            "PocketMQ does not read: they would not come again. Start the RocketMQ broker with "
-            "popConsumerKVServiceEnable=false and popConsumerKVServiceInit=true, write them into its log by "
-            f"mqadmin exportPopRecord -b ADDRESS, stop it, and move {_POP_DATABASE} out of the store",
-        )
 
 
 def _batch_topics(root: str) -> set[str]:

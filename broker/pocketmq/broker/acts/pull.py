@@ -198,10 +198,13 @@ class PullActs:
         topic = self._topics.get(topic_name)
         if topic is None:
             log.error("the topic %s not exist, consumer: %s", topic_name[:300], peer.address)
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic_name}] not exist, apply first please! {FAQ}",
-            )
+            remark = f"topic[{topic_name}] not exist, apply first please! {FAQ}"
+            if topic_name.startswith("%LMQ%"):
+                remark = (
+                    f"PocketMQ does not serve light queues or lite topics, such as {topic_name}: read the "
+                    "topic that its messages were sent to"
+                )
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not topic.perm & _READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,

@@ -15,6 +15,7 @@ A reset of a queue (5.x, server side) is stored like any offset and marked until
    their old offset for 10 s after they were told, and RocketMQ accepts it. Ours.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ class ConsumerOffsetManager(ConfigManager):
                     key,
                     error,
                 )
+                # The group goes on in its other queues where it was.
+                if kept := _readable(queues):
+                    self.offsets[str(key)] = kept
         log.info("consumer offsets loaded count=%d", len(self.offsets))
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:
@@ -204,3 +208,12 @@ class ConsumerOffsetManager(ConfigManager):
                 if offset >= min_offset(topic, queue_id):
                     found[queue_id] = min(offset, found.get(queue_id, offset))
         return found
+
+
+def _readable(queues: Any) -> dict[int, int]:
+    """Return those of an entry's queues that can be read."""
+    kept: dict[int, int] = {}
+    for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            kept[int(queue_id)] = int(offset)
+    return kept

@@ -20,6 +20,7 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
     """Owner of the table of groups."""
 
     table, key, row_class = "subscriptionGroupTable", "group", GroupConfig
+    key_name = "groupName"
 
     def __init__(self, file: ConfigFile, config: BrokerConfig, clock: Clock) -> None:
         super().__init__(file, clock.now_ms())

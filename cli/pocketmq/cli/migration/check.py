@@ -47,6 +47,12 @@ _CANNOT = {
         "true",
     ): "the source keeps its timers in RocksDB and does not tell a slave "
     "how far they have come: start it with timerRocksDBEnable=false",
+    (
+        "popConsumerKVServiceEnable",
+        "true",
+    ): "the source keeps in RocksDB what was popped and not acknowledged, which no slave sees: start it with "
+    "popConsumerKVServiceEnable=false and popConsumerKVServiceInit=true, and write it into the log by "
+    "mqadmin exportPopRecord",
 }
 _DIFFERENT = {
     (
