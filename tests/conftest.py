@@ -109,9 +109,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--crowd",
-        default=2_000,
+        default=1_000,
         type=int,
-        help="members of a group that close at once (default 2,000; whole 8,000)",
+        help="members of a group that close at once (default 1,000; whole 8,000)",
     )
 
     parser.addoption(

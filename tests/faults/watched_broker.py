@@ -1,6 +1,8 @@
 """A broker in a process of its own that measures the turns of its event loop.
 
-    python -m tests.faults.watched_broker FOLDER SETTINGS      SETTINGS: {"broker": {...}, "store": {...}}
+    python -m tests.faults.watched_broker FOLDER SETTINGS
+
+SETTINGS: {"broker": {...}, "store": {...}, "loop": "uvloop" or "asyncio"}.
 
 It prints its addresses, the classic one and that for gRPC. A line `worst` of standard input is answered with
 the longest turn since the last such question, in ms. The end of standard input stops the broker.
@@ -19,10 +21,10 @@ from pathlib import Path
 from types import FrameType
 
 import numpy  # noqa: F401 - the store imports it with the first index entry
-import uvloop
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli.event_loop import new_loop
 from pocketmq.cli.server import settle
 from pocketmq.cli.server_log import start_logging
 from pocketmq.grpc.config import GrpcConfig
@@ -95,5 +97,9 @@ async def _serve(folder: Path, settings: dict[str, dict[str, object]]) -> None:
 
 if __name__ == "__main__":
     start_logging("INFO")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    settings = json.loads(sys.argv[2])
+    if settings.pop("loop") == "asyncio":
+        # As where it is not installed.
+        sys.modules["uvloop"] = None  # type: ignore[assignment]
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(Path(sys.argv[1]), settings))

@@ -81,11 +81,11 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    folder: Path, *, store: dict[str, Any] | None = None, **settings: Any
+    folder: Path, *, store: dict[str, Any] | None = None, loop: str = "uvloop", **settings: Any
 ) -> AsyncIterator[Watched]:
-    """A broker in `folder` with small files; it has ended well when this is left."""
+    """A broker in `folder` with small files; it has ended well when this is left. loop: or "asyncio"."""
     log_path = folder / "broker.log"
-    asked = {"broker": settings, "store": {**_SMALL_FILES, **(store or {})}}
+    asked = {"broker": settings, "store": {**_SMALL_FILES, **(store or {})}, "loop": loop}
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.faults.watched_broker", str(folder / "store")),

@@ -5,6 +5,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 
 from pocketmq.remoting.threads import Threads
@@ -25,16 +26,23 @@ def run(
     # A file of the store that somebody cut off, or a disk that cannot read a page of it, ends the process
     # amid a store to memory (SIGBUS): this says where.
     faulthandler.enable()
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    try:
-        import uvloop
-
-        loop_factory = uvloop.new_event_loop
-    except ImportError:
-        log.info("uvloop is not installed: using asyncio's own event loop, at about half the speed")
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.get_loop().set_default_executor(Threads(_THREADS, "pocketmq"))
         runner.run(_until_signal(serve, until_input_ends))
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make the event loop of a server."""
+    try:
+        import uvloop
+    except ImportError:
+        log.info("uvloop is not installed: using asyncio's own event loop, at about half the speed")
+        if sys.platform != "linux":
+            return asyncio.new_event_loop()
+        from pocketmq.cli.turn_selector import TurnSelector
+
+        return asyncio.SelectorEventLoop(TurnSelector())
+    return uvloop.new_event_loop()
 
 
 async def _until_signal(
