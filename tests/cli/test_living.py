@@ -292,7 +292,13 @@ def test_no_command_imports_what_it_does_not_use(server: InProcess, tmp_path: Pa
     called += [["message", "send", "--help"], ["context", "list"], asking]
     (tmp_path / "commitlog").mkdir()
     nothing_to_copy = ["store", "archive", str(tmp_path), str(tmp_path / "archive")]
-    called.append(nothing_to_copy)
+    only_looking = ["migrate", "--broker", "pocketmq", "-n", server.namesrv, "--check"]
+    data = ["--data", str(tmp_path / "data")]
+    outwards, inwards = (
+        [*only_looking, "--to", "f"],
+        [*only_looking, *data, "--from", server.namesrv],
+    )
+    called += [nothing_to_copy, outwards, inwards]
     done = subprocess.run(
         [sys.executable, "-c", _COMMANDS_IN_FORKS],
         input=json.dumps(called),
@@ -308,6 +314,10 @@ def test_no_command_imports_what_it_does_not_use(server: InProcess, tmp_path: Pa
         assert code in (0, None), words
         if words == nothing_to_copy:
             assert not imported & {"pyarrow.compute", "pyarrow.fs", "asyncio"}
+            continue
+        if words in (outwards, inwards):
+            # It may become a broker, but looks first.
+            assert not imported & {"numpy", "pocketmq.store", "pocketmq.broker.broker"}
             continue
         assert not imported & {
             "numpy",

@@ -18,9 +18,10 @@ from pocketmq.broker.broker import Broker
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
-from pocketmq.cli.migration.inwards import Inwards, Talk
-from pocketmq.cli.migration.inwards_server import conf_in
+from pocketmq.cli.migration.inwards import Inwards
 from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.cli.migration.talk import Talk
+from pocketmq.cli.migration.wish import conf_in
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,

@@ -13,7 +13,6 @@ from tests.kit.waiting import until_async as until
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
-from pocketmq.cli.migration.inwards import Talk
 from pocketmq.cli.migration.outwards import (
     ANYTHING,
     EMPTY_AGAIN,
@@ -21,6 +20,7 @@ from pocketmq.cli.migration.outwards import (
     Successor,
 )
 from pocketmq.cli.migration.source import Source
+from pocketmq.cli.migration.talk import Talk
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,

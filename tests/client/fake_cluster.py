@@ -175,6 +175,8 @@ class FakeCluster:
         self.answers: dict[int, Answer] = {}
         self.clients: list[Client] = []
         self.auto_create = True
+        #: Virtual seconds that each request takes.
+        self.latency_s = 0.0
 
     # ------------------------------------------------------------ the network
 
@@ -194,7 +196,7 @@ class FakeCluster:
         seen = decode(encode(command)[4:])
         asked = Asked(self.clock.monotonic_ms(), address, client, seen, oneway)
         self.log.append(asked)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.latency_s)
         own = self.answers.get(command.code)
         if own is not None:
             answer = own(asked)

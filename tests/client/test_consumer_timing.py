@@ -490,6 +490,22 @@ def test_a_queue_whose_start_offset_is_unknown_is_tried_again_in_the_next_round(
     assert "has the queue already" in caplog.text
 
 
+def test_the_start_offsets_of_many_queues_are_asked_together() -> None:
+    """A member of a topic with 1,024 queues waited for 1,024 answers, one after the other."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=300)
+        cluster.latency_s = 0.1
+        async with consumer(cluster, Listener()) as one:
+            began_ms = cluster.clock.monotonic_ms()
+            await until(lambda: len([q for q in one.assignment() if q.topic == "T"]) == 300)
+            assert cluster.clock.monotonic_ms() - began_ms < 3_000
+            asked = cluster.asked(RC.QUERY_CONSUMER_OFFSET, topic="T")
+            assert len({each.ext["queueId"] for each in asked}) == len(asked) == 300
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize(
     ("where", "stored", "expected"),
     [

@@ -105,13 +105,15 @@ def migrate(
         raise CannotBegin(f"--apache is 4.9 or 5, not {version!r}")
     route_ms = int(route_time * 1000)
     if come_from is not None:
-        from pocketmq.cli.migration.inwards_server import InwardsServer, Wish, conf_in
+        from pocketmq.cli.migration.wish import Wish, conf_in
 
         conf_in(data)
         source, facts, findings = with_admin(
             come_from, lambda admin: before_in(admin, broker, data)
         )
         if may_begin(findings, check=check, yes=yes, as_json=as_json):
+            from pocketmq.cli.migration.inwards_server import InwardsServer
+
             wish = Wish(come_from, broker, data, config, port, route_ms, stop_command, yes=yes)
             if not answered(lambda: InwardsServer(wish).serve(source, facts.settings)):
                 raise typer.Exit(int(ExitCode.FAILED))
@@ -196,10 +198,9 @@ async def move_out(
     admin: "Admin", broker: str, successor: "Successor", route_ms: int, yes: bool
 ) -> None:
     """Run all steps. Raises: MigrationRefused, PocketMQError."""
-    from pocketmq.cli.migration.inwards import Talk
-    from pocketmq.cli.migration.inwards_server import asked
     from pocketmq.cli.migration.outwards import Outwards
     from pocketmq.cli.migration.source import Source
+    from pocketmq.cli.migration.talk import Talk, asked
 
     async def confirm(what: str) -> None:
         if not yes:

@@ -34,6 +34,8 @@ from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
 
+_ASKED_TOGETHER = 32
+
 
 @dataclass(slots=True)
 class Plan:
@@ -240,11 +242,7 @@ class Rebalance:
             changed |= await self._remove(queue, "it belongs to another member now")
         for queue in plan.lost_pull:
             changed |= await self._remove(queue, "its pull request was lost; it is taken anew")
-        requests: list[PullRequest] = []
-        for queue in plan.add:
-            request = None if self._left else await self._add(queue)
-            if request is not None:
-                requests.append(request)
+        requests = await self._add_all(plan.add)
         return changed or bool(requests), requests
 
     async def _remove(self, queue: MessageQueue, why: str) -> bool:
@@ -258,6 +256,19 @@ class Rebalance:
         self.table.pop(queue, None)
         log.info("gave a queue up group=%s queue=%s reason=%s", self.group, queue, why)
         return True
+
+    async def _add_all(self, queues: Sequence[MessageQueue]) -> list[PullRequest]:
+        """Take queues, many at a time: a topic can have a thousand, and each takes an answer or two."""
+        turns = asyncio.Semaphore(_ASKED_TOGETHER)
+
+        async def add(queue: MessageQueue) -> PullRequest | None:
+            async with turns:
+                return None if self._left else await self._add(queue)
+
+        async with asyncio.TaskGroup() as tasks:
+            adding = [tasks.create_task(add(queue), name=f"take {queue}") for queue in queues]
+        requests = (each.result() for each in adding)
+        return [each for each in requests if each is not None]
 
     async def _add(self, queue: MessageQueue) -> PullRequest | None:
         """Take a queue; None if that is not possible now (invariant 2)."""
@@ -283,6 +294,8 @@ class Rebalance:
             log.warning(
                 "no offset to begin at, will ask again group=%s queue=%s", self.group, queue
             )
+            return None
+        if self._left:
             return None
         process_queue = ProcessQueue(self._clock.monotonic_ms())
         process_queue.locked = True

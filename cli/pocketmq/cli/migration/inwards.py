@@ -17,14 +17,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from random import Random
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import Follower, fetched
 from pocketmq.cli.migration.source import Source
+from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import MASTER_ID
@@ -32,7 +31,6 @@ from pocketmq.remoting.passage import Passage
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.05
 ROUTE_LOOK_S = 0.3
 QUIET_MS = 3_000
 _NEAR_SIZE = 4 << 20
@@ -40,18 +38,6 @@ _PIECES = 64
 _PIECE_SIZE = 64 << 10
 _ASKED_AT_ONCE = 16
 _UNREGISTERS_MS = 60_000
-
-
-class MigrationRefused(PocketMQError):
-    """Why it does not continue, in one sentence; every step is undone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """How the steps talk to the caller: a line, and a question that waits for a yes."""
-
-    say: Callable[[str], None]
-    confirm: Callable[[str], Awaitable[None]]
 
 
 class Inwards:

@@ -9,8 +9,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -20,8 +18,10 @@ from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.connecting import client_options
 from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.migration.inwards import Inwards, MigrationRefused, Talk
+from pocketmq.cli.migration.inwards import Inwards
 from pocketmq.cli.migration.source import Source
+from pocketmq.cli.migration.talk import Talk, asked
+from pocketmq.cli.migration.wish import Wish, conf_in
 from pocketmq.cli.output import print_line
 from pocketmq.cli.server_config import read_file
 from pocketmq.cli.server_log import start_logging
@@ -54,46 +54,6 @@ _CARRIED = (
     "transactionCheckMax",
     "transactionTimeOut",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The request. name: the source's; config: a file with more settings for this broker."""
-
-    name_servers: str
-    name: str
-    data: str
-    config: str | None = None
-    port: int | None = None
-    route_ms: int = 0
-    stop_command: str | None = None
-    yes: bool = False
-
-
-async def asked(what: str) -> None:
-    """Ask the user at the terminal, while everything else continues. Raises: MigrationRefused."""
-    sys.stderr.write(f"{what}. Go on? [y/N] ")
-    sys.stderr.flush()
-    loop = asyncio.get_running_loop()
-    answered = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), answered.set)
-    try:
-        await answered.wait()
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise MigrationRefused("it was not wanted")
-
-
-def conf_in(data: str) -> Path:
-    """Return DIR/broker.conf. Raises: CannotBegin if it is a master's."""
-    path = Path(data).absolute() / "broker.conf"
-    if path.exists() and read_file(str(path)).get("brokerRole", SLAVE) != SLAVE:
-        raise CannotBegin(
-            f"{path} belongs to a master, so that migration is complete; start the broker with: "
-            f"pocketmq broker -c {path}"
-        )
-    return path
 
 
 class InwardsServer:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.admin import Admin
-from pocketmq.cli.migration.inwards import LOOK_S, MigrationRefused, Talk
 from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
 from pocketmq.client.errors import BrokerRefused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode

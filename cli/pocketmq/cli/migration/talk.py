@@ -1,0 +1,41 @@
+"""What the steps of a migration have in common: how they talk to who asked for it, and that they may refuse.
+
+Apart from the steps, since whoever only looks (`--check`), or migrates outwards, needs no broker of its own.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pocketmq.remoting.errors import PocketMQError
+
+#: How long a step waits before it looks again.
+LOOK_S = 0.05
+
+
+class MigrationRefused(PocketMQError):
+    """Why it does not continue, in one sentence; every step is undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How the steps talk to the caller: a line, and a question that waits for a yes."""
+
+    say: Callable[[str], None]
+    confirm: Callable[[str], Awaitable[None]]
+
+
+async def asked(what: str) -> None:
+    """Ask the user at the terminal, while everything else continues. Raises: MigrationRefused."""
+    sys.stderr.write(f"{what}. Go on? [y/N] ")
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), answered.set)
+    try:
+        await answered.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise MigrationRefused("it was not wanted")
