@@ -44,4 +44,8 @@ class Failed(Exception):
         return Status(code=self.code, message=str(self)[:2_000])
 
 
+def no_lite_topics() -> Failed:
+    return Failed(Code.NOT_IMPLEMENTED, "lite topics are not supported: use ordinary topics")
+
+
 OK = Status(code=Code.OK, message="OK")

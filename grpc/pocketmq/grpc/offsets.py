@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.grpc import access
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, Failed, no_lite_topics
 from pocketmq.grpc.call import Call, Method
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk
@@ -67,7 +67,4 @@ class Offsets:
         return classes["QueryOffsetResponse"](status=OK, offset=offset)
 
     def lite(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        raise Failed(
-            Code.NOT_IMPLEMENTED,
-            "lite topics are not supported: use ordinary topics",
-        )
+        raise no_lite_topics()

@@ -18,14 +18,14 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, Failed, no_lite_topics
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
 from pocketmq.grpc.handles import Handle, Out, handed_out, no_handle, words_of
 from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
-from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
+from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
 from pocketmq.grpc.written import acked, framed_message
 from pocketmq.remoting.codes import ResponseCode
@@ -82,6 +82,9 @@ class Receives:
         topic = desk.topic_of(request.message_queue.topic)
         group = desk.group_of(request.group)
         desk.known_topic(topic)
+        if client.settings is not None and client.settings.client_type in LITE:
+            # It has no way to say which of the lite topics it is for: it would get all of them.
+            raise no_lite_topics()
         if request.auto_renew:
             invisible_ms = _INVISIBLE_MS
         else:

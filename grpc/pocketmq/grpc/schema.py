@@ -90,6 +90,9 @@ class ClientType(IntEnum):
     LITE_SIMPLE_CONSUMER = 6
 
 
+LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
+
+
 class Permission(IntEnum):
     PERMISSION_UNSPECIFIED = 0
     NONE = 1

@@ -20,7 +20,7 @@ from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, parsed, when_all
 from pocketmq.grpc.mapping import BODY_SIZE_MAX, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
-from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
+from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.written import message
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
@@ -41,6 +41,8 @@ _BACKOFF_MS = (
     *(7 * _M, 8 * _M, 9 * _M, 10 * _M, 20 * _M, 30 * _M, 60 * _M, 120 * _M),
 )
 _PASSIVE = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
+# Source: ProxyConfig, RocketMQ 5.5.0.
+_LITE_TOPICS_MAX, _LITE_NAME_MAX = 2_000, 64
 
 
 class Sessions:
@@ -178,6 +180,10 @@ class Sessions:
         subscription.fifo = group.extra.get("consumeMessageOrderly") is True
         subscription.receive_batch_size = RECEIVE_COUNT
         set_ms(subscription.long_polling_timeout, self._desk.config.polling_ms_max)
+        if settings.client_type in LITE:
+            # Python's consumer waits for them without end; with them it asks, and is refused.
+            subscription.lite_subscription_quota = _LITE_TOPICS_MAX
+            subscription.max_lite_topic_size = _LITE_NAME_MAX
         _retry(answer.backoff_policy, group)
         return answer
 
