@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import random
 import re
 from pathlib import Path
@@ -276,6 +277,37 @@ def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> 
     assert security.log_in(session, "op", "secret", "10.0.0.2").user == "op"
     clock.advance_ms(60_001)
     assert security.log_in(session, "op", "secret", "10.0.0.1").user == "op"
+
+
+@pytest.mark.parametrize("proxies", ["", "127.0.0.1", "10.0.0.0/8, 127.0.0.0/8"])
+async def test_behind_a_known_proxy_failed_logins_count_for_who_made_them(
+    tmp_path: Path, proxies: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All came from the proxy's address before: a stranger's guesses locked the operator out."""
+    caplog.set_level(logging.INFO)
+    settings = {"user": "op", "password": "secret", "trusted_proxies": proxies}
+
+    def via(address: str) -> dict[str, str]:
+        # What a caller says of itself stands before what the proxy adds.
+        return {"X-Forwarded-For": f"192.0.2.99, {address}"}
+
+    async with site(tmp_path, console=settings) as running:
+        await running.user.open()
+        guess, right = ({"user": "op", "password": word} for word in ("guess", "secret"))
+        for _ in range(5):
+            reply = await running.user.call("POST", "/login", guess, via("203.0.113.1"))
+            assert reply.status == 401
+        assert (await running.user.call("POST", "/login", right, via("203.0.113.1"))).status == 429
+        reply = await running.user.call("POST", "/login", right, via("198.51.100.7"))
+        assert reply.status == (200 if proxies else 429)
+    assert ("from=203.0.113.1" in caplog.text) == bool(proxies)
+    assert "from=192.0.2.99" not in caplog.text
+
+
+def test_what_is_no_address_of_a_proxy_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A name would be trusted by nobody, in silence."""
+    with pytest.raises(IllegalArgument, match="consoleTrustedProxies has 'proxy'"):
+        _security(ManualClock(), trusted_proxies="127.0.0.1, proxy")
 
 
 @pytest.mark.parametrize(

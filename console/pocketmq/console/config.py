@@ -36,6 +36,12 @@ class ConsoleConfig(Settings):
         help="Names under which browsers may reach the console, comma-separated, beside its addresses, "
         "localhost and this machine's name (others are refused: DNS rebinding); *: any.",
     )
+    trusted_proxies: str = key(
+        "",
+        name="consoleTrustedProxies",
+        help="Addresses or networks of reverse proxies, comma-separated, whose X-Forwarded-For says who "
+        "asks: failed logins count for that address, and the log names it.",
+    )
     user: str = key("", name="consoleUser", help="User of the console; set, everybody must log in.")
     password: str = key("", name="consolePassword", help="Password of consoleUser.")
     password_file: str = key(
@@ -84,6 +90,18 @@ class ConsoleConfig(Settings):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    def proxies(self) -> list[str]:
+        """Return what trusted_proxies names. Raises: IllegalArgument for what is no address or network."""
+        found = [each.strip() for each in self.trusted_proxies.split(",") if each.strip()]
+        for each in found:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise IllegalArgument(
+                    f"consoleTrustedProxies has {each!r}, which is neither an address nor a network: {error}"
+                ) from error
+        return found
 
     def secret(self) -> str | None:
         """Return the password; None if no login is set.

@@ -55,8 +55,9 @@ class Security:
         machine_name: str = "",
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """Create it. Raises: IllegalArgument for a half-set login."""
+        """Create it. Raises: IllegalArgument for a half-set login, or for proxies that are no addresses."""
         self._config = config
+        config.proxies()
         self._clock = clock
         self._random = random_bytes
         self._key = random_bytes(32)

@@ -68,6 +68,7 @@ class WebServer(uvicorn.Server):
 
 def make_server(console: Console) -> WebServer:
     """Return a server to run with `serve(sockets=[...])` and end by `should_exit = True`. In any thread."""
+    proxies = console.config.proxies()
     config = uvicorn.Config(
         make_app(console),
         http=protocol_of(HalfRequests()),
@@ -77,7 +78,8 @@ def make_server(console: Console) -> WebServer:
         log_config=None,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         server_header=False,
         limit_concurrency=_CONNECTIONS_MAX,
         timeout_keep_alive=_KEEP_ALIVE_S,
