@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.bare import HOST
@@ -159,6 +160,34 @@ def test_a_retry_topic_that_cannot_be_saved_is_tried_again(bench: Bench) -> None
     bench.clock.advance_ms(1_000)
     bench.pop.step()
     assert sorted(message.body for message in bench.take()) == [b"0", b"1"]
+
+
+def test_what_was_copied_while_the_log_refused_does_not_come_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it was copied is logged once the log takes it again, though the group is done with the copy."""
+    bench.send(b"one", 0)
+    bench.take(invisibleTime=1_000)
+    append = bench.store.append
+
+    def no_log(topic: str, *rest: Any) -> Any:
+        if topic == bench.pop.log.topic:
+            raise DiskFull("here", "full")
+        return append(topic, *rest)
+
+    bench.clock.advance_ms(1_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "append", no_log)
+        bench.pop.step()
+        bench.pop.step()
+    [copy] = bench.take()
+    assert bench.ack(copy) == 0
+    assert bench.pop._is_busy
+    bench.pop.step()
+    bench.kill()
+    bench.pop.step()
+    assert bench.take() == []
+    assert len(bench.pop.log.state) == 0
 
 
 async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_path: Path) -> None:

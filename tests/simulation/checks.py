@@ -148,6 +148,11 @@ def remember_places(cluster: "Cluster", name: str) -> None:
             found = _stored_at(cluster, name, node.store, known)
         for place, key in found.items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+        # Copied for those who pop, but its log refuses to hear of it: it may come again.
+        for ack, _ in node.broker.parts.services.pop.log.unwritten:
+            queue = ack.name.topic, name, ack.name.queue_id
+            keys = {found[queue, offset] for offset in ack.offsets if (queue, offset) in found}
+            cluster.ledger.group(ack.name.group).before_cut |= keys
 
 
 def remember(cluster: "Cluster", name: str) -> None:

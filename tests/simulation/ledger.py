@@ -31,7 +31,8 @@ class Handled:
     processed with success. returned: keys of the messages at (queue, offset) whose listener call came back,
     however it ended. acked: keys whose acknowledgement the broker took, in time; of a group that pops.
     again: those that were handed out afterwards. before_cut: handed out before a power cut that may have lost
-    what became of them: each may come from where it was, and from the retry topic, too.
+    what became of them, or copied to the retry topic just before a kill, unlike the note of it: each may come
+    from where it was, and from the retry topic, too.
     """
 
     keys: set[str] = field(default_factory=set)

@@ -231,7 +231,7 @@ class ReceiptActs:
                 log.error(
                     "cannot write off a check point that was changed %s reason=%s", old, error
                 )
-                self._pop.log.ack_unwritten(old, [offset])
+                self._pop.log.ack_unwritten(old, [offset], revive_queue)
             changed = self._changed
             changed[old, offset] = None
             if len(changed) > CHANGED_MAX:

@@ -3,8 +3,8 @@
 1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (unchanged if the check point
    says that nobody tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME; a message popped from there and not
    acknowledged returns to it.
-2. Then the check point is acknowledged in the revive log, so that a restart does not copy once more. A stop
-   between the two duplicates a message; nothing loses one.
+2. Then the check point is acknowledged in the revive log, so that a restart does not copy once more; a log
+   that refuses is asked again in each round. A kill between the two duplicates a message; nothing loses one.
 3. Ours (popDeadLetterEnable): after retryMaxTimes failed attempts a message goes to %DLQ%GROUP, as with pull
    consumers. RocketMQ leaves that to its proxy, and redelivers to classic pop clients for ever.
 4. Ours: what a connected consumer holds (auto-renew of 5.x SDKs) is not redelivered for three hours.
@@ -79,6 +79,11 @@ class PopRevive:
 
     def step(self) -> bool:
         """Process due check points. Returns: whether there are more."""
+        try:
+            self._log.write_late()
+        except StoreError:
+            # Said when it could not be stored first; the next round tries again.
+            pass
         due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
         for point in due:
             if point.is_held(self._clock.now_ms()):
@@ -113,7 +118,15 @@ class PopRevive:
         except (OSError, StoreError) as error:
             # OSError: the retry topic could not be saved.
             failure, pause_ms_max = error, _PAUSE_MS_MAX
-            self._log.ack_unwritten(name, done)
+            if done:
+                log.error(
+                    "cannot note yet that messages were copied; they come twice if the broker is killed now "
+                    "offsets=%s of=%s reason=%s",
+                    done,
+                    name,
+                    error,
+                )
+            self._log.ack_unwritten(name, done, point.revive_queue)
         if failure is not None and not point.is_acked:
             self._try_later(point, failure, pause_ms_max)
         if done:

@@ -63,7 +63,7 @@ class _ReviveQueue:
 
 
 class ReviveLog:
-    """See the head of the file. `state` is the state that the log describes."""
+    """See the head of the file. `state` is the state that the log describes, once it has `unwritten`, too."""
 
     def __init__(
         self,
@@ -90,6 +90,8 @@ class ReviveLog:
         self._began_ms = clock.now_ms()
         # Whether an Apache broker's timer may hold check points that we have not seen.
         self._hidden = False
+        # What is acknowledged but not logged yet, and the queue of its check point.
+        self.unwritten: deque[tuple[Ack, int]] = deque()
 
     # ------------------------------------------------------------ start
 
@@ -97,6 +99,7 @@ class ReviveLog:
         """Reload the log from scratch: it was a master's and is ours now. Raises: StoreError."""
         self.state = PopState()
         self._queues.clear()
+        self.unwritten.clear()
         self.load()
 
     def load(self) -> None:
@@ -151,9 +154,19 @@ class ReviveLog:
         self._acked(ack)
         return self.end
 
-    def ack_unwritten(self, name: Name, offsets: Sequence[int]) -> None:
-        """Acknowledge without logging, as nothing can be written: after a start they are in flight again."""
-        self._acked(Ack(name, tuple(offsets)))
+    def ack_unwritten(self, name: Name, offsets: Sequence[int], revive_queue: int) -> None:
+        """Acknowledge what cannot be logged now: after a kill before it is, it is in flight again."""
+        if offsets:
+            ack = Ack(name, tuple(offsets))
+            self.unwritten.append((ack, revive_queue))
+            self._acked(ack)
+
+    def write_late(self) -> None:
+        """Log what could not be logged before. Raises: StoreError, still."""
+        while self.unwritten:
+            ack, revive_queue = self.unwritten[0]
+            self._append(revive_queue, ack.tag, ack.unique_key(), ack.body())
+            self.unwritten.popleft()
 
     def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
         """Set a group's next offset, by `point` or because nothing before concerns the group."""
@@ -175,7 +188,7 @@ class ReviveLog:
                 self.ack(point.name, left, point.revive_queue)
             except StoreError as error:
                 log.error("cannot write off a check point %s reason=%s", point.name, error)
-                self.ack_unwritten(point.name, left)
+                self.ack_unwritten(point.name, left, point.revive_queue)
         self.state.forget(group, topic)
 
     def turn(self) -> int:

@@ -70,7 +70,10 @@ class PopService:
 
     @property
     def _is_busy(self) -> bool:
-        return bool(len(self.log.state) or self.polling.count or self.notifications.count)
+        log = self.log
+        return bool(
+            len(log.state) or log.unwritten or self.polling.count or self.notifications.count
+        )
 
     def step(self) -> bool:
         """Process what is due now. Returns: whether there is more."""
