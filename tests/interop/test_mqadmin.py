@@ -6,6 +6,7 @@ answers against those that the real broker gives.
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from tests.interop.brokers import RunningBroker
@@ -289,8 +290,10 @@ def test_an_operator_sends(
     assert [row[2] for row in times.rows if row[0] == broker.broker_name] == ["true", "true"]
 
 
-def test_an_operator_looks_at_the_cluster(admin: Mqadmin, broker: RunningBroker) -> None:
-    """clusterList brokerStatus getBrokerConfig getNamesrvConfig allocateMQ"""
+def test_an_operator_looks_at_the_cluster(
+    admin: Mqadmin, broker: RunningBroker, tmp_path: Path
+) -> None:
+    """clusterList brokerStatus getBrokerConfig getNamesrvConfig allocateMQ exportConfigs exportMetadata"""
     [row] = admin("clusterList").rows
     assert row[:4] == [broker.cluster, broker.broker_name, "0", broker.address]
     assert re.fullmatch(r"V\d+_\d+_\d+", row[4])
@@ -311,6 +314,11 @@ def test_an_operator_looks_at_the_cluster(admin: Mqadmin, broker: RunningBroker)
     assert config.value("listenPort") == str(broker.port)
     assert config.value("mappedFileSizeCommitLog") == str(broker.config["mappedFileSizeCommitLog"])
     assert config.value("flushDiskType") == "ASYNC_FLUSH"
+    for command in ("exportConfigs", "exportMetadata"):
+        admin(command, "-c", broker.cluster, "-f", tmp_path)
+    exported = json.loads((tmp_path / "configs.json").read_text(encoding="utf-8"))
+    assert exported["brokerConfigs"][broker.broker_name]["brokerId"] == "0"
+    assert json.loads((tmp_path / "metadata.json").read_text(encoding="utf-8"))["topicConfigTable"]
     names = admin("getNamesrvConfig")
     assert names.value("listenPort") == str(broker.namesrv_port)
     allocated = admin("allocateMQ", "-t", broker.cluster, "-i", "10.0.0.1@A,10.0.0.2@B").out

@@ -21,6 +21,9 @@ from pocketmq.store import StoreConfig
 
 log = logging.getLogger(__name__)
 
+# Of RocketMQ's settings those that we lack and that its tools take for granted: exportConfigs of 4.9 ends
+# where one of them is missing.
+_ASKED_BY_TOOLS = {"filterServerNums": "0", "useTLS": "false"}
 _SECRET_WORDS = ("secret", "password", "credential")
 
 
@@ -80,7 +83,7 @@ class AdminConfigProcessor:
         return request.answer(ResponseCode.SUCCESS)
 
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        table: dict[str, str] = {}
+        table = dict(_ASKED_BY_TOOLS)
         for group in self._groups:
             table.update(group.to_properties())
         for name, value in table.items():
