@@ -40,7 +40,7 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-
+_UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 Query = Callable[["DataFrame"], "DataFrame"]
 _SEVEN = "topic,queueId,queueOffset,body,tags,keys,storeTimestamp"
@@ -272,14 +272,21 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="keep what is made here, or use what is there")
+    parser.add_argument(
+        "--unix-sockets", action="store_true", help="between JVM and Python (Spark 4.1 and newer)"
+    )
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-spark-"))
     try:
         root = _made(folder, options.mib)
-        spark = session("local[2]", conf=CONF)
+        conf = CONF | {_UNIX_SOCKETS: str(options.unix_sockets).lower()}
+        spark = session("local[2]", conf=conf)
         spark.sparkContext.setLogLevel("ERROR")
         load, today = os.getloadavg()[0], time.strftime("%d %B %Y, %H:%M")
-        print(f"Spark {spark.version}, local[2], {today}, load of the machine {load:.1f} before")
+        way = "Unix sockets" if options.unix_sockets else "TCP"
+        print(
+            f"Spark {spark.version}, local[2], {way}, {today}, load of the machine {load:.1f} before"
+        )
         good = compare(spark, root, messages_of(options.mib), options.rounds)
         if options.larger:
             large = options.mib * options.larger
