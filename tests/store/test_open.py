@@ -73,6 +73,52 @@ def test_what_is_in_rocksdb_is_not_forgotten(tmp_path: Path, place: str, advice:
     open_store(tmp_path).close()
 
 
+def test_the_log_of_a_dledger_broker_is_no_log_that_is_lost(tmp_path: Path) -> None:
+    """Who used DLedger later has both; the queues must not be cut to the end of the old log."""
+    store = open_store(tmp_path)
+    send(store)
+    store.close()
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    open_store(tmp_path).close()
+    (data / "00000000000000000000").write_bytes(bytes(100))
+    with pytest.raises(StoreForeign, match="in dledger-n0, a log of DLedger"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_served"),
+    [
+        ({}, True),
+        ({"totalQueues": 2}, False),
+        ({"queueId": 1}, False),
+        ({"logicOffset": 100}, False),
+        ({"hostedQueues": None}, False),
+    ],
+)
+def test_a_static_topic_is_served_only_with_the_queues_that_it_has_on_the_disk(
+    tmp_path: Path, change: dict[str, int | None], is_served: bool
+) -> None:
+    """A queue that was moved goes on at another offset than on this disk."""
+    part = {
+        "bname": "b",
+        "queueId": 0,
+        "logicOffset": 0,
+        "startOffset": 0,
+        "endOffset": -1,
+        **change,
+    }
+    mapping = {"totalQueues": 1, "hostedQueues": {"0": [part]}, **change}
+    file = tmp_path / "config" / "topicQueueMapping.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"topicQueueMappingInfoMap": {"S": mapping}}), encoding="utf-8")
+    if is_served:
+        open_store(tmp_path).close()
+    else:
+        with pytest.raises(StoreForeign, match=r"1 topics are static \(S\).*deleteTopic"):
+            open_store(tmp_path)
+
+
 def test_a_disk_that_fails_amid_a_recovery_leaves_no_queues_without_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

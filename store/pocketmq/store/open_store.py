@@ -23,7 +23,6 @@ from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
-from pocketmq.store.databases import refuse_databases
 from pocketmq.store.descriptors import fill_spares
 from pocketmq.store.errors import (
     MessageIllegal,
@@ -35,6 +34,7 @@ from pocketmq.store.errors import (
 )
 from pocketmq.store.flush import Flush, StoreFiles
 from pocketmq.store.following import Arrivals, Following
+from pocketmq.store.foreign import refuse_foreign
 from pocketmq.store.index_service import IndexService
 from pocketmq.store.message_reader import MessageReader
 from pocketmq.store.preallocation import Preallocation
@@ -163,7 +163,7 @@ class OpenStore:
             raise
 
     def _load(self) -> None:
-        refuse_databases(self._root)
+        refuse_foreign(self._root)
         last_stop = self._abort.last_stop()
         clean = last_stop is LastStop.CLEAN
         checkpoint = Checkpoint.load(os.path.join(self._root, "checkpoint"))
