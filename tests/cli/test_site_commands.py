@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.serving import At, Peer
 from tests.cli.servers import COMMAND, Server
 from tests.kit.waiting import until
 
@@ -21,6 +22,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.client import Message, Producer, TransactionState
 from pocketmq.client.sync import TransactionProducer
+from pocketmq.remoting.codes import RequestCode
 
 Ask = Callable[..., Any]
 
@@ -89,6 +91,31 @@ def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
     ask("topic", "delete", "Made", "--yes")
     assert "Made" not in ask("topic", "list")
     assert run(["topic", "show", "Made", "--namesrv", namesrv]) == 1
+
+
+def test_what_living_brokers_have_is_found_while_another_is_gone(
+    ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one that is gone is named, and the exit code says that something may be missing."""
+    ask("topic", "create", "Half", "--queues", "1")
+    sent = send(ask, "Half", "one", "--keys", "k")
+    broker = {"brokerName": "gone", "brokerAddr": "127.0.0.1:1", "brokerId": "0"}
+    fields = {**broker, "clusterName": "DefaultCluster", "haServerAddr": ""}
+    table = {"topicConfigSerializeWrapper": {"topicConfigTable": {"Half": {"topicName": "Half"}}}}
+
+    body = json.dumps(table).encode()
+    with asyncio.Runner() as runner:
+        # The name server forgets a broker whose connection is closed.
+        peer = runner.run(Peer.at(At(namesrv)))
+        assert runner.run(peer.ask(RequestCode.REGISTER_BROKER, fields, body)).code == 0
+        for words in (("--keys", "k"), ("--since", "1h")):
+            find = ["message", "find", "Half", *words, "--namesrv", namesrv, "--json"]
+            assert run(find) == 1
+            printed = capsys.readouterr()
+            assert [each["msgId"] for each in json.loads(printed.out)] == [sent["id"]]
+            assert printed.err.startswith("messages of broker gone are missing here: ")
+        assert runner.run(peer.ask(RequestCode.UNREGISTER_BROKER, fields)).code == 0
+        runner.run(peer.close())
 
 
 def test_messages_are_sent_followed_found_and_tracked(

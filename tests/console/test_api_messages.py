@@ -196,6 +196,30 @@ async def _dead_letters(running: Site, count: int) -> None:
         await until_async(all_dead)
 
 
+async def test_messages_of_living_brokers_are_shown_while_another_is_gone(tmp_path: Path) -> None:
+    """One dead broker hid all that the others have, for as long as name servers knew it."""
+    async with site(tmp_path, brokers=("b", "c")) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
+        sent = [await _send(user, "T", f"{number}", keys="k") for number in range(12)]
+        living = {each["msgId"] for each in sent if each["broker"] == "b"}
+        assert 0 < len(living) < len(sent)
+        await running.brokers["c"].server.__aexit__(None, None, None)
+        for query in ({}, {"key": "k"}):
+            found = await user.read("/messages", topic="T", **query)
+            assert {each["msgId"] for each in found["items"]} == living, query
+            [left_out] = found["leftOut"]
+            assert left_out["broker"] == "c", query
+            assert "cannot connect" in left_out["error"], query
+        first = await user.read("/messages", topic="T", size=1)
+        second = await user.read("/messages", topic="T", size=1, cursor=first["cursor"])
+        assert (len(second["items"]), second["leftOut"]) == (1, [])
+        await running.brokers["b"].server.__aexit__(None, None, None)
+        for query in ({}, {"key": "k"}):
+            nobody = await user.get("/messages", topic="T", **query)
+            assert (nobody.status, nobody.json["code"]) == (503, "UNREACHABLE"), query
+
+
 async def test_a_broker_that_is_gone_is_named_and_no_bug(tmp_path: Path) -> None:
     async with site(tmp_path) as running:
         user = running.user

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
     from pocketmq.admin.message_views import WaitingRoom
     from pocketmq.client import Producer
+    from pocketmq.remoting.errors import RemotingError
     from pocketmq.remoting.message import MessageExt, MessageQueue
 
 app = typer.Typer()
@@ -303,17 +304,26 @@ def find(
     begin_ms = parse_moment(since) if since is not None else 0
     end_ms = parse_moment(until) if until is not None else None
 
+    left_out: dict[str, RemotingError] = {}
+
     async def work(admin: "Admin") -> list["MessageExt"]:
         from pocketmq.admin.message_views import first_of, found_by_id
 
         if msg_id is not None:
             return [await found_by_id(admin, msg_id, topic)]
         if key is not None:
-            return await admin.messages.by_key(topic, key, count_max=count)
-        stored = admin.messages.between(topic, begin_ms=begin_ms, end_ms=end_ms, expression=tag)
+            return await admin.messages.by_key(topic, key, count_max=count, left_out=left_out)
+        stored = admin.messages.between(
+            topic, begin_ms=begin_ms, end_ms=end_ms, expression=tag, left_out=left_out
+        )
         return await first_of(stored, count)
 
-    _print_found(with_admin(namesrv, work), as_json)
+    found = with_admin(namesrv, work)
+    for broker, error in left_out.items():
+        sys.stderr.write(f"messages of broker {broker} are missing here: {error}\n")
+    _print_found(found, as_json)
+    if left_out:
+        raise typer.Exit(int(ExitCode.FAILED))
 
 
 def _print_found(found: list["MessageExt"], as_json: bool) -> None:

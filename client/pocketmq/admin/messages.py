@@ -14,7 +14,7 @@ from pocketmq.client.send_result import SendResult
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.errors import MessageCodecError, RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text, to_messages
 from pocketmq.remoting.names import (
@@ -90,18 +90,31 @@ class Messages:
         count_max: int = 64,
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
+        left_out: dict[str, RemotingError] | None = None,
     ) -> list[MessageExt]:
-        """Return the messages that have the key, newest last. Raises: NoRoute."""
-        found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
+        """Return the messages that have the key, newest last.
+
+        left_out: gets the brokers that do not answer, by name, if others do. Without it, raises: their
+        RemotingError. Raises: NoRoute.
+        """
+        found = await self._query(topic, key, count_max, begin_ms, end_ms, left_out, unique=False)
         return [message for message in found if key in (message.keys or "").split(" ")]
 
     async def by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
         """Return the messages with a client's message id: one, or the copies of retries. Raises: NoRoute."""
-        found = await self._query(topic, unique_key, 32, 0, _FOREVER_MS, unique=True)
+        found = await self._query(topic, unique_key, 32, 0, _FOREVER_MS, None, unique=True)
         return [m for m in found if m.properties.get("UNIQ_KEY") == unique_key]
 
     async def _query(
-        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        left_out: dict[str, RemotingError] | None,
+        *,
+        unique: bool,
     ) -> list[MessageExt]:
         found: list[MessageExt] = []
         if topic in (TIMER_TOPIC, TRANS_HALF_TOPIC):
@@ -110,9 +123,16 @@ class Messages:
         else:
             masters = await self._site.masters_of(topic)
         for name, address in masters:
-            for message in await self._api.query_message(
-                address, topic, key, count_max, begin_ms, end_ms, unique=unique
-            ):
+            try:
+                answer = await self._api.query_message(
+                    address, topic, key, count_max, begin_ms, end_ms, unique=unique
+                )
+            except RemotingError as error:
+                if left_out is None or len(left_out) + 1 == len(masters):
+                    raise
+                left_out[name] = error
+                continue
+            for message in answer:
                 message.broker_name = name
                 if message.topic == topic:
                     found.append(message)
@@ -206,26 +226,36 @@ class Messages:
         end_ms: int | None = None,
         queues: Iterable[MessageQueue] | None = None,
         expression: str = "*",
+        left_out: dict[str, RemotingError] | None = None,
     ) -> AsyncIterator[MessageExt]:
         """Yield the messages stored in [begin_ms, end_ms), queue by queue in their order.
 
-        The ends of the queues are read once: later messages are not waited for. Raises: NoRoute.
+        The ends of the queues are read once: later messages are not waited for. left_out: gets the brokers
+        that do not answer, or do not any more, by name. Without it, raises: their RemotingError. Raises:
+        NoRoute.
         """
         addresses = dict(await self._site.masters_of(topic))
         chosen = queues
         if chosen is None:
             chosen = (await self._site.route(topic)).subscribe_queues(topic)
         for queue in chosen:
+            if left_out and queue.broker_name in left_out:
+                continue
             address = addresses[queue.broker_name]
-            at = await self._api.min_offset(address, queue)
-            if begin_ms > 0:
-                at = max(at, await self._api.search_offset(address, queue, begin_ms))
-            end = await self._api.max_offset(address, queue)
-            async for message in self.within(queue, at, end, expression, address=address):
-                if end_ms is not None and message.store_timestamp >= end_ms:
-                    break
-                if message.store_timestamp >= begin_ms:
-                    yield message
+            try:
+                at = await self._api.min_offset(address, queue)
+                if begin_ms > 0:
+                    at = max(at, await self._api.search_offset(address, queue, begin_ms))
+                end = await self._api.max_offset(address, queue)
+                async for message in self.within(queue, at, end, expression, address=address):
+                    if end_ms is not None and message.store_timestamp >= end_ms:
+                        break
+                    if message.store_timestamp >= begin_ms:
+                        yield message
+            except RemotingError as error:
+                if left_out is None:
+                    raise
+                left_out[queue.broker_name] = error
 
     async def _pull(
         self,

@@ -47,7 +47,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
             letters, content = await window_of(console, call, topic)
         else:
             letters = await _by_id(console, msg_id, topic)
-            content = {"cursor": None, "total": len(letters)}
+            content = {"cursor": None, "total": len(letters), "leftOut": []}
     except NoRoute:
         raise not_found(
             f"group {group!r} has no dead letters",

@@ -10,7 +10,7 @@ from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.message_window import MessageWindow
 from pocketmq.console.state import Console
 from pocketmq.remoting import json_codec
-from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.errors import MessageCodecError, RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import parse_offset_msg_id
 
@@ -45,13 +45,20 @@ async def window_of(
     await found.open(query.text_or_none("cursor"))
     total = found.total
     items = await found.page(size)
-    return items, {"cursor": found.cursor, "total": total}
+    return items, {"cursor": found.cursor, "total": total, "leftOut": _rows(found.left_out)}
 
 
 async def _by_key(console: Console, topic: str, key: str) -> dict[str, Any]:
-    found = await console.admin.messages.by_key(topic, key, count_max=_KEY_COUNT_MAX)
+    left_out: dict[str, RemotingError] = {}
+    found = await console.admin.messages.by_key(
+        topic, key, count_max=_KEY_COUNT_MAX, left_out=left_out
+    )
     items = [message_json(each, LIST_BODY_SIZE) for each in reversed(found)]
-    return {"items": items, "cursor": None, "total": len(items)}
+    return {"items": items, "cursor": None, "total": len(items), "leftOut": _rows(left_out)}
+
+
+def _rows(left_out: Mapping[str, RemotingError]) -> list[dict[str, str]]:
+    return [{"broker": name, "error": str(error)} for name, error in sorted(left_out.items())]
 
 
 async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any]:
@@ -72,6 +79,7 @@ async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any
         "items": [message_json(each, LIST_BODY_SIZE) for each in items],
         "cursor": cursor,
         "total": high - low,
+        "leftOut": [],
     }
 
 

@@ -6,6 +6,7 @@
    however much is stored.
 3. A cursor comes from the client, so it is not trusted: it must name queues of this topic only, or is
    refused.
+4. A broker that does not answer when the first page is opened is left out of all pages, unless none does.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pocketmq.admin import Admin
 from pocketmq.console.errors import bad_request
 from pocketmq.remoting import json_codec
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 
 _CHUNK_MIN = 8
@@ -47,9 +49,14 @@ class MessageWindow:
         self._end_ms = end_ms
         self._addresses: dict[str, str] = {}
         self._parts: list[_Part] = []
+        #: Brokers that do not answer, with the reason (invariant 4).
+        self.left_out: dict[str, RemotingError] = {}
 
     async def open(self, cursor: str | None) -> None:
-        """Find the ends of the queues, or read them from a cursor. Raises: ApiError 400, NoRoute."""
+        """Find the ends of the queues, or read them from a cursor.
+
+        Raises: ApiError 400, NoRoute, RemotingError if no broker answers.
+        """
         route = await self._admin.topics.route(self._topic)
         self._addresses = dict(await self._admin.site.masters_of(self._topic))
         queues = route.subscribe_queues(self._topic)
@@ -57,8 +64,17 @@ class MessageWindow:
             self._parts = self._parse(cursor, set(queues))
             return
         async with asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(self._part(queue)) for queue in queues]
-        self._parts = [each.result() for each in found]
+            found = [tasks.create_task(self._part_or_none(queue)) for queue in queues]
+        self._parts = [part for each in found if (part := each.result())]
+        if queues and not self._parts:
+            raise next(iter(self.left_out.values()))
+
+    async def _part_or_none(self, queue: MessageQueue) -> _Part | None:
+        try:
+            return await self._part(queue)
+        except RemotingError as error:
+            self.left_out.setdefault(queue.broker_name, error)
+            return None
 
     async def _part(self, queue: MessageQueue) -> _Part:
         api, address = self._admin.site.api, self._addresses[queue.broker_name]

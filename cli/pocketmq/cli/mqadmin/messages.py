@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
 from pocketmq.cli.exits import CannotBegin
@@ -257,16 +257,13 @@ async def _show(admin: Admin, message: "MessageExt", given: Given, id_label: str
 
 async def query_msg_by_key(admin: Admin, given: Given) -> None:
     now = time.time_ns() // 1_000_000
-    limits = {"begin_ms": "b", "end_ms": "e"}
+    limits: dict[str, Any] = {
+        name: parse_time(given[letter], now)
+        for name, letter in (("begin_ms", "b"), ("end_ms", "e"))
+        if letter in given
+    }
     found = await admin.messages.by_key(
-        given["t"],
-        given["k"],
-        count_max=given.number("m", 64),
-        **{
-            name: parse_time(given[letter], now)
-            for name, letter in limits.items()
-            if letter in given
-        },
+        given["t"], given["k"], count_max=given.number("m", 64), **limits
     )
     given.show((message.msg_id, message.queue_id, message.queue_offset) for message in found)
 

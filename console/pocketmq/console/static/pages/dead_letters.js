@@ -5,7 +5,7 @@ import { say } from "../dialog.js";
 import { data, h } from "../dom.js";
 import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table, tag } from "../table.js";
 import { age, fromInput, number, t, toInput } from "../text.js";
-import { messageTable } from "./messages.js";
+import { leftOut, messageTable } from "./messages.js";
 
 export default {
   title: "deadLetters",
@@ -76,6 +76,7 @@ function letters(page, list) {
         h("button", { type: "button", class: "main", disabled: page.session.readOnly || !chosen.size, on: { click: () => resend(page, group, [...chosen]) } }, t("resend.chosen", { count: chosen.size })),
       ],
     }),
+    leftOut(list),
     card(
       null,
       h("form", { class: "row", on: { submit: range } }, time("begin", t("from")), time("end", t("until")), h("button", {}, t("search"))),

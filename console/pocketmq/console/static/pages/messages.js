@@ -3,7 +3,7 @@
 import { get, path } from "../api.js";
 import { code, data, h } from "../dom.js";
 import { card, cursorPager, empty, head, href, link, table, tabs } from "../table.js";
-import { fromInput, moment, size, t, toInput } from "../text.js";
+import { fromInput, moment, sentence, size, t, toInput } from "../text.js";
 
 const HOUR_MS = 3_600_000;
 const WAYS = ["time", "key", "id", "queue"];
@@ -37,10 +37,18 @@ export default {
       tabs(t("messages.how"), choices, by),
       card(null, search(page, by, topics)),
       list?.items.length > 0 && by in EXPORTED && h("p", {}, h("a", { class: "button", href: path("/api/messages/export", [], EXPORTED[by](page)), download: "" }, t("messages.export"))),
+      leftOut(list),
       list && card(null, list.items.length ? messageTable(t("messages"), list.items) : none(page, by), cursorPager(page, list)),
     ];
   },
 };
+
+/** What a list of messages lacks, because brokers do not answer. */
+export function leftOut(list) {
+  return list?.leftOut.map(({ broker, error }) =>
+    h("p", { class: "note warn", key: `left out ${broker}` }, sentence("messages.leftOut", { broker: data(broker) }), " ", h("span", { lang: "en", translate: "no" }, error)),
+  );
+}
 
 function search(page, by, topics) {
   const send = (event, form) => {
