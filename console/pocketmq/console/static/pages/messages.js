@@ -36,8 +36,8 @@ export default {
       head(t("messages"), { about: t("messages.about") }),
       tabs(t("messages.how"), choices, by),
       card(null, search(page, by, topics)),
-      list?.items.length > 0 && by in EXPORTED && h("p", {}, h("a", { class: "button", href: path("/api/messages/export", [], EXPORTED[by](page)), download: "" }, t("messages.export"))),
       leftOut(list),
+      list?.items.length > 0 && by in EXPORTED && h("p", {}, h("a", { class: "button", href: path("/api/messages/export", [], EXPORTED[by](page)), download: "" }, t("messages.export"))),
       list && card(null, list.items.length ? messageTable(t("messages"), list.items) : none(page, by), cursorPager(page, list)),
     ];
   },
