@@ -117,6 +117,18 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
         assert f"topics.json: skipped a row that cannot be read row={name}" in caplog.text
 
 
+def test_a_table_that_a_power_cut_emptied_is_missed_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ starts in silence; groups then begin where new ones do."""
+    file = ConfigFile(str(tmp_path / "consumerOffset.json"))
+    assert file.load() is None
+    assert not caplog.records
+    (tmp_path / "consumerOffset.json").touch()
+    assert file.load() is None
+    assert "starting without what it held path=" in caplog.text
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_table_that_was_edited_by_hand_is_read_as_rocketmq_reads_it(
     tmp_path: Path, mark: str

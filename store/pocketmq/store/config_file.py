@@ -40,6 +40,12 @@ class ConfigFile:
             raise StoreUnreadable(
                 self.path, f"{error}. Repair it, or move it away to start without it"
             ) from error
+        if path is None and os.path.exists(self.path):
+            log.error(
+                "a file is empty, as after a power cut, and has no previous version: starting without what "
+                "it held path=%s",
+                self.path,
+            )
         if path not in (None, self.path):
             log.warning(
                 "loaded the previous version of a file, because the current one cannot be "
