@@ -72,9 +72,16 @@ def test_the_name_server_runs_alone_and_keeps_nothing_without_a_directory(
 def test_a_broker_registers_at_the_name_server_that_it_is_given(
     started: list[Server], folder: Path
 ) -> None:
-    namesrv = Server(folder, "namesrv", "--port", "0")
+    (folder / "namesrv.conf").write_text(
+        "orderMessageEnabel=true\nenableControllerInNamesrv=true\nrocketmqHome=/opt\n"
+    )
+    namesrv = Server(folder, "namesrv", "--port", "0", "-c", "namesrv.conf")
     started.append(namesrv)
     address = namesrv.ready()["namesrv"]
+    said = namesrv.log_path.read_text()
+    assert "ignored an unknown setting: orderMessageEnabel (did you mean 'orderMessageEn" in said
+    assert "PocketMQ has no controller" in said
+    assert "rocketmqHome" not in said
     broker = Server(folder, "broker", "--namesrv", address, "--port", "0", "--data", "store")
     started.append(broker)
     assert broker.ready()["namesrv"] == address

@@ -1,7 +1,8 @@
 """`pocketmq namesrv`: a name server alone."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
 from pocketmq.cli.exits import CannotBegin
@@ -11,7 +12,14 @@ from pocketmq.cli.server_options import ServerOptions
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.settings import nearest
 from pocketmq.remoting.tls import ServerTls, TlsConfig
+
+log = logging.getLogger(__name__)
+
+# Settings of a file that are no name server's, and yet say where its data is.
+_READ_BEFORE = ("storePathRootDir", "namesrvAddr", "rocketmqHome")
+_CONTROLLER = "enableControllerInNamesrv"
 
 
 class NamesrvServer:
@@ -24,6 +32,7 @@ class NamesrvServer:
         self._as_json = options.as_json
         known = {*NamesrvConfig.keys(), *TlsConfig.keys()}
         settings = merge(options, environment, read_file(options.config), known)
+        _warn_of_unknown(settings, known)
         folder = kept_directory(options, settings)
         if folder is not None:
             settings.setdefault("kvConfigPath", f"{folder}/namesrv/kvConfig.json")
@@ -48,6 +57,15 @@ class NamesrvServer:
                 as_json=self._as_json,
             )
             await stop.wait()
+
+
+def _warn_of_unknown(settings: Mapping[str, str], known: Collection[str]) -> None:
+    for name in sorted(settings.keys() - known - set(_READ_BEFORE)):
+        log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
+    if settings.get(_CONTROLLER, "").strip().lower() == "true":
+        log.warning(
+            "%s: PocketMQ has no controller; who looks for one finds none here", _CONTROLLER
+        )
 
 
 async def start_name_server(
