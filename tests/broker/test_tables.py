@@ -101,6 +101,9 @@ def test_a_broken_entry_is_left_out_and_the_rest_is_taken(
     topics.load()
     assert topics.get("Good") == TopicConfig("Good", 2, 2)
     assert topics.get("A") is topics.get("B") is topics.get("C") is None
+    topics.update(TopicConfig("B", 3, 3))
+    stored = fastjson.loads(path.read_bytes())["topicConfigTable"]
+    assert (stored["A"], stored["B"]["perm"], stored["C"]) == ([], 6, broken["C"])
     path = tmp_path / "subscriptionGroup.json"
     table = {"g": {"groupName": "g", "retryMaxTimes": 3}, "h": [], "i": {"consumeEnable": "never"}}
     path.write_text(json.dumps({"subscriptionGroupTable": table}))

@@ -7,6 +7,7 @@
    `stored`. Otherwise, as in tools and while a broker starts or stops, each put saves at once.
 3. A table of more than WHOLE_MAX rows is not rewritten for each row: changes go to a ConfigJournal until it
    is so large that rewriting the file pays off. A clean stop leaves only the whole file.
+4. A row that cannot be read is written back as it is until it is put anew: whoever repairs it finds it.
 Owner: the broker, on its event loop; one write at a time.
 """
 
@@ -66,6 +67,7 @@ class StoredTable(ConfigManager, Generic[V]):
         super().__init__(file)
         self.rows: dict[str, V] = {}
         self.data_version = DataVersion(now_ms)
+        self._unread: dict[str, Any] = {}
         self._journal = ConfigJournal(file.path + ".changes")
         self._next: _Batch[V] = _Batch()
         self._now: _Batch[V] | None = None
@@ -76,12 +78,14 @@ class StoredTable(ConfigManager, Generic[V]):
     # ------------------------------------------------------------ file
 
     def to_json(self) -> dict[str, Any]:
-        return self._content(self.rows, self.data_version.to_json())
+        return self._content(self.rows, self._unread, self.data_version.to_json())
 
-    def _content(self, rows: dict[str, V], version: dict[str, int]) -> dict[str, Any]:
+    def _content(
+        self, rows: dict[str, V], unread: dict[str, Any], version: dict[str, int]
+    ) -> dict[str, Any]:
         return {
             "dataVersion": version,
-            self.table: {name: row.to_json() for name, row in rows.items()},
+            self.table: {**unread, **{name: row.to_json() for name, row in rows.items()}},
         }
 
     def from_json(self, data: Any) -> None:
@@ -95,6 +99,7 @@ class StoredTable(ConfigManager, Generic[V]):
                 log.error(
                     "%s: skipped a row that cannot be read row=%s reason=%r", self.name, name, error
                 )
+                self._unread[name] = fields
                 continue
             self.rows[getattr(row, self.key)] = row
         if isinstance(data, dict):
@@ -133,10 +138,10 @@ class StoredTable(ConfigManager, Generic[V]):
                 for key in (*batch.old, *batch.kept)
             ]
             return lambda: self._journal.append(changes)
-        rows = dict(self.rows)
+        rows, unread = dict(self.rows), dict(self._unread)
 
         def write() -> None:
-            self._file.save(self._content(rows, version))
+            self._file.save(self._content(rows, unread, version))
             if self._journal.size:
                 self._journal.remove()
 
@@ -161,6 +166,7 @@ class StoredTable(ConfigManager, Generic[V]):
         Raises: OSError if it is saved at once and that fails.
         """
         batch = self._next
+        self._unread.pop(key, None)
         if keep:
             if key not in batch.old:
                 batch.kept.add(key)
@@ -187,6 +193,7 @@ class StoredTable(ConfigManager, Generic[V]):
     def take_all(self, rows: dict[str, V], version: Any) -> None:
         """Replace the whole table by a master's; saved like kept rows (1)."""
         self.rows.clear()
+        self._unread.clear()
         self.rows.update(rows)
         self.data_version = DataVersion.of_file(version)
         self.dirty = self._stale = True
