@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.agreement import (
     Camp,
     Finding,
@@ -63,9 +64,11 @@ def test_a_finding_survives_its_json() -> None:
     assert Loss((0,), "c1", "B", ("c2",)) in lost
     finding = Finding("g", "T", 1_000, True, "B", tuple(found), tuple(lost))
     assert Finding.from_json(finding.to_json()).to_json() == finding.to_json()
-    unknown = Finding("g", "T", None, True, None, (Camp(None, None, ("c",)),), ())
+    nobody = Loss((1,), None, "A", ("c",))
+    unknown = Finding("g", "T", None, True, None, (Camp(None, None, ("c",)),), (nobody,))
     assert "since" not in unknown.text
-    assert Finding.from_json(unknown.to_json()) == unknown
+    # A broker's answer leaves out what is null.
+    assert Finding.from_json(fastjson.loads(fastjson.dumps(unknown.to_json()))) == unknown
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,8 @@ class ConsumerNode(Member):
         if not host.up:
             # This process is gone: nobody hears what it says.
             return ConsumeResult.RECONSUME_LATER
-        failed = chance.randrange(12) == 0
+        # The fifth attempt would come later than anybody waits for it.
+        failed = chance.randrange(12) == 0 and message.reconsume_times < 4
         ledger.say(
             self.now_s, f"{self.name} {'failed' if failed else 'did'} {key} {queue} {offset}"
         )

@@ -10,7 +10,7 @@ import importlib.util
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -99,6 +99,10 @@ class _Guarded:
         except ApiError as error:
             await _error(error)(scope, receive, send_guarded)
             return
+        raw_path = scope.get("raw_path") or b""
+        if raw_path.startswith(b"/api/"):
+            # A name in it (of a broker, a client, an account) may hold a slash, which is not one of the path.
+            scope = {**scope, "path": raw_path.decode("latin-1")}
         await self._inner(scope, receive, send_guarded)
 
 
@@ -175,7 +179,7 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
     return Call(
         session=session,
         security=security,
-        path=request.path_params,
+        path={name: unquote(value) for name, value in request.path_params.items()},
         query=Fields(dict(request.query_params), "query"),
         body=Fields(_parse(request, raw), "body"),
         peer=request.client.host if request.client else "",
@@ -294,7 +298,7 @@ def _error(error: ApiError) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path = request.url.path
+    path = unquote(request.url.path)
     if error.status_code == 405:
         return _error(
             ApiError(405, "METHOD", f"{request.method} is not supported for {path}", "see API.md")

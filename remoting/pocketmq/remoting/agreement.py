@@ -115,23 +115,25 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Parse a broker's answer. A camp's wish is known by its text only."""
+        """Parse a broker's answer, which leaves out what is None. A camp's wish is known by its text only."""
         return cls(
             str(data["group"]),
             str(data["topic"]),
-            data["since"],
+            data.get("since"),
             data["raised"] is True,
-            data["stored"],
+            data.get("stored"),
             tuple(_camp(each) for each in data["camps"]),
             tuple(
-                Loss(tuple(each["queueIds"]), each["holder"], each["lost"], tuple(each["lostTo"]))
+                Loss(
+                    tuple(each["queueIds"]), each.get("holder"), each["lost"], tuple(each["lostTo"])
+                )
                 for each in data["losses"]
             ),
         )
 
 
 def _camp(data: Mapping[str, Any]) -> Camp:
-    kind, text = data["expressionType"], data["expression"]
+    kind, text = data.get("expressionType"), data.get("expression")
     asked = None if kind is None else (str(kind), (str(text),))
     return Camp(asked, text, tuple(data["clientIds"]))
 
