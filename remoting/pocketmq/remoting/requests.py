@@ -157,7 +157,10 @@ _COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow dow
 _ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
 _HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"
 _CONTAINER = "5.x broker container: each PocketMQ process is one broker"
-_STATIC = "5.x static topics, which RocketMQ 4.9 does not have"
+_STATIC = (
+    "5.x static topics, which RocketMQ 4.9 does not have; RocketMQ Streams takes ordinary ones "
+    "that are there before it starts"
+)
 
 _PUBLISH, _PUBLISH_V2 = Right(publish="topic"), Right(publish="b")
 _READ = Right(subscribe="topic", group="consumerGroup")
