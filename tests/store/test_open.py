@@ -119,6 +119,24 @@ def test_a_static_topic_is_served_only_with_the_queues_that_it_has_on_the_disk(
             open_store(tmp_path)
 
 
+def test_topics_that_are_more_at_rocketmq_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config" / "topics.json"
+    file.parent.mkdir()
+    rows = {
+        "C": {"attributes": {"cleanup.policy": "COMPACTION"}},
+        "D": {"attributes": {"cleanup.policy": "DELETE", "message.type": "NORMAL"}},
+        "L": {"attributes": {"message.type": "LITE", "queue.type": ["?"]}},
+    }
+    file.write_text(json.dumps({"topicConfigTable": rows}), encoding="utf-8")
+    open_store(tmp_path).close()
+    named = [
+        each.message.rpartition("topic=")[2] for each in caplog.records if "topic=" in each.message
+    ]
+    assert named == ["C", "L"]
+
+
 def test_a_disk_that_fails_amid_a_recovery_leaves_no_queues_without_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,17 @@ from pocketmq.store.verification import Verification
 log = logging.getLogger(__name__)
 
 _IDLE_S = 60.0
+_NOT_DONE = {
+    (
+        "cleanup.policy",
+        "COMPACTION",
+    ): "a compacted topic is served from the log, as any other, and deleted with "
+    "it: copy what is only in RocketMQ's folder `compaction` by a consumer there, before that",
+    (
+        "message.type",
+        "LITE",
+    ): "of a lite topic PocketMQ serves all messages in one, and not the lite topics in it",
+}
 
 
 class OpenStore:
@@ -458,12 +469,19 @@ class OpenStore:
 
 
 def _batch_topics(root: str) -> set[str]:
-    """Return the topics of RocketMQ 5.x that declare their queues as BatchConsumeQueues."""
+    """Return the topics of RocketMQ 5.x that declare their queues as BatchConsumeQueues.
+
+    Those that declare what we do not do are logged.
+    """
     value = ConfigFile(os.path.join(root, "config", "topics.json")).load()
     table = value.get("topicConfigTable") if isinstance(value, dict) else None
     found: set[str] = set()
     for topic, config in (table or {}).items():
         attributes = config.get("attributes") if isinstance(config, dict) else None
-        if isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
-            found.add(topic)
+        if isinstance(attributes, dict):
+            if attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
+                found.add(topic)
+            for attribute, what in _NOT_DONE.items():
+                if attribute in attributes.items():
+                    log.warning("%s topic=%s", what, topic)
     return found
