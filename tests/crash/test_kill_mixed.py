@@ -27,6 +27,8 @@ SMALL = {
     "flushConsumerOffsetInterval": 200,
     "flushDelayOffsetInterval": 200,
     "cleanResourceInterval": 100,
+    # A machine whose own disk is nearly full would delete what is to be kept.
+    "diskSpaceCleanForciblyRatio": 1.0,
 }
 DELETES = {"fileReservedTime": 0, "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24))}
 
