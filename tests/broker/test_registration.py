@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,26 @@ async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(
             assert "b" in server.routes._brokers
     assert f"cannot register, next try follows namesrv={dead}" in caplog.text
     assert f"cannot unregister namesrv={dead}" in caplog.text
+
+
+async def test_a_name_server_that_was_restarted_knows_the_broker_again_soon(
+    tmp_path: Path,
+) -> None:
+    """It knew nobody for up to 30 s: clients that asked for a topic were told that there is none."""
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(name_server())
+        namesrv, port = first.address, int(first.address.rpartition(":")[2])
+        broker = await stack.enter_async_context(serving(tmp_path, namesrv_addr=namesrv))
+        # A minute passes from here until the next round.
+        broker.registration._wait_ms = 60_000
+        async with await Peer.at(broker) as peer:
+            await peer.produce("T")
+        await first.__aexit__(None, None, None)
+        await until_async(lambda: namesrv not in broker.registration._taken)
+        async with NameServer(NamesrvConfig(listen_port=port), SystemClock()) as second:
+            await second.listen()
+            await until_async(lambda: route(second, "T") == (4, 4, 6))
+            assert broker.registration.is_registered
 
 
 async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path) -> None:

@@ -120,9 +120,7 @@ class Broker:
         stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)
         self._load(stack, housekeeping)
-        client = await stack.enter_async_context(
-            RemotingClient({}, self.clock, before_send=signer(self.config))
-        )
+        client = await stack.enter_async_context(self._make_client())
         handlers = await self._serve(stack, acl, client)
         tasks = await asyncio.TaskGroup().__aenter__()
         # The body's exception is not passed in: it propagates as itself, not in an ExceptionGroup.
@@ -163,6 +161,14 @@ class Broker:
             self.config.broker_cluster_name,
             self.address,
             self.store_config.store_path_root_dir,
+        )
+
+    def _make_client(self) -> RemotingClient:
+        return RemotingClient(
+            {},
+            self.clock,
+            before_send=signer(self.config),
+            on_close=lambda address: self.registration.connection_closed(address),
         )
 
     def _make_acl(self) -> PlainAccessValidator | None:

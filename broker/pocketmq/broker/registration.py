@@ -5,7 +5,8 @@
 2. A name server of the same process is called directly, the others over one lasting connection each: when it
    closes, they drop the broker. The request that created or changed a topic is answered after that, unless
    another process takes more than a second, or is told of more than _MANY topics (TopicConfigManager).
-3. An unreachable name server does not delay the others; it is told again in the next round.
+3. An unreachable name server does not delay the others; it is told again in the next round. Ours: one that
+   was lost is looked for at once and then ever more rarely, and knows the broker soon after its restart.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _MANY = 1_000
 _GATHER_S = 0.5
+_LOOK_S, _LOOK_S_MAX = 0.5, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,9 @@ class Registration:
         self.master_ha_address = ""
         # Name servers that took the last registration; "" is the one of this process.
         self._taken: set[str] = set()
+        # Those whose connection closed since they took one, and whether there are any.
+        self._lost: set[str] = set()
+        self._look = asyncio.Event()
 
     @property
     def is_registered(self) -> bool:
@@ -135,6 +140,12 @@ class Registration:
         """Register again now: a slave knows no master, or there are other name servers."""
         self._taken &= {"", *self.addresses}
         self._changed.set()
+
+    def connection_closed(self, address: str) -> None:
+        """Look for a name server that knew the broker: it forgets it with the connection."""
+        if address in self._taken:
+            self._lost.add(address)
+            self._look.set()
 
     async def become(self, identity: BrokerIdentity) -> None:
         """Register a changed role with its new id, so that routes show it at once."""
@@ -172,8 +183,25 @@ class Registration:
         await self._register_all(check_order=True)
 
     async def run(self, side_tasks: SideTasks) -> None:
-        """Register every period, and at once when topics changed, until cancelled."""
-        await side_tasks.repeat("registration", lambda: self._round(side_tasks))
+        """Register every period, when topics changed, and where a name server is back, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            rounds = side_tasks.repeat("registration", lambda: self._round(side_tasks))
+            tasks.create_task(rounds, name="registration-rounds")
+            looking = side_tasks.repeat("registration-lost", self._look_for_lost)
+            tasks.create_task(looking, name="registration-lost")
+
+    async def _look_for_lost(self) -> None:
+        """Wait until a name server is lost, and register there again as soon as it is back."""
+        await self._look.wait()
+        self._look.clear()
+        pause_s = _LOOK_S
+        while lost := self._lost & set(self.addresses):
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_S_MAX)
+            if not self._is_let_go:
+                await self._register_at_each(lost, check_order=True, force=True, quietly=True)
+            self._lost -= self._taken
+        self._lost.clear()
 
     async def _round(self, side_tasks: SideTasks) -> None:
         """Wait a period, or until topics changed, and register again."""
@@ -245,9 +273,12 @@ class Registration:
     # ------------------------------------------------------------ over the wire
 
     async def _register_all(self, *, check_order: bool, force: bool = True) -> None:
-        addresses = self.addresses
-        if not addresses:
-            return
+        if self.addresses:
+            await self._register_at_each(self.addresses, check_order=check_order, force=force)
+
+    async def _register_at_each(
+        self, addresses: Iterable[str], *, check_order: bool, force: bool, quietly: bool = False
+    ) -> None:
         compressed = self._config.compressed_register
         make = _compressed_body if compressed else _body
         topics = [self._permitted(topic) for topic in self._topics.topics.values()]
@@ -262,12 +293,18 @@ class Registration:
         async with asyncio.TaskGroup() as tasks:
             for address in addresses:
                 tasks.create_task(
-                    self._register_at(address, body, compressed, check_order, force),
+                    self._register_at(address, body, compressed, check_order, force, quietly),
                     name=f"register {address}",
                 )
 
     async def _register_at(
-        self, address: str, body: bytes, compressed: bool, check_order: bool, force: bool
+        self,
+        address: str,
+        body: bytes,
+        compressed: bool,
+        check_order: bool,
+        force: bool,
+        quietly: bool,
     ) -> None:
         identity = self.identity
         header = RegisterBrokerHeader(
@@ -301,7 +338,9 @@ class Registration:
             self._take_answer(answer, check_order=check_order)
         except (OSError, PocketMQError) as error:
             self._taken.discard(address)
-            log.warning("cannot register, next try follows namesrv=%s reason=%s", address, error)
+            # The rounds say it often enough.
+            level = logging.DEBUG if quietly else logging.WARNING
+            log.log(level, "cannot register, next try follows namesrv=%s reason=%s", address, error)
 
     def _take_answer(self, answer: RemotingCommand, *, check_order: bool) -> None:
         header = RegisterBrokerResponseHeader.parse(answer.ext)
