@@ -6,7 +6,7 @@
    closes, they drop the broker. The request that created or changed a topic is answered after that, unless
    another process takes more than a second, or is told of more than _MANY topics (TopicConfigManager).
 3. An unreachable name server does not delay the others; it is told again in the next round. Ours: one that
-   was lost is looked for at once and then ever more rarely, and knows the broker soon after its restart.
+   was lost is looked for every other second, and knows the broker soon after its restart.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _MANY = 1_000
 _GATHER_S = 0.5
-_LOOK_S, _LOOK_S_MAX = 0.5, 8.0
+_LOOK_S, _LOOK_S_MAX = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
