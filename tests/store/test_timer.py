@@ -622,6 +622,13 @@ def test_counts_agree_with_the_real_brokers_and_survive_a_stop_and_a_crash(tmp_p
     timers.open()
     assert not timers.timer.pending.counting
     assert dict(timers.timer.pending.counts) == theirs
+    timers.close()
+    # Torn, and without its .bak: statistics are no reason not to start.
+    file.write_text(file.read_text()[:60])
+    file.with_name("timermetrics.bak").unlink()
+    timers.open()
+    timers.count_all()
+    assert dict(timers.timer.pending.counts) == theirs
     for number in range(300):
         timers.send("GdTimer", "y", TIMER_DELAY_SEC=number // 30 + 1, UNIQ_KEY=f"l{number}")
     timers.work()

@@ -17,6 +17,7 @@ Owner: TimerService.
 
 import hashlib
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from pocketmq.remoting.message_codec import get_property, offset_msg_id
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
 from pocketmq.store.timer.properties import (
@@ -37,6 +39,8 @@ from pocketmq.store.timer.properties import (
     digits,
 )
 from pocketmq.store.timer.wheel import TimerWheel
+
+log = logging.getLogger(__name__)
 
 # Units that are looked at for one answer: the event loop stands still meanwhile.
 _LOOKS_MAX = 20_000
@@ -119,8 +123,12 @@ class TimerPending:
             self._recalled_early.add(recalled)
 
     def load(self, read_ms: int) -> None:
-        """Load the counts of the file, or count (1). Raises: StoreUnreadable."""
-        value = self._file.load()
+        """Load the counts of the file, or count (1)."""
+        try:
+            value = self._file.load()
+        except StoreUnreadable as error:
+            log.warning("the waiting timers are counted anew: %s", error)
+            value = None
         state = self._state(read_ms).items()
         if isinstance(value, dict) and state <= value.items() and "recalled" in value:
             self._recalled.update(value["recalled"])
