@@ -661,18 +661,25 @@ async def test_lite_topics_are_refused_with_a_sentence(client: Asking) -> None:
 async def test_clients_stand_in_the_brokers_tables_and_leave_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is wrong with one that says goodbye."""
+    """Nothing is wrong with one that says goodbye.
+
+    It ends its lasting call itself: Node's SDK takes another's end for a fault, and comes back.
+    """
     async with front(tmp_path) as (broker, server), asking(server.address, "sdk@7") as client:
         settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
         settings.subscription.subscriptions.add(topic={"name": "T"}, expression={"expression": "A"})
-        await client.talk(settings)
+        stream_id, _ = await client.talk(settings)
         group = broker.parts.members.consumers.get("g")
         assert group is not None
         assert group.client_ids() == ["sdk@7"]
         assert group.subscriptions["T"].tags_set == {"A"}
         await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())
         assert broker.parts.members.consumers.get("g") is None
+        assert not client.answers[stream_id].ended
+        client.http2.end_stream(stream_id)
+        client.flush()
+        assert (await client.end_of(stream_id)).status == 0
     assert "not active" not in caplog.text
 
 

@@ -5,7 +5,7 @@ import logging
 from pocketmq.broker.parts import Parts
 from pocketmq.grpc.access import Access
 from pocketmq.grpc.call import Method
-from pocketmq.grpc.clients import Clients, GrpcClient
+from pocketmq.grpc.clients import Clients
 from pocketmq.grpc.common_services import Health, Reflection
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.desk import Desk, Place
@@ -27,11 +27,8 @@ class Front:
         self._clock = parts.node.clock
         events = parts.node.events
 
-        def gone(client: GrpcClient) -> None:
-            client.abort()
-            events.connection_closed(client)
-
         access = Access(parts.node.accounts, self._clock.monotonic_ms)
+        gone = events.connection_closed
         self.clients = Clients(self._clock.monotonic_ms, translate, gone, access.account_of)
         desk = Desk(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(desk)
