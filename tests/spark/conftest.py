@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "1"))
 
 # A JVM that lives for a test run never earns back what the second compiler costs: half the CPU of a start.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# To verify Spark's classes costs another fifteenth.
+SHORT_LIVED_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 CONF = {
     "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
     "spark.ui.enabled": "false",
