@@ -1,5 +1,6 @@
 """Options that every test folder shares."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,9 @@ from hypothesis import HealthCheck, settings
 from tests import acceptance
 from tests.kit.spread import ByRoom
 from tests.kit.tidy import changes, state_of_process
+
+# As a command sets it in its process: one that a test calls in this process would leave it behind.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # A slow machine is no failure: no time limit for an example, nor for making one.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
