@@ -5,8 +5,8 @@ log. Everything else is refused, with what to do.
 Source: BrokerController, PopConsumerService, TopicQueueMappingManager, DLedgerCommitLog, RocketMQ 5.5.0.
 """
 
-import glob
 import os
+from pathlib import Path
 from typing import Any
 
 from pocketmq.files.layout import DATABASE
@@ -63,9 +63,9 @@ def _refuse_databases(root: str) -> None:
 
 def _refuse_dledger(root: str) -> None:
     """What `commitlog` still holds is from before; queues would be cut to its end."""
-    logs = glob.glob(os.path.join(glob.escape(root), "dledger-*", "data", "*"))
-    if logs:
-        folder = os.path.basename(os.path.dirname(os.path.dirname(logs[0])))
+    file = next(Path(root).glob("dledger-*/data/*"), None)
+    if file is not None:
+        folder = file.parent.parent.name
         raise StoreForeign(
             root,
             f"its messages are in {folder}, a log of DLedger (enableDLegerCommitLog=true), which PocketMQ "
