@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
@@ -20,7 +21,6 @@ from pocketmq.cli.server import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.elsewhere import BrokerElsewhere
 from pocketmq.console.server import ConsoleServer, missing_packages
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
@@ -30,6 +30,9 @@ from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
 from pocketmq.store.descriptors import raise_limit
 from pocketmq.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from pocketmq.console.elsewhere import BrokerElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ class BrokerServer:
         self,
         name_servers: str,
         brokers: Sequence[Broker] = (),
-        elsewhere: Sequence[BrokerElsewhere] = (),
+        elsewhere: "Sequence[BrokerElsewhere]" = (),
     ) -> ConsoleServer | None:
         """Return the configured console, to be entered after `ready`. Raises: CannotBegin."""
         return bound_console(
