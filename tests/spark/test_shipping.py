@@ -93,15 +93,14 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
 def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
-    """Local-cluster, two executors; stores of two brokers under one glob; Python processes (20 times), then
-    executors are killed in a read."""
+    """Local-cluster, two executors; stores of two brokers under one glob; Python processes, then executors
+    are killed in a read, 20 times each."""
     need_java()
     for name in ("broker-a", "broker-b"):
         # More than fits between a process that reads and the JVM: it is killed before it has done all.
         store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 22)
         store.add(Message(queue_id=i % 3, body=os.urandom(30_000)) for i in range(1000))
-    # An executor costs some 5 CPU seconds to start again: 20 by option.
-    kills = max(KILLS, 3)
+    kills = max(KILLS, 20)
     out, killed = tmp_path / "out.json", tmp_path / "killed"
     killed.mkdir()
     child = Path(__file__).with_name("cluster_child.py")
