@@ -136,7 +136,7 @@ async def test_a_name_server_that_was_restarted_knows_the_broker_again_soon(
         async with NameServer(NamesrvConfig(listen_port=port), SystemClock()) as second:
             await second.listen()
             await until_async(lambda: route(second, "T") == (4, 4, 6))
-            assert broker.registration.is_registered
+            await until_async(lambda: broker.registration.is_registered)
 
 
 async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def started() -> Iterator[list[Server]]:
 
 
 def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Server:
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--data", "store", "--broker-name", "b"]
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "0"]
+    ports += ["--data", "store", "--broker-name", "b"]
     server = Server(folder, "up", *ports, *words, environment=variables)
     started.append(server)
     return server

@@ -43,6 +43,7 @@ from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.record import encode_batch, read_records
 
 QUEUES = 4
+_LOOKS = 100
 POP_GROUP = "kill_pop"
 _TIMEOUT_MS = 10_000
 _INVISIBLE_MS = 10_000
@@ -145,6 +146,8 @@ class Peer:
         assert answer.code in (
             ResponseCode.PULL_NOT_FOUND,
             ResponseCode.PULL_OFFSET_MOVED,
+            # Its file of the log was deleted just now.
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
         ), answer.remark
         return []
 
@@ -307,7 +310,11 @@ async def stored(to: Peer, topic: str) -> dict[Place, bytes]:
         while offset < high:
             messages = await to.pull(topic, queue_id, offset)
             if not messages:
-                low, high = await to.bounds(topic, queue_id)
+                for _ in range(_LOOKS):
+                    low, high = await to.bounds(topic, queue_id)
+                    if low > offset:
+                        break
+                    await asyncio.sleep(0.05)
                 assert low > offset, f"{topic} queue {queue_id} ends at {offset}, its end is {high}"
                 offset = low  # Retention was faster than this reader.
                 continue

@@ -7,6 +7,7 @@ so one set of classes serves them all; a command that a library does not have an
 Times: `within_s` is how long to wait for a state before the test fails; it never is a measured limit.
 """
 
+import asyncio
 import base64
 import contextlib
 import itertools
@@ -23,6 +24,9 @@ from typing import Any, Self
 
 from tests.interop import toolchain
 from tests.interop.processes import QUICK_JVM, quiet_jvm
+from tests.kit.waiting import until
+
+from pocketmq.admin import Admin
 
 Json = dict[str, Any]
 
@@ -562,6 +566,25 @@ class PushConsumer(_Peer):
 
     def persist_offsets(self) -> None:
         self._do("persist_offsets")
+
+    def close_when_done(self, namesrv: str, group: str, topic: str, count: int) -> None:
+        """Close once the offsets of so many messages are at the broker.
+
+        A message is reported before its listener returns, and counts as consumed only then: a member that is
+        closed in between leaves it to the next one.
+        """
+
+        async def committed() -> int:
+            async with Admin(name_server=namesrv) as admin:
+                rows = await admin.groups.progress(group, topic)
+            return sum(max(0, row.consumer_offset) for row in rows)
+
+        def is_done() -> bool:
+            self.persist_offsets()
+            return asyncio.run(committed()) >= count
+
+        until(is_done, f"the offsets of {count} messages of {group}")
+        self.close()
 
     def heartbeat(self) -> None:
         """Send a heartbeat now; the client's own come every 30 s."""

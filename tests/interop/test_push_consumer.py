@@ -40,7 +40,7 @@ def test_a_group_goes_on_where_it_stopped(
     producer.send(*(message(topic, f"old{i}") for i in range(10)))
     first = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST)
     first.wait(10)
-    first.close()
+    first.close_when_done(broker.namesrv, group, topic, 10)
     producer.send(*(message(topic, f"new{i}") for i in range(10)))
 
     second = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST)

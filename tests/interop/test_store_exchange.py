@@ -16,6 +16,7 @@ from tests.kit.waiting import until
 
 from pocketmq.cli.app import run
 from pocketmq.files.records import Entry
+from pocketmq.remoting import fastjson
 from pocketmq.store.reader import StoreReader
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
@@ -128,7 +129,7 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     producer.send(message(topic, "x" * 50_000, tags="compressed", properties={"a": "b"}))
     consumer = java_498.push_consumer(namesrv, group, topic, settings=FIRST)
     consumer.wait(41)
-    consumer.close()  # commits its offsets at the broker
+    consumer.close_when_done(namesrv, group, topic, 41)
     transactions = java_498.producer(namesrv, group + "-tx", transactional=True)
     transactions.transaction(
         message(topic, "committed", properties={"local": "COMMIT"}),
@@ -142,11 +143,15 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     )[0]
     until(lambda: producer.query_key(topic, "b9"), "the keys in the index", ignoring=PeerError)
     offsets_on_disk = first.store / "config" / "consumerOffset.json"
-    until(
-        lambda: f'"{topic}@{group}"' in offsets_on_disk.read_text(encoding="utf-8"),
-        "the group's offsets on the disk",
-        ignoring=OSError,
-    )
+
+    def saved() -> int:
+        try:
+            table = fastjson.loads(offsets_on_disk.read_bytes())["offsetTable"]
+        except OSError:
+            return 0
+        return sum(table[f"{topic}@{group}"].values())
+
+    until(lambda: saved() >= 41, "the group's offsets on the disk")
     open_transactions = java_498.producer(namesrv, group + "-tx2", transactional=True)
     open_transactions.transaction(
         message(topic, "checked by the second", properties={"local": "UNKNOW", "check": "COMMIT"})
