@@ -779,9 +779,13 @@ async def test_other_content_is_told_so(client: Asking) -> None:
     assert client.answers[stream].http_status == "415"
 
 
-async def test_a_stop_says_goodbye_and_ends_lasting_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_stop_says_goodbye_and_ends_lasting_calls(tmp_path: Path, *, leaves: bool) -> None:
+    """Those, too, of a client that said goodbye itself, and has not yet ended its call."""
     async with front(tmp_path) as (_, server), asking(server.address) as client:
         stream, _ = await client.talk(classes["Settings"](publishing={"topics": [{"name": "T"}]}))
+        if leaves:
+            await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())
         await server.__aexit__(None, None, None)
         await client.until(lambda: client.closed)
         assert client.goodbye

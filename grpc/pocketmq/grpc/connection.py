@@ -402,7 +402,14 @@ class GrpcConnection(asyncio.Protocol):
             transport.writelines(out)
 
     def leave(self) -> None:
-        """Say goodbye; open calls may end."""
+        """Say goodbye: lasting calls end, others may be answered yet.
+
+        Those of clients that said goodbye just now, too: a client that closes takes a lost connection for
+        an error that nobody listens to any more, and Node ends the process of such a one.
+        """
+        for call in list(self.calls.values()):
+            if call.method.is_session:
+                call.finish()
         self._http2.leave()
         self._flush()
 

@@ -51,8 +51,3 @@ class Front:
         """Remove silently lost clients and pick up changed groups; called periodically."""
         self.clients.scan()
         self._sessions.refresh()
-
-    def stop(self) -> None:
-        """End lasting calls when the broker stops, so that clients look for another one."""
-        for client in list(self.clients.by_id.values()):
-            client.abort()

@@ -101,8 +101,6 @@ class GrpcServer:
     async def _stop(self, listener: asyncio.Server) -> None:
         self._broker.server.serve_http2(None)
         listener.close()
-        if self._front is not None:
-            self._front.stop()
         for connection in list(self.connections):
             connection.leave()
             connection.close()
