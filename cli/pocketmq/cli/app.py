@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 
 from pocketmq.cli import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.server_options import HELP
 from pocketmq.cli.site import SiteRefused
 
 # What the list of commands says of each group. A module is imported for its own commands only: all of
@@ -85,7 +84,10 @@ def reach(
 
 
 def commands(word: str | None = None) -> typer.Typer:
-    """Return all commands; with `word`, import only the one with that name, or of that group."""
+    """Return all commands; with `word`, only the one with that name, or of that group, if there is one.
+
+    Of a word that is no command, none is imported: the list of all is shown.
+    """
     app = typer.Typer(
         name="pocketmq",
         cls=_Group,
@@ -99,17 +101,21 @@ def commands(word: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(reach)
+    known = {*GROUPS, *SINGLE}
+    listed = {word} if word in known else known
     # What is added first stands first in the list of commands.
-    _add_servers(app)
+    if listed is known:
+        _add_servers(app)
     for name, (module, text) in GROUPS.items():
-        group = typer.Typer()
-        if word in (None, name):
-            group = import_module(f"pocketmq.cli.{module}").app
-        app.add_typer(group, name=name, cls=_Group, help=text, no_args_is_help=True)
+        if name in listed:
+            group = typer.Typer()
+            if word in (None, name):
+                group = import_module(f"pocketmq.cli.{module}").app
+            app.add_typer(group, name=name, cls=_Group, help=text, no_args_is_help=True)
     for name, text in SINGLE.items():
         if word in (None, name):
             app.command(name)(getattr(import_module(f"pocketmq.cli.{name}"), name))
-        else:
+        elif name in listed:
             app.command(name, help=text)(_not_asked)
     return app
 
@@ -121,6 +127,8 @@ def _not_asked() -> None:
 
 def _add_servers(app: typer.Typer) -> None:
     """Add the three servers and health to the list of commands; they are parsed elsewhere."""
+    from pocketmq.cli.server_options import HELP
+
     plain: dict[str, Any] = {
         "add_help_option": False,
         "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,9 +19,11 @@ from pocketmq.client import (
     ConsumeResult,
     Message,
     MessageExt,
+    MessageQueue,
     Producer,
     PushConsumer,
 )
+from pocketmq.client.together import together
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import retry_topic
 
@@ -87,6 +89,7 @@ async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any])
 async def both(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
     """Send run.count messages and consume them at once; a message's time is from its send to its listener."""
     mark, everything = os.urandom(8), asyncio.Event()
+    few = _Few()
 
     async def on_messages(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
         now_ns = time.perf_counter_ns()
@@ -101,34 +104,64 @@ async def both(run: Run, topic: str, in_flight: int, options: dict[str, Any]) ->
         f"pocketmq-bench-{mark.hex()}",
         listener=on_messages,
         consume_from_where=ConsumeFromWhere.LAST_OFFSET,
+        strategy=few,
         **options,
     )
     consumer.subscribe(topic)
     async with Producer("pocketmq-bench", **options) as producer:
         await producer.send(Message(topic, b"x" * run.size))
-        await _begin_at_the_end(consumer.group, topic, options)
+        few.queues = _spread(await producer.queues(topic), min(in_flight, run.count))
+        await _begin_at_the_end(consumer.group, few.queues, options)
         try:
             async with consumer:
-                queues = len(await producer.queues(topic))
-                while len(consumer.assignment()) < queues:
+                while len(consumer.assignment()) < len(few.queues):
                     await asyncio.sleep(0.02)
                 run.begin()
-                await _send_all(run, producer, topic, in_flight, lambda _: None, mark)
+                await _send_all(run, producer, topic, in_flight, lambda _: None, mark, few.queues)
                 await everything.wait()
         finally:
             await _forget(consumer.group, options)
 
 
-async def _begin_at_the_end(group: str, topic: str, options: dict[str, Any]) -> None:
-    """Leave out what the topic holds: brokers give a new group a short topic from its beginning."""
+class _Few:
+    """The strategy of a group's only member: of the measured topic these queues, of others all."""
+
+    name = "FEW"
+    queues: Sequence[MessageQueue] = ()
+
+    def __call__(
+        self, queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str
+    ) -> list[MessageQueue]:
+        return [queue for queue in queues if queue in self.queues] or list(queues)
+
+
+def _spread(queues: Sequence[MessageQueue], count: int) -> list[MessageQueue]:
+    """Return at most so many, of all brokers alike.
+
+    Each queue costs a pull that waits, BenchmarkTest has 1,024 of them, and no more than the messages in
+    flight are used at once.
+    """
+    count = min(count, len(queues))
+    return [queues[number * len(queues) // count] for number in range(count)]
+
+
+async def _begin_at_the_end(
+    group: str, queues: Sequence[MessageQueue], options: dict[str, Any]
+) -> None:
+    """Leave out what the queues hold: brokers give a new group a short topic from its beginning."""
     from pocketmq.admin import Admin
 
+    topic = queues[0].topic
     try:
         async with Admin(**options) as admin:
-            rows = await admin.topics.status(topic)
+            masters = dict(await admin.site.masters_of(topic))
+
+            async def end(queue: MessageQueue) -> int:
+                return await admin.site.api.max_offset(masters[queue.broker_name], queue)
+
+            ends = zip(queues, await together(end, queues), strict=True)
             # An empty queue's end is its beginning: a new group starts there untold.
-            ends = {row.queue: row.max_offset for row in rows if row.max_offset}
-            await admin.groups.place_all(group, ends)
+            await admin.groups.place_all(group, {queue: end for queue, end in ends if end})
     except PocketMQError as error:
         sys.stderr.write(f"what topic {topic} holds may be read first and count as time: {error}\n")
 
@@ -150,8 +183,12 @@ async def _send_all(
     in_flight: int,
     sent: Callable[[float], object],
     mark: bytes | None = None,
+    queues: Sequence[MessageQueue] = (),
 ) -> None:
-    """Send with `in_flight` messages at once, at run.rate. mark: begins each body, with its send time."""
+    """Send with `in_flight` messages at once, at run.rate. mark: begins each body, with its send time.
+
+    queues: sent to in turn; none: as producers choose.
+    """
     begin, number = time.perf_counter(), 0
     body = b"x" * run.size
 
@@ -163,7 +200,8 @@ async def _send_all(
                 await asyncio.sleep(max(0.0, begin + number / run.rate - time.perf_counter()))
             at_ns = time.perf_counter_ns()
             stamped = body if mark is None else _STAMP.pack(mark, at_ns) + body[SIZE_MIN:]
-            await producer.send(Message(topic, stamped))
+            queue = queues[number % len(queues)] if queues else None
+            await producer.send(Message(topic, stamped), queue=queue)
             sent((time.perf_counter_ns() - at_ns) / 1e9)
 
     async with asyncio.TaskGroup() as tasks:

@@ -4,7 +4,7 @@ Rates are those between two looks.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,17 +73,10 @@ async def look(admin: "Admin", everything: bool) -> Look:
     import asyncio
 
     from pocketmq.admin.topic_views import users_topics
+    from pocketmq.client.together import together
     from pocketmq.remoting.errors import PocketMQError
 
     found = Look(asyncio.get_running_loop().time())
-    gate = asyncio.Semaphore(_ASKED_AT_ONCE)
-
-    async def ask(name: str, one: Callable[[str], Any]) -> None:
-        async with gate:
-            try:
-                await one(name)
-            except PocketMQError:
-                return
 
     async def topic(name: str) -> None:
         rows = await admin.topics.status(name, partial=True)
@@ -94,12 +87,19 @@ async def look(admin: "Admin", everything: bool) -> Look:
         far = sum(row.consumer_offset for row in rows)
         found.groups[name] = (far, sum(row.broker_offset for row in rows))
 
-    async with asyncio.TaskGroup() as tasks:
-        for name in await (admin.topics.names() if everything else users_topics(admin)):
-            tasks.create_task(ask(name, topic))
-        for name in await admin.groups.names():
-            if everything or not is_system_group(name):
-                tasks.create_task(ask(name, group))
+    async def ask(each: tuple[Callable[[str], Awaitable[None]], str]) -> None:
+        one, name = each
+        try:
+            await one(name)
+        except PocketMQError:
+            return
+
+    topics = await (admin.topics.names() if everything else users_topics(admin))
+    groups = [
+        name for name in await admin.groups.names() if everything or not is_system_group(name)
+    ]
+    asked = [*((topic, name) for name in topics), *((group, name) for name in groups)]
+    await together(ask, asked, _ASKED_AT_ONCE)
     return found
 
 

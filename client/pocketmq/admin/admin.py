@@ -10,14 +10,10 @@ Names are complete: the option `namespace` is not prefixed to topics and groups 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pocketmq.admin.delays import Delays
-from pocketmq.admin.doctor import Doctor
 from pocketmq.admin.groups import Groups
-from pocketmq.admin.messages import Messages
-from pocketmq.admin.replicas import Replicas
-from pocketmq.admin.settings import SiteSettings
 from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
@@ -28,7 +24,13 @@ from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.tls import client_context
-from pocketmq.remoting.unique_key import UniqueKeys
+
+if TYPE_CHECKING:
+    from pocketmq.admin.delays import Delays
+    from pocketmq.admin.doctor import Doctor
+    from pocketmq.admin.messages import Messages
+    from pocketmq.admin.replicas import Replicas
+    from pocketmq.admin.settings import SiteSettings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,20 +66,44 @@ class Admin:
             what_listens=what_listens,
         )
         self.clock = config.clock
+        self._client_ip = config.client_ip
         self.site = Site(api)
         self.topics = Topics(self.site)
         self.groups = Groups(self.site)
-        self.messages = Messages(
-            self.site,
-            self.topics,
-            self.groups,
-            config.clock,
-            UniqueKeys(config.client_ip, config.clock),
-        )
-        self.settings = SiteSettings(self.site)
-        self.doctor = Doctor(self.site)
-        self.delays = Delays(self.site, self.settings)
-        self.replicas = Replicas(self.site)
+
+    # Most commands need only topics and groups, and start the sooner without the rest.
+
+    @cached_property
+    def messages(self) -> "Messages":
+        from pocketmq.admin.messages import Messages
+        from pocketmq.remoting.unique_key import UniqueKeys
+
+        keys = UniqueKeys(self._client_ip, self.clock)
+        return Messages(self.site, self.topics, self.groups, self.clock, keys)
+
+    @cached_property
+    def settings(self) -> "SiteSettings":
+        from pocketmq.admin.settings import SiteSettings
+
+        return SiteSettings(self.site)
+
+    @cached_property
+    def doctor(self) -> "Doctor":
+        from pocketmq.admin.doctor import Doctor
+
+        return Doctor(self.site)
+
+    @cached_property
+    def delays(self) -> "Delays":
+        from pocketmq.admin.delays import Delays
+
+        return Delays(self.site, self.settings)
+
+    @cached_property
+    def replicas(self) -> "Replicas":
+        from pocketmq.admin.replicas import Replicas
+
+        return Replicas(self.site)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pocketmq.admin.types import (
     RunningInfo,
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
+from pocketmq.client.together import together
 from pocketmq.remoting import admin_headers, fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError, RemotingError
@@ -199,20 +200,17 @@ class Groups:
 
     async def running_infos(self, group: str, members: Iterable[Member]) -> dict[str, RunningInfo]:
         """Query the members' state, by client id; those that do not answer soon are left out."""
-        found: dict[str, RunningInfo] = {}
-        turns = asyncio.Semaphore(_ASKED_TOGETHER)
 
-        async def ask(client_id: str) -> None:
+        async def ask(client_id: str) -> RunningInfo | None:
             try:
-                async with turns, asyncio.timeout(_MEMBER_WITHIN_S):
-                    found[client_id] = await self.running_info(group, client_id)
+                async with asyncio.timeout(_MEMBER_WITHIN_S):
+                    return await self.running_info(group, client_id)
             except (PocketMQError, TimeoutError):
-                return
+                return None
 
-        async with asyncio.TaskGroup() as tasks:
-            for member in members:
-                tasks.create_task(ask(member.client_id), name=f"ask {member.client_id}")
-        return {client_id: found[client_id] for client_id in sorted(found)}
+        asked = sorted({member.client_id for member in members})
+        infos = await together(ask, asked, _ASKED_TOGETHER)
+        return {client_id: info for client_id, info in zip(asked, infos, strict=True) if info}
 
     # ------------------------------------------------------------ offsets
 
@@ -285,16 +283,18 @@ class Groups:
     ) -> list[OffsetReset]:
         old = {row.queue: row.consumer_offset for row in await self.progress(group, topic)}
         addresses = dict(await self._site.masters_of(topic))
-        plan: list[OffsetReset] = []
-        for queue in (await self._site.route(topic)).subscribe_queues(topic):
+
+        async def step(queue: MessageQueue) -> OffsetReset:
             address = addresses[queue.broker_name]
             if timestamp_ms < 0:
                 wanted = await self._api.max_offset(address, queue)
             else:
                 wanted = await self._api.search_offset(address, queue, timestamp_ms)
             known = old.get(queue, 0)
-            plan.append(OffsetReset(queue, known, wanted if force or wanted < known else known))
-        return sorted(plan, key=lambda step: step.queue)
+            return OffsetReset(queue, known, wanted if force or wanted < known else known)
+
+        queues = (await self._site.route(topic)).subscribe_queues(topic)
+        return await together(step, sorted(queues), _ASKED_TOGETHER)
 
     async def place(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store one offset, whatever it was. Online members may overwrite it with theirs."""
@@ -309,17 +309,18 @@ class Groups:
             topic: dict(await self._site.masters_of(topic))
             for topic in sorted({queue.topic for queue in offsets})
         }
-        turns = asyncio.Semaphore(_ASKED_TOGETHER)
 
-        async def store(queue: MessageQueue, offset: int) -> None:
-            async with turns:
-                address = addresses[queue.topic][queue.broker_name]
-                await self._api.update_consumer_offset(address, group, queue, offset, oneway=False)
+        async def store(queue: MessageQueue) -> PocketMQError | None:
+            address = addresses[queue.topic][queue.broker_name]
+            try:
+                await self._api.update_consumer_offset(
+                    address, group, queue, offsets[queue], oneway=False
+                )
+            except PocketMQError as error:
+                return error
+            return None
 
-        ended = await asyncio.gather(
-            *(store(*each) for each in offsets.items()), return_exceptions=True
-        )
-        for error in ended:
+        for error in await together(store, offsets, _ASKED_TOGETHER):
             if error is not None:
                 raise error
 

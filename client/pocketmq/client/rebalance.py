@@ -26,6 +26,7 @@ from pocketmq.client.allocate import AllocateStrategy, sort_key
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_service import PullRequest
+from pocketmq.client.together import together
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.message import MessageQueue
@@ -33,8 +34,6 @@ from pocketmq.remoting.names import is_retry_topic
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
-
-_ASKED_TOGETHER = 32
 
 
 @dataclass(slots=True)
@@ -259,16 +258,11 @@ class Rebalance:
 
     async def _add_all(self, queues: Sequence[MessageQueue]) -> list[PullRequest]:
         """Take queues, many at a time: a topic can have a thousand, and each takes an answer or two."""
-        turns = asyncio.Semaphore(_ASKED_TOGETHER)
 
         async def add(queue: MessageQueue) -> PullRequest | None:
-            async with turns:
-                return None if self._left else await self._add(queue)
+            return None if self._left else await self._add(queue)
 
-        async with asyncio.TaskGroup() as tasks:
-            adding = [tasks.create_task(add(queue), name=f"take {queue}") for queue in queues]
-        requests = (each.result() for each in adding)
-        return [each for each in requests if each is not None]
+        return [each for each in await together(add, queues) if each is not None]
 
     async def _add(self, queue: MessageQueue) -> PullRequest | None:
         """Take a queue; None if that is not possible now (invariant 2)."""

@@ -24,6 +24,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import Follower, fetched
 from pocketmq.cli.migration.source import Source
 from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
+from pocketmq.client.together import together
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import MASTER_ID
@@ -132,21 +133,16 @@ class Inwards:
 
     async def _check_queues(self) -> int:
         api, address, store = self._source.admin.site.api, self._source.address, self._store
-        turns = asyncio.Semaphore(_ASKED_AT_ONCE)
-        theirs: dict[tuple[str, int], int] = {}
 
-        async def ask(topic: str, queue_id: int) -> None:
-            async with turns:
-                queue = MessageQueue(topic, self._source.name, queue_id)
-                theirs[topic, queue_id] = await api.max_offset(address, queue)
+        async def ask(queue: tuple[str, int]) -> int:
+            topic, queue_id = queue
+            return await api.max_offset(address, MessageQueue(topic, self._source.name, queue_id))
 
-        queues = store.queues()
-        async with asyncio.TaskGroup() as tasks:
-            for topic, queue_id in queues:
-                tasks.create_task(ask(topic, queue_id), name=f"end of {topic} {queue_id}")
+        queues = list(store.queues())
+        ends = await together(ask, queues, _ASKED_AT_ONCE)
         # What has come there since is on its way.
         await self._level()
-        for (topic, queue_id), end in theirs.items():
+        for (topic, queue_id), end in zip(queues, ends, strict=True):
             if store.max_offset(topic, queue_id) < end:
                 raise MigrationRefused(
                     f"queue {queue_id} of {topic} ends at {store.max_offset(topic, queue_id)} "
@@ -160,25 +156,19 @@ class Inwards:
         """
         store, address = self._store, self._follower.state.master
         low, high = store.commit_log_min_position, store.commit_log_max_position
-        sizes: list[int] = []
         begins = range(low, high, _PIECE_SIZE)
         chosen = {*begins[:1], *begins[-1:]}
         chosen.update(Random(high).sample(begins, min(_PIECES - len(chosen), len(begins))))
-        turns = asyncio.Semaphore(_ASKED_AT_ONCE)
 
-        async def compare(begin: int) -> None:
+        async def compare(begin: int) -> int:
             mine = store.raw(begin, min(_PIECE_SIZE, high - begin))
             assert mine is not None
-            async with turns:
-                theirs = await fetched(address, begin, len(mine))
+            theirs = await fetched(address, begin, len(mine))
             if bytes(mine) != theirs:
                 raise MigrationRefused(f"the two logs differ somewhere after byte {begin}")
-            sizes.append(len(mine))
+            return len(mine)
 
-        async with asyncio.TaskGroup() as tasks:
-            for begin in chosen:
-                tasks.create_task(compare(begin), name=f"compare {begin}")
-        return sizes
+        return await together(compare, sorted(chosen), _ASKED_AT_ONCE)
 
     # ------------------------------------------------------------ come between
 

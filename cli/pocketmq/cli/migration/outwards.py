@@ -25,6 +25,7 @@ from pocketmq.admin import Admin
 from pocketmq.cli.migration.source import Facts, Source
 from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
 from pocketmq.client.errors import BrokerRefused
+from pocketmq.client.together import together
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -212,25 +213,22 @@ class Outwards:
 
     async def _check_queues(self, facts: Facts) -> int:
         """Compare the ends of all queues. Raises: MigrationRefused."""
-        api, turns, checked = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE), 0
+        api = self._admin.site.api
 
         async def check(queue: MessageQueue) -> None:
-            nonlocal checked
-            async with turns:
-                end = await api.max_offset(self._source.address, queue)
+            end = await api.max_offset(self._source.address, queue)
 
-                async def is_there() -> bool:
-                    return await api.max_offset(self._successor.address, queue) >= end
+            async def is_there() -> bool:
+                return await api.max_offset(self._successor.address, queue) >= end
 
-                await self._until(is_there)
-                checked += 1
+            await self._until(is_there)
 
-        async with asyncio.TaskGroup() as tasks:
-            for topic, row in facts.topics.items():
-                for queue_id in range(int(row["writeQueueNums"])):
-                    queue = MessageQueue(topic, self._source.name, queue_id)
-                    tasks.create_task(check(queue), name=f"check {topic} {queue_id}")
-        return checked
+        queues = [
+            MessageQueue(topic, self._source.name, queue_id)
+            for topic, row in facts.topics.items()
+            for queue_id in range(int(row["writeQueueNums"]))
+        ]
+        return len(await together(check, queues, _ASKED_AT_ONCE))
 
     async def _until(
         self, state: Callable[[], Awaitable[bool]], done: str = "", waits: str = ""
@@ -326,26 +324,26 @@ class Outwards:
     async def _write_offsets(self, offsets: Offsets) -> None:
         """Write the offsets that groups have committed since the slave's last copy."""
         there = await self._offsets(self._successor.address)
-        api, turns = self._admin.site.api, asyncio.Semaphore(_ASKED_AT_ONCE)
+        api = self._admin.site.api
 
-        async def write(topic: str, group: str, queue_id: str, offset: int) -> None:
+        async def write(changed: tuple[str, str, int]) -> None:
+            key, queue_id, offset = changed
+            topic, _, group = key.partition("@")
             queue = MessageQueue(topic, self._source.name, int(queue_id))
-            async with turns:
-                try:
-                    await api.update_consumer_offset(
-                        self._successor.address, group, queue, offset, oneway=False
-                    )
-                except BrokerRefused as error:
-                    log.warning(
-                        "an offset was not accepted key=%s@%s reason=%s", topic, group, error
-                    )
+            try:
+                await api.update_consumer_offset(
+                    self._successor.address, group, queue, offset, oneway=False
+                )
+            except BrokerRefused as error:
+                log.warning("an offset was not accepted key=%s reason=%s", key, error)
 
-        async with asyncio.TaskGroup() as tasks:
-            for key, queues in offsets.items():
-                topic, _, group = key.partition("@")
-                for queue_id, offset in queues.items():
-                    if group != _MARK and there.get(key, {}).get(queue_id) != offset:
-                        tasks.create_task(write(topic, group, queue_id, offset), name=key)
+        changed = (
+            (key, queue_id, offset)
+            for key, queues in offsets.items()
+            for queue_id, offset in queues.items()
+            if key.partition("@")[2] != _MARK and there.get(key, {}).get(queue_id) != offset
+        )
+        await together(write, changed, _ASKED_AT_ONCE)
 
     async def see_out(self) -> None:
         """Forward late clients; afterwards this broker is only a slave of the Apache broker."""
