@@ -190,6 +190,25 @@ def test_what_was_copied_while_the_log_refused_does_not_come_twice(
     assert len(bench.pop.log.state) == 0
 
 
+def test_what_could_not_be_logged_is_logged_in_parts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it is: each step is a piece of work of its own, and the next follows at once."""
+    for number in range(9):
+        bench.send(b"%d" % number, 0)
+    bench.take(invisibleTime=1_000)
+    log = bench.pop.log
+    [point] = log.state.due(bench.clock.monotonic_ms() + 10_000, 9)
+    for offset in range(9):
+        log.ack_unwritten(point.name, [offset], point.revive_queue)
+    before = bench.store.max_offset(log.topic, point.revive_queue)
+    monkeypatch.setattr("pocketmq.broker.pop.revive._STEP_MAX", 4)
+    for left in (5, 1, 0):
+        more = bench.pop.step()
+        assert (len(log.unwritten), more) == (left, left > 0)
+    assert bench.store.max_offset(log.topic, point.revive_queue) == before + 9
+
+
 async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_path: Path) -> None:
     """Invariant 3: after a power cut a group has not moved on behind messages whose pop is forgotten."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:

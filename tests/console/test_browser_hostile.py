@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
-from tests.broker.serving import Peer
+from tests.broker.serving import At, Peer
 from tests.console.browser import Browser
 from tests.console.console_peer import Site, site
 from tests.console.looks import TOO_WIDE
@@ -58,13 +58,6 @@ return scrollWidth > clientWidth + 1 ? [scrollWidth] : [];
 LINKS = """
 return [...document.querySelectorAll('main a[href]')].map((a) => [a.getAttribute('href'), a.textContent]);
 """
-
-
-class At:
-    """An address for Peer."""
-
-    def __init__(self, address: str) -> None:
-        self.listen_address = address
 
 
 async def ask(peer: Peer, code: int, ext: dict[str, str], body: object = None) -> None:

@@ -20,11 +20,6 @@ from pyspark.sql import SparkSession
 
 from pocketmq.spark import setup
 
-# Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
-SHORT_LIVED_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
 TASKS = 8
 WORKER_KILLS = 20
 
@@ -90,8 +85,8 @@ def read_and_die(
 def main(bundle: str, out: str, path: str, killed: str, kills: str) -> None:
     builder = SparkSession.builder.master("local-cluster[2,1,512]")
     conf = {
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-        "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.driver.extraJavaOptions": os.environ["SHORT_LIVED_JVM"],
+        "spark.executor.extraJavaOptions": os.environ["SHORT_LIVED_JVM"],
         "spark.ui.enabled": "false",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",

@@ -19,6 +19,8 @@ SHORT_LIVED_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+# For the processes of the *_child.py, which are run by path and find it in their environment.
+CHILD_ENV = os.environ | {"SHORT_LIVED_JVM": SHORT_LIVED_JVM}
 CONF = {
     "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
     "spark.ui.enabled": "false",

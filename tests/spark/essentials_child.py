@@ -6,6 +6,7 @@ For what one process can have one of only: another PySpark version, or a session
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 CONF = {
-    # Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": os.environ["SHORT_LIVED_JVM"],
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",

@@ -8,18 +8,12 @@ import sys
 
 from pyspark.sql import SparkSession
 
-# Half the CPU of a start: see SHORT_LIVED_JVM in conftest.py.
-SHORT_LIVED_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-
 
 def main(store: str, checkpoint: str, out: str, limit: str) -> None:
     # No pocketmq.spark.session: its checks cost two processes, and this one is started to be killed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = {
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.driver.extraJavaOptions": os.environ["SHORT_LIVED_JVM"],
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "512m",

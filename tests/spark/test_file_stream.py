@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.spark.conftest import KILLS, need_java
+from tests.spark.conftest import CHILD_ENV, KILLS, need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.bulk.errors import DataLoss
@@ -392,7 +392,11 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> str:
     """
     for _ in range(10):
         process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=CHILD_ENV,
         )
         try:
             reached = until(condition, process, 300)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.spark import bare_python
-from tests.spark.conftest import KILLS, need_java
+from tests.spark.conftest import CHILD_ENV, KILLS, need_java
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.spark.bundle import main, write_bundle
@@ -124,7 +124,7 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
         text=True,
         check=False,
         cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        env={k: v for k, v in CHILD_ENV.items() if k != "PYTHONPATH"}
         | {
             "PYSPARK_PYTHON": str(bare),
             "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic
-from tests.spark.conftest import need_java
+from tests.spark.conftest import CHILD_ENV, need_java
 from tests.spark.peers import (
     PeerMissing,
     connect_packages,
@@ -64,7 +64,7 @@ def essentials(
         text=True,
         check=False,
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
+        env=CHILD_ENV | {"PYTHONPATH": path},
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     seen: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())

@@ -61,11 +61,14 @@ class Groups:
         )
 
     async def configs(
-        self, *, cluster: str | None = None, broker: str | None = None
+        self, *, cluster: str | None = None, broker: str | None = None, partial: bool = False
     ) -> dict[str, dict[str, GroupConfig]]:
-        """Return every configured group by broker name."""
+        """Return every configured group by broker name. partial: skip brokers that cannot be reached."""
         masters = await self._site.masters(cluster, broker)
-        asked = self._site.ask_each(masters, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        skipping = (RemotingError,) if partial else ()
+        asked = self._site.ask_each(
+            masters, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, skipping=skipping
+        )
         return {
             broker_name: {
                 str(name): GroupConfig.from_json(data)
@@ -74,9 +77,10 @@ class Groups:
             async for broker_name, told in asked
         }
 
-    async def names(self) -> list[str]:
-        """Return the names of all configured groups."""
-        return sorted({name for groups in (await self.configs()).values() for name in groups})
+    async def names(self, *, partial: bool = False) -> list[str]:
+        """Return the names of all configured groups. partial: skip brokers that cannot be reached."""
+        configs = await self.configs(partial=partial)
+        return sorted({name for groups in configs.values() for name in groups})
 
     # ------------------------------------------------------------ members
 

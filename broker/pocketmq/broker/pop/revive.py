@@ -80,17 +80,17 @@ class PopRevive:
     def step(self) -> bool:
         """Process due check points. Returns: whether there are more."""
         try:
-            self._log.write_late()
+            more = self._log.write_late(_STEP_MAX)
         except StoreError:
             # Said when it could not be stored first; the next round tries again.
-            pass
+            more = False
         due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
         for point in due:
             if point.is_held(self._clock.now_ms()):
                 self._log.state.postpone(point, self._clock.monotonic_ms() + _HELD_LOOK_MS)
             else:
                 self._revive(point)
-        return len(due) == _STEP_MAX
+        return more or len(due) == _STEP_MAX
 
     def _revive(self, point: CheckPoint) -> None:
         name = point.name

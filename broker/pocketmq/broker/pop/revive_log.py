@@ -161,12 +161,16 @@ class ReviveLog:
             self.unwritten.append((ack, revive_queue))
             self._acked(ack)
 
-    def write_late(self) -> None:
-        """Log what could not be logged before. Raises: StoreError, still."""
-        while self.unwritten:
+    def write_late(self, count: int) -> bool:
+        """Log `count` of what could not be logged before; return True if there is more.
+
+        Raises: StoreError, still.
+        """
+        for _ in range(min(count, len(self.unwritten))):
             ack, revive_queue = self.unwritten[0]
             self._append(revive_queue, ack.tag, ack.unique_key(), ack.body())
             self.unwritten.popleft()
+        return bool(self.unwritten)
 
     def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
         """Set a group's next offset, by `point` or because nothing before concerns the group."""
