@@ -1,5 +1,6 @@
 """MessageStore as its users see it: what goes in comes out, in order, with RocketMQ's statuses."""
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import pack_host, properties_to_dict
 from pocketmq.remoting.record import encode_batch, read_record, read_records
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.deleted_queues import DeletedQueues
+from pocketmq.store.doctor import diagnose
+from pocketmq.store.reader import StoreReader
 
 
 def test_a_message_is_stored_with_all_its_fields(tmp_path: Path) -> None:
@@ -374,6 +379,56 @@ def test_deleting_a_topic_takes_its_queues_and_leaves_the_others(tmp_path: Path)
     store = open_store(tmp_path)
     assert len(read_all(store, "A")) == 1
     store.close()
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "repaired"])
+def test_a_deleted_topic_is_gone_after_a_restart_and_one_made_again_has_its_own_messages(
+    tmp_path: Path, stop: str
+) -> None:
+    """The records are in the log still, and each start reads its end again."""
+
+    def restarted(store: MessageStore) -> MessageStore:
+        store.close()
+        if stop == "killed":
+            (tmp_path / "abort").touch()
+        elif stop == "repaired":
+            # What `pocketmq store repair` has made again.
+            shutil.rmtree(tmp_path / "consumequeue")
+            (tmp_path / "checkpoint").unlink()
+        return open_store(tmp_path)
+
+    store = open_store(tmp_path)
+    for topic in ("Again", "Gone"):
+        for number in range(5):
+            send(store, topic, body=b"old %d" % number)
+        store.delete_topic(topic)
+    send(store, "Again", body=b"new")
+    store = restarted(store)
+    assert store.queues() == [("Again", 0)]
+    assert [bytes(record.body) for record in read_all(store, "Again")] == [b"new"]
+    assert not diagnose(StoreReader(str(tmp_path))).problems
+    assert send(store, "Gone") == 0
+    store = restarted(store)
+    assert len(read_all(store, "Gone")) == 1
+    store.close()
+
+
+def test_what_is_stored_where_the_log_lost_a_deleted_queue_is_not_deleted(tmp_path: Path) -> None:
+    """After a power cut, or a slave's cut, the log is shorter than a deleted queue was."""
+    queues = [ConsumeQueue("", 20, topic, 0) for topic in ("Lost", "Expired", "Kept")]
+    for queue, end in zip(queues, (900, 100, 300), strict=True):
+        queue.max_position = end
+    deleted = DeletedQueues(str(tmp_path))
+    deleted.note(queues)
+    deleted.settle(100, 500)
+    again = DeletedQueues(str(tmp_path))
+    again.load()
+    for each in (deleted, again):
+        found = [each.has(topic, 0, at) for topic in ("Lost", "Kept") for at in (200, 400, 600)]
+        assert found == [True, True, False, True, False, False]
+        assert not each.has("Expired", 0, 50)
+    again.settle(0, 0)
+    assert not (tmp_path / "deletedqueues").exists()
 
 
 operations = st.lists(

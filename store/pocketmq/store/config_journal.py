@@ -41,11 +41,12 @@ class ConfigJournal:
         except FileNotFoundError:
             return
 
-    def append(self, rows: list[Any]) -> None:
-        """Append rows durably, all with one fsync. Blocks. Raises: OSError."""
+    def append(self, rows: list[Any], *, flush: bool = True) -> None:
+        """Append rows durably, all with one fsync, or without `flush`. Blocks. Raises: OSError."""
         lines = bytearray()
         for row in rows:
-            text = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            # As ASCII: a name out of a damaged record need not be one that UTF-8 knows.
+            text = json.dumps(row, separators=(",", ":")).encode() + b"\n"
             lines += b"%08x " % zlib.crc32(text) + text
         is_new = self.size == 0
         descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -54,10 +55,11 @@ class ConfigJournal:
             written = 0
             while written < len(lines):
                 written += os.pwrite(descriptor, lines[written:], self.size + written)
-            os.fdatasync(descriptor)
+            if flush:
+                os.fdatasync(descriptor)
         finally:
             close_file(descriptor)
-        if is_new:
+        if is_new and flush:
             sync_folder(os.path.dirname(self._path))
         self.size += len(lines)
 

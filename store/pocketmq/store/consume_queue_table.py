@@ -15,7 +15,7 @@ Owner: MessageStore.
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import SCHEDULE_TOPIC
@@ -23,6 +23,7 @@ from pocketmq.remoting.record import HOST_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_
 from pocketmq.store.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.consume_queue_ext import ConsumeQueueExt
+from pocketmq.store.deleted_queues import DeletedQueues
 from pocketmq.store.errors import MessageIllegal, StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
 
@@ -57,6 +58,7 @@ class ConsumeQueueTable:
         self._batch_file_size = batch_file_size
         self._ext_file_size = ext_file_size
         self.batch_topics: set[str] = set()
+        self.deleted = DeletedQueues(root)
         self._exts: dict[tuple[str, int], ConsumeQueueExt | None] = {}
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         # The queues of each topic, open or not; None: not looked for yet.
@@ -77,6 +79,7 @@ class ConsumeQueueTable:
         loading, RocketMQ 4.9.7. Raises: StoreUnreadable.
         """
         self._file_size_known = file_size
+        self.deleted.load()
         for topic in _folders(self.folder):
             self._ids[topic] = None
         self.batch_topics.difference_update(self._ids)
@@ -282,8 +285,13 @@ class ConsumeQueueTable:
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         return [queue for each in self.ids(topic) if (queue := self.get(topic, each))]
 
-    def remove(self, queue: ConsumeQueue) -> None:
-        """Delete a queue and its files; the records stay in the commit log."""
+    def remove(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Delete queues and their files; the records stay in the commit log. Raises: OSError."""
+        self.deleted.note(queues)
+        for queue in queues:
+            self._remove(queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
         topic, queue_id = queue.topic, queue.queue_id
         ext = self.ext(queue)
         if ext is not None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pocketmq.files.queue_files import IndexEntry, QueueFiles
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting import fastjson
+from pocketmq.store.deleted_queues import DeletedQueues
 from pocketmq.store.further_queues import further_offset
 from pocketmq.store.mending import gaps, sure_end
 from pocketmq.store.reader import StoreReader
@@ -48,6 +49,8 @@ def diagnose(
     found = Diagnosis()
     # The next offset of each queue, as the records say it.
     ends: dict[tuple[bytes, int], int] = {}
+    deleted = DeletedQueues(str(store.root))
+    deleted.load()
     for record in progress(_records(store), "records"):
         if isinstance(record, Damage):
             where = f"commitlog at {record.position}"
@@ -55,6 +58,9 @@ def diagnose(
             continue
         found.records += 1
         if not record.sys_flag & _WITHOUT_ENTRY:
+            topic = record.topic.decode("utf-8", "surrogateescape")
+            if deleted.has(topic, record.queue_id, record.position):
+                continue
             key = (record.topic, record.queue_id)
             ends[key] = max(ends.get(key, 0), record.queue_offset + 1)
     if store.has_rocksdb():

@@ -298,7 +298,7 @@ class Following:
                 offset,
                 queue.max_offset,
             )
-            self._table.remove(queue)
+            self._table.remove([queue])
             queue = self._table.open(topic, record.queue_id)
         queue.skip_to(offset)
         return queue

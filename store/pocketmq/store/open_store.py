@@ -184,6 +184,9 @@ class OpenStore:
         # A crash amid a recovery that looks at everything has to be followed by another one.
         if last_stop is not LastStop.FORGOTTEN:
             self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
+        if checkpoint.log_ms and not checkpoint.ours:
+            # A broker that does not know them may have cut the log, and written anew, where they point.
+            self._table.deleted.settle(0, 0)
         recovery = Recovery(
             self._root,
             self._log,
@@ -201,6 +204,7 @@ class OpenStore:
         self.recovery = report = recovery.run(
             follows=self.opens_following, now_ms=self._clock.now_ms()
         )
+        self._table.deleted.settle(self._log.min_position, report.end)
         self._abort.create(whole=True)
         self._table.use()
         self._verification.start(report)
@@ -312,6 +316,7 @@ class OpenStore:
         for topic in self._table.topics():
             for queue in self._table.of_topic(topic):
                 queue.truncate(end)
+        self._table.deleted.settle(self._log.min_position, end)
         # What it names may be behind the end now.
         self._flush.checkpoint.boundary = -1
         self._log.open_at(end)
@@ -390,8 +395,7 @@ class OpenStore:
         Returns: how many queues.
         """
         queues = self._table.of_topic(topic)
-        for queue in queues:
-            self._table.remove(queue)
+        self._table.remove(queues)
         return len(queues)
 
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
@@ -410,7 +414,7 @@ class OpenStore:
         for topic in {*self._table.topics()} - {*keep, SCHEDULE_TOPIC}:
             for queue in self._table.of_topic(topic):
                 if queue.max_offset and queue.max_position <= self._log.min_position:
-                    self._table.remove(queue)
+                    self._table.remove([queue])
                     count += 1
         return count
 

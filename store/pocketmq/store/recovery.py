@@ -272,6 +272,8 @@ class Recovery:
         if topic is None:
             topic = record.topic.decode("utf-8", "surrogateescape")
             self._topics[record.topic] = topic
+        if self._table.deleted.has(topic, record.queue_id, record.position):
+            return None
         try:
             queue = self._table.open(topic, record.queue_id)
         except MessageIllegal as error:

@@ -1,0 +1,62 @@
+"""DeletedQueues: queues that were deleted while the log still has their records. Ours.
+
+    deletedqueues     a ConfigJournal; a row: [topic, queue id, position]
+
+1. Records of that queue before `position` get no entry again. Else each start would bring a deleted topic
+   back, and its messages among those of a topic that was made again under the name.
+2. A row is written before the queue's files are deleted, and not flushed: after a power cut, a topic that was
+   deleted just before may come back.
+3. No position is beyond the end of the log: what is stored there next is not deleted. Where the log begins
+   behind a position, the row goes.
+Owner: ConsumeQueueTable.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from pocketmq.store.config_journal import ConfigJournal
+from pocketmq.store.consume_queue import ConsumeQueue
+
+Key = tuple[str, int]
+
+
+class DeletedQueues:
+    """The rows of one folder."""
+
+    def __init__(self, root: str) -> None:
+        self._journal = ConfigJournal(os.path.join(root, "deletedqueues"))
+        self._ends: dict[Key, int] = {}
+
+    def load(self) -> None:
+        """Read the rows. Raises: OSError."""
+        for topic, queue_id, position in self._journal.load():
+            self._ends[topic, queue_id] = position
+
+    def has(self, topic: str, queue_id: int, position: int) -> bool:
+        """Return True if the record at a position is of a queue that was deleted since."""
+        return position < self._ends.get((topic, queue_id), 0)
+
+    def note(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Note that these queues are about to be deleted. Raises: OSError."""
+        new = {(each.topic, each.queue_id): each.max_position for each in queues}
+        new = {key: end for key, end in new.items() if end > self._ends.get(key, 0)}
+        if new:
+            self._journal.append(_rows(new), flush=False)
+            self._ends.update(new)
+
+    def settle(self, begin: int, end: int) -> None:
+        """Apply invariant 3 to a log from `begin` to `end`. Raises: OSError."""
+        kept = {key: min(each, end) for key, each in self._ends.items() if begin < min(each, end)}
+        if kept == self._ends:
+            return
+        self._ends = kept
+        # First: a row that says too much would cost messages, one that is missing brings some back.
+        self._journal.remove()
+        with contextlib.suppress(OSError):
+            if kept:
+                self._journal.append(_rows(kept))
+
+
+def _rows(ends: dict[Key, int]) -> list[list[str | int]]:
+    return [[topic, queue_id, end] for (topic, queue_id), end in ends.items()]
