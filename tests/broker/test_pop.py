@@ -1,6 +1,7 @@
 """Popping over real sockets (wire.md 2.6): what goes out, comes back, is done."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ async def test_what_is_popped_is_invisible_and_comes_again_from_the_retry_topic(
         step(broker)
         assert await popper.pop() == []
         assert len(broker.parts.services.pop.log.state) == 0
+
+
+async def test_in_the_place_of_a_lost_message_no_other_comes_again(tmp_path: Path) -> None:
+    """Its queue entry is blank and names the log's first record: a message of another topic."""
+    clock = Turned()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        await peer.produce("Secret", b"not for g")
+        for text in (b"one", b"lost", b"three"):
+            await peer.produce("T", text)
+        assert len(await Popper(peer, clock.now_ms).pop()) == 3
+    [log_file] = (tmp_path / "commitlog").glob("0*")
+    with log_file.open("r+b") as file:
+        file.seek(log_file.read_bytes().index(b"lost"))
+        file.write(b"\xff")
+    shutil.rmtree(tmp_path / "consumequeue")
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        clock.advance_ms(60_000)
+        step(broker)
+        assert await Popper(peer, clock.now_ms).bodies() == [b"one", b"three"]
 
 
 async def test_a_batch_of_acks_ends_messages_of_several_check_points(tmp_path: Path) -> None:

@@ -59,6 +59,30 @@ def test_a_level_above_the_last_is_the_last(tmp_path: Path) -> None:
     store.close()
 
 
+def test_in_the_place_of_a_lost_record_nothing_is_delivered(tmp_path: Path) -> None:
+    """Its entry is blank and names the log's first record: a half message, which nobody committed."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    half = b"REAL_TOPIC\x01Topic\x02REAL_QID\x012\x02"
+    store.append("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"half", half, 0, 0, 77, HOST)
+    for body in (b"first", b"damaged", b"last"):
+        schedule(store, delay, 1, body=body)
+    store.close()
+    [log_file] = (tmp_path / "commitlog").iterdir()
+    with log_file.open("r+b") as file:
+        file.seek(log_file.read_bytes().index(b"damaged"))
+        file.write(b"\xff")
+    shutil.rmtree(tmp_path / "consumequeue")
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    clock.advance_ms(1_000)
+    while delay.step() == 0:
+        pass
+    assert [bytes(each.body) for each in read_all(store, "Topic", 2)] == [b"first", b"last"]
+    store.close()
+
+
 def test_a_damaged_record_holds_up_no_other_of_its_level(tmp_path: Path) -> None:
     """Its topic is no text any more: the level stood still at it for ever."""
     clock = ManualClock()

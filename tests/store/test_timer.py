@@ -522,6 +522,21 @@ def test_a_damaged_record_that_waits_stops_no_other_and_no_start(timers: Timers)
     assert set(timers.delivered("T")) >= {"0", "2"}
 
 
+def test_in_the_place_of_a_lost_record_no_other_comes_again(timers: Timers) -> None:
+    """Its queue entry is blank and names the log's first record, a timer that was delivered."""
+    timers.send("T", "first", TIMER_DELAY_SEC=5)
+    timers.pass_ms(10_000)
+    for body in ("lost", "last"):
+        timers.send("T", body, TIMER_DELAY_SEC=5)
+    timers.close()
+    [path] = (timers.folder / "commitlog").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"lost", b"\xffost"))
+    shutil.rmtree(timers.folder / "consumequeue")
+    timers.open()
+    timers.pass_ms(10_000)
+    assert timers.delivered("T") == ["first", "last"]
+
+
 def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> None:
     for seconds in (1, 86_400):
         timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)

@@ -178,11 +178,11 @@ class DelayService:
         if offset >= high:
             return None
         latest_ms = now_ms + self._levels[level - 1]
-        for position, _, code in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
+        for position, size, code in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
             due_ms = code if code > EXT_ADDRESS_MAX else self._due_ms(queue_id, position, code)
             if now_ms < due_ms <= latest_ms:
                 return due_ms - now_ms
-            self._deliver_one(position)
+            self._deliver_one(position, size)
             offset += 1
             self.offsets[level] = offset
         return 0
@@ -195,8 +195,8 @@ class DelayService:
         data = self._store.record_at(position)
         return 0 if data is None else store_ms_of(data) + self._levels[queue_id]
 
-    def _deliver_one(self, position: int) -> None:
-        data = self._store.record_at(position)
+    def _deliver_one(self, position: int, size: int) -> None:
+        data = self._store.record_at(position, size)
         if data is None:
             log.error(
                 "a delayed message is no longer in the log and cannot be delivered position=%d",

@@ -71,9 +71,13 @@ class ReadStore(OpenStore):
             self.get_miss_count += 1
         return result
 
-    def record_at(self, position: int) -> memoryview | None:
-        """Return the whole record that begins at `position`, checked; None if absent."""
-        found = self._log.entry_at(position) if position >= 0 else None
+    def record_at(self, position: int, size: int = 1) -> memoryview | None:
+        """Return the whole record that begins at `position`, checked; None if absent.
+
+        size: that of the queue entry which named the position. One that stands for a lost message names the
+        log's first record, whatever that is.
+        """
+        found = self._log.entry_at(position) if position >= 0 < size < BLANK_SIZE else None
         if not isinstance(found, Entry):
             return None
         return self._log.slice(position, found.size)

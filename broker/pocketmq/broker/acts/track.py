@@ -64,7 +64,7 @@ class TrackActs:
         if ask.topic is None or ask.queue_id is None or ask.queue_offset is None:
             raise HeaderError("name the message by msgId, or by topic, queueId and queueOffset")
         entries = self._store.entries(ask.topic, ask.queue_id, ask.queue_offset, 1)
-        found = self._store.record_at(entries[0][0]) if entries else None
+        found = self._store.record_at(*entries[0][:2]) if entries else None
         if found is None and ask.queue_offset >= self._store.max_offset(ask.topic, ask.queue_id):
             return None
         known = None if found is None else read_record(bytes(found))

@@ -200,7 +200,7 @@ class PopRevive:
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         found = self._store.entries(topic, queue_id, offset, 1)
-        stored = self._store.record_at(found[0][0]) if found else None
+        stored = self._store.record_at(*found[0][:2]) if found else None
         try:
             return None if stored is None else read_record(stored)
         except MessageCodecError as error:

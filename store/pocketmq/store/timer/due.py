@@ -129,8 +129,8 @@ class Due:
             if record is not None:
                 votes[record.queue_offset - step] += 1
         for offset, _ in votes.most_common(1):
-            for position, _, _ in self._store.entries(TIMER_TOPIC, 0, offset, 1):
-                record = waiting_record(self._store, position)
+            for position, size, _ in self._store.entries(TIMER_TOPIC, 0, offset, 1):
+                record = waiting_record(self._store, position, size)
                 return None if record is None else (position, record)
         return None
 

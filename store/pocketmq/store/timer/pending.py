@@ -66,9 +66,12 @@ class Waiting(NamedTuple):
     msg_id: str
 
 
-def waiting_record(store: MessageStore, position: int) -> Record | None:
-    """Return the timer message whose record begins here; None if there is none, or something else."""
-    data = store.record_at(position)
+def waiting_record(store: MessageStore, position: int, size: int = 1) -> Record | None:
+    """Return the timer message whose record begins here; None if there is none, or something else.
+
+    size: see `record_at`.
+    """
+    data = store.record_at(position, size)
     try:
         record = None if data is None else read_record(data, check_crc=False)
     except MessageCodecError:

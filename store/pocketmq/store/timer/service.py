@@ -204,7 +204,7 @@ class TimerService:
             self.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
             return True
         for position, size, _ in entries:
-            record = waiting_record(self._store, position)
+            record = waiting_record(self._store, position, size)
             if record is None:
                 log.error(
                     "a timer message is no longer in the log and cannot be delivered position=%d",
