@@ -81,6 +81,34 @@ def test_an_ack_of_an_earlier_pop_does_not_count(bench: Bench) -> None:
     assert bench.offsets.query("g", "T", 0) == 0
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_an_ack_of_what_was_popped_before_a_reset_does_not_undo_it(
+    bench: Bench, offset: int
+) -> None:
+    first, second = bench.take(order=True, maxMsgNums=2)
+    assert bench.ack(first) == 0
+    bench.pop.offset_reset("g", "T", 0, offset)
+    bench.offsets.reset("g", "T", 0, offset)
+    assert bench.ack(second) == 0
+    assert bench.offsets.query("g", "T", 0) == offset
+    assert bodies(bench) == [b"%d" % offset, b"%d" % (offset + 1)]
+
+
+def test_an_ack_without_its_block_passes_over_nothing(bench: Bench) -> None:
+    """The block was lost with kill -9, and with it what of it is still to be done."""
+    [done] = bench.take(order=True, maxMsgNums=1)
+    assert bench.ack(done) == 0
+    bench.save()
+    bench.saved_order = {}
+    first, second = bench.take(order=True, maxMsgNums=2)
+    bench.kill()
+    assert bench.ack(second) == 0
+    assert bench.offsets.query("g", "T", 0) == 1
+    assert bench.ack(first) == 0
+    assert bench.ack(second) == 0
+    assert bodies(bench) == [b"3"]
+
+
 def test_an_ack_of_a_message_that_was_not_handed_out_is_illegal(bench: Bench) -> None:
     first, _ = bench.take(order=True, maxMsgNums=2)
     other = type(first)(**{**first.__dict__, "offset": 3})

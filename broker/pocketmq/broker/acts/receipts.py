@@ -288,10 +288,10 @@ class ReceiptActs:
     def _ack_in_order(self, queue: QueueOf, offset: int, pop_ms: int, peer: Peer) -> None:
         """Acknowledge a message of an orderly pop. Raises: Refused."""
         old = self._offsets.query(*queue)
-        if offset < old:
+        if not old <= offset < self._bounds(queue)[1]:
             return
         try:
-            following = self._pop.order.ack(queue, offset, pop_ms)
+            following = self._pop.order.ack(queue, offset, pop_ms, old)
         except ValueError:
             group, topic, queue_id = queue
             remark = (

@@ -123,6 +123,8 @@ class ConsumerOrderInfo(ConfigManager):
         super().__init__(file)
         self._clock = clock
         self._table: dict[QueueOf, OrderInfo] = {}
+        # Queues that were reset since their last pop, and when that was.
+        self._cleared: dict[QueueOf, int] = {}
         self._ticked_ms = clock.now_ms()
         self._events = events or Events()
 
@@ -206,17 +208,20 @@ class ConsumerOrderInfo(ConfigManager):
                     if offset in before
                 }
         self._table[queue] = info
+        self._cleared.pop(queue, None)
         self.persist_soon()
         return info.consumed_times
 
-    def ack(self, queue: QueueOf, offset: int, pop_ms: int) -> int | None:
+    def ack(self, queue: QueueOf, offset: int, pop_ms: int, committed: int) -> int | None:
         """Acknowledge a message. Returns: the group's new offset; None if it does not change.
 
         Raises: ValueError if it was not handed out by that pop.
         """
         info = self._table.get(queue)
         if info is None:
-            return offset + 1
+            # A kill or a reset took it. RocketMQ passes over all before the message.
+            is_next = offset == committed and self._cleared.get(queue) != pop_ms
+            return offset + 1 if is_next else None
         if info.pop_ms != pop_ms:
             log.warning("ignored an ack of an earlier orderly pop %s offset=%d", queue, offset)
             return None
@@ -257,7 +262,9 @@ class ConsumerOrderInfo(ConfigManager):
 
     def clear(self, queue: QueueOf) -> None:
         """Unblock a queue whose offset was set from outside."""
-        if self._table.pop(queue, None) is not None:
+        info = self._table.pop(queue, None)
+        if info is not None:
+            self._cleared[queue] = info.pop_ms
             self.persist_soon()
             self._events.poppable(queue.topic, queue.group)
 
