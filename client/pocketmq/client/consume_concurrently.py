@@ -225,5 +225,4 @@ class ConsumeMessageConcurrently(ConsumeService):
                 await self._all_sent_back.wait()
         except TimeoutError:
             drained = False
-        await self._pool.stop()
         return drained

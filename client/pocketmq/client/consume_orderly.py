@@ -115,6 +115,18 @@ class ConsumeMessageOrderly(ConsumeService):
         """Return the lock held while the listener processes the queue; taking it away waits for that."""
         return self._consuming.setdefault(process_queue, asyncio.Lock())
 
+    async def is_free_within(self, process_queue: ProcessQueue, wait_ms: int) -> bool:
+        """Return True if the listener does not process the queue, or ends in time; the lock is not kept."""
+        lock = self.consume_lock(process_queue)
+        if not lock.locked():
+            return True
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                async with lock:
+                    return True
+        except TimeoutError:
+            return False
+
     def forget(self, process_queue: ProcessQueue) -> None:
         """Drop the state of a queue that was taken away for good."""
         self._consuming.pop(process_queue, None)
@@ -187,13 +199,14 @@ class ConsumeMessageOrderly(ConsumeService):
     async def stop(self, drain_ms: int) -> bool:
         """Let running listeners end, then unlock the queues. Returns: whether all ended in time."""
         self._stopping = True
-        drained = await self._pool.drain(drain_ms)
-        # A call that has ended is followed by its commit in the turn's own task.
-        for lock in list(self._consuming.values()):
-            if drained:
-                async with lock:
-                    pass
-        await self._pool.stop()
-        if self._clustering:
-            await self._locks.unlock_all()
+        try:
+            drained = await self._pool.drain(drain_ms)
+            # A call that has ended is followed by its commit in the turn's own task.
+            for lock in list(self._consuming.values()):
+                if drained:
+                    async with lock:
+                        pass
+        finally:
+            if self._clustering:
+                await self._locks.unlock_all()
         return drained

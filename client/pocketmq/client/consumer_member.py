@@ -60,6 +60,7 @@ class ConsumerMember(Generic[Options]):
         self.stats = ConsumerStats()
         self.habit = Habit()
         self.paused = False
+        self._versions: dict[str, int] = {}
         self.started_ms = instance.clock.now_ms()
         self.rebalance = Rebalance(
             self.group,
@@ -76,9 +77,17 @@ class ConsumerMember(Generic[Options]):
 
     def subscribe(self, topic: str, expression: str, expression_type: str) -> SubscriptionData:
         """Add or replace a subscription; its version is the current time. Raises: IllegalArgument."""
-        subscription = build_subscription(topic, expression, expression_type, self.clock.now_ms())
+        subscription = build_subscription(
+            topic, expression, expression_type, self._next_version(topic)
+        )
         self.rebalance.subscriptions[topic] = subscription
         return subscription
+
+    def _next_version(self, topic: str) -> int:
+        """Return the time, or more: brokers keep the subscription with the highest version of all."""
+        version = max(self.clock.now_ms(), self._versions.get(topic, 0) + 1)
+        self._versions[topic] = version
+        return version
 
     def unsubscribe(self, topic: str) -> None:
         self.rebalance.subscriptions.pop(topic, None)
@@ -150,15 +159,18 @@ class ConsumerMember(Generic[Options]):
         """Set a new version of the subscription and tell every broker at once (S27)."""
         subscription = self.rebalance.subscriptions.get(topic)
         if subscription is not None:
-            # Greater than before even when the clock stood still or went back.
-            subscription.sub_version = max(self.clock.now_ms(), subscription.sub_version + 1)
+            subscription.sub_version = self._next_version(topic)
         if self.options.on_queues_changed is not None:
             namespace = self.options.namespace
-            self.options.on_queues_changed(
-                without_namespace(namespace, topic),
-                [shown(namespace, queue) for queue in all_queues],
-                [shown(namespace, queue) for queue in own],
-            )
+            try:
+                self.options.on_queues_changed(
+                    without_namespace(namespace, topic),
+                    [shown(namespace, queue) for queue in all_queues],
+                    [shown(namespace, queue) for queue in own],
+                )
+            except Exception:
+                # What was taken is read all the same.
+                log.exception("on_queues_changed failed group=%s topic=%s", self.group, topic)
         await self.instance.heartbeat_all()
 
     async def lock_queues(
@@ -191,23 +203,17 @@ class ConsumerMember(Generic[Options]):
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Continue from these offsets: cached messages are dropped, the next round takes the queues again."""
-        was_paused, self.paused = self.paused, True
-        try:
-            mine = [
-                queue for queue in self.rebalance.table if queue.topic == topic and queue in offsets
-            ]
-            for queue in mine:
-                process_queue = self.rebalance.table[queue]
-                process_queue.dropped = True
-                process_queue.clear()
-            for queue in mine:
-                self.offsets.table.update(queue, offsets[queue], increase_only=False)
-                await self.rebalance.remove_queue(queue)
-                log.warning(
-                    "offset reset group=%s queue=%s offset=%s", self.group, queue, offsets[queue]
-                )
-        finally:
-            self.paused = was_paused
+
+        def begin_there(queue: MessageQueue, process_queue: ProcessQueue) -> None:
+            process_queue.clear()
+            self.offsets.table.update(queue, offsets[queue], increase_only=False)
+            log.warning(
+                "offset reset group=%s queue=%s offset=%s", self.group, queue, offsets[queue]
+            )
+
+        await self.rebalance.remove_queues(
+            [queue for queue in offsets if queue.topic == topic], begin_there
+        )
         self.instance.rebalance_now()
 
     # ------------------------------------------------------------ what only push consumers do
@@ -282,22 +288,37 @@ class SharingMember(ConsumerMember[Options]):
                 await self.instance.update_route(topic)
             await self.instance.check_client_in_broker(self)
             await self.runner.start()
+            self.begin()
+            self.runner.every(
+                SAMPLE_INTERVAL_MS, self._sample, first_ms=SAMPLE_INTERVAL_MS, name="stats"
+            )
+            await self.instance.heartbeat_all()
+            await self.known()
         except BaseException:
-            self.instance.consumers.pop(self.group, None)
+            # Cut short, perhaps by its caller's time-out: what stayed would be a member that does nothing.
+            await self.leave()
             raise
-        self.begin()
-
-        async def sample() -> None:
-            self.stats.sample(self.clock.monotonic_ms())
-
-        self.runner.every(SAMPLE_INTERVAL_MS, sample, first_ms=SAMPLE_INTERVAL_MS, name="stats")
-        await self.instance.heartbeat_all()
-        await self.known()
         if self.rebalance.topic_queues:
             self.instance.rebalance_now()
 
+    async def leave(self) -> None:
+        """Give everything up, unregister, end the tasks; offsets were stored before."""
+        self._leaving = True
+        self.rebalance.destroy()
+        self.end()
+        try:
+            await self.instance.unregister_consumer(self.group)
+        finally:
+            await self.runner.stop()
+
+    async def _sample(self) -> None:
+        self.stats.sample(self.clock.monotonic_ms())
+
     def begin(self) -> None:
         """Start what runs with the member's tasks, before brokers know of it."""
+
+    def end(self) -> None:
+        """End what `begin` started and no task runs."""
 
     async def known(self) -> None:
         """Continue after the brokers received the first heartbeat."""

@@ -70,22 +70,29 @@ class GroupClient(ABC, Generic[Options, M]):
             await instances.release(instance)
             raise
         self._member = member
-        await self._joined(member)
+        try:
+            await self._joined(member)
+        except BaseException:
+            await self.shutdown()
+            raise
         log.info("%s started group=%s client=%s", self._noun, self.group, self._client_id)
 
     @abstractmethod
     async def _join(self, instance: "MQClientInstance") -> M: ...
 
     async def _joined(self, member: M) -> None:
-        """Finish joining, once nothing can go wrong any more."""
+        """Finish joining, as a member."""
 
     async def shutdown(self) -> None:
         """Finish running work, unregister, close what nobody else uses. May be called twice."""
         member, self._member = self._member, None
         if member is None:
             return
-        await self._leave(member)
-        await instances.release(member.instance)
+        try:
+            await self._leave(member)
+        finally:
+            # Whoever cuts this short has left, too.
+            await instances.release(member.instance)
         log.info("%s shut down group=%s client=%s", self._noun, self.group, self._client_id)
 
     @abstractmethod

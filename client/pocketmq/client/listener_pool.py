@@ -140,7 +140,7 @@ class ListenerPool:
             return False
         return True
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Do nothing more: whoever called the listener has ended, or is ended by the runner."""
 
 
@@ -211,6 +211,7 @@ class CoroutinePool(ListenerPool):
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
+        worker = asyncio.current_task()
         calls, listener, around = self._calls, self._listener, self._around
         succeeded, read_clock, stamp = self.succeeded, time.monotonic, _Stamp(self._clock)
         settles = self._together is not None
@@ -256,7 +257,11 @@ class CoroutinePool(ListenerPool):
                     run.cost_s += now - began
                     continue
                 outcome = Outcome(result, None, int((now - began) * 1000))
-            except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and worker and worker.cancelling():
+                    self._end(1)
+                    raise
+                # The listener's fault, or what it waited for was cancelled: that is an outcome.
                 now = read_clock()
                 outcome = Outcome(None, error, int((now - began) * 1000))
             except BaseException:
@@ -354,7 +359,7 @@ class ThreadPool(ListenerPool):
                 outcome = _AT_ONCE
             else:
                 outcome = Outcome(result, None, int(cost_s * 1000))
-        except Exception as error:  # noqa: BLE001 - the listener's fault is an outcome
+        except BaseException as error:  # noqa: BLE001 - an outcome; sys.exit() would end but the thread
             cost_s = time.monotonic() - began
             outcome = Outcome(None, error, int(cost_s * 1000))
         if call is not None and tokens is not None:
@@ -374,7 +379,7 @@ class ThreadPool(ListenerPool):
                 self._done(run, run.call(at, context), outcome)
         self.settle()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """End the threads; one that is still in a listener is left to end by itself."""
         for _ in self._threads:
             self._calls.put(None)

@@ -86,10 +86,10 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         self._leaving = True
         if commit_polled and self.options.auto_commit:
             self.note_consumed()
-        await self.offsets.persist(list(self.assigned), final=True)
-        self.rebalance.destroy()
-        await self.instance.unregister_consumer(self.group)
-        await self.runner.stop()
+        try:
+            await self.offsets.persist(list(self.assigned), final=True)
+        finally:
+            await self.leave()
 
     # ------------------------------------------------------------ which queues
 
@@ -160,6 +160,9 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
                 busy = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
                 delay = BROKER_FLOW_CONTROL_DELAY_MS if busy else EXCEPTION_DELAY_MS
                 await asyncio.sleep(delay / 1000)
+            except Exception:
+                log.exception("fetch failed queue=%s", queue)
+                await asyncio.sleep(EXCEPTION_DELAY_MS / 1000)
 
     def _too_much_cached(self, process_queue: ProcessQueue) -> bool:
         options = self.options

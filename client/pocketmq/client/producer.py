@@ -91,11 +91,13 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
             member.engine.hooks.append(ProduceTrace(self._tracer, self.group, options.clock))
 
     async def _leave(self, member: "Member") -> None:
-        await member.engine.room.empty()
-        if self._tracer is not None:
-            await self._tracer.shutdown()
-            self._tracer = None
-        await member.instance.unregister_producer(member.group)
+        try:
+            await member.engine.room.empty()
+            tracer, self._tracer = self._tracer, None
+            if tracer is not None:
+                await tracer.shutdown()
+        finally:
+            await member.instance.unregister_producer(member.group)
 
     # ------------------------------------------------------------ sending
 

@@ -98,8 +98,10 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
             raise
 
     async def _leave(self, member: PushMember) -> None:
-        await member.shutdown()
-        await self._end_trace()
+        try:
+            await member.shutdown()
+        finally:
+            await self._end_trace()
 
     async def _end_trace(self) -> None:
         tracer, self._tracer = self._tracer, None

@@ -156,17 +156,22 @@ class PushMember(SharingMember[PushConsumerOptions]):
     async def shutdown(self) -> None:
         """Stop pulling, let listeners end, commit, unregister."""
         self._leaving = True
-        drained = await self.consume.stop(self.options.drain_timeout_ms)
-        if not drained:
-            log.warning(
-                "listeners did not finish within %s ms, their messages will be redelivered group=%s",
-                self.options.drain_timeout_ms,
-                self.group,
-            )
-        await self.offsets.persist(self.owned_queues(), final=True)
-        self.rebalance.destroy()
-        await self.instance.unregister_consumer(self.group)
-        await self.runner.stop()
+        try:
+            drained = await self.consume.stop(self.options.drain_timeout_ms)
+            if not drained:
+                log.warning(
+                    "listeners did not finish within %s ms, their messages will be redelivered "
+                    "group=%s",
+                    self.options.drain_timeout_ms,
+                    self.group,
+                )
+            await self.offsets.persist(self.owned_queues(), final=True)
+        finally:
+            await self.leave()
+
+    def end(self) -> None:
+        """End the listener's threads."""
+        self._pool.stop()
 
     # ------------------------------------------------------------ rebalance
 
@@ -202,8 +207,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
             consume.last_offset(process_queue)
         if not isinstance(consume, ConsumeMessageOrderly) or not self._clustering:
             return await super().give_up(queue, process_queue)
-        lock = consume.consume_lock(process_queue)
-        if lock.locked() and not await _locked_within(lock, CONSUME_LOCK_WAIT_MS):
+        if not await consume.is_free_within(process_queue, CONSUME_LOCK_WAIT_MS):
             process_queue.try_unlock_times += 1
             log.warning(
                 "the queue is still being consumed, not unlocking it yet queue=%s times=%s",
@@ -430,7 +434,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         request.process_queue.dropped = True
         self.offsets.table.update(request.queue, result.next_begin_offset, increase_only=False)
         await self.offsets.persist([request.queue], final=True)
-        await self.rebalance.remove_queue(request.queue)
+        await self.rebalance.remove_queues([request.queue])
         self.instance.rebalance_now()
 
     def _failed(self, request: PullRequest, error: PocketMQError) -> None:
@@ -486,13 +490,3 @@ class PushMember(SharingMember[PushConsumerOptions]):
             "pullThresholdForQueue": str(self._count_max),
             "postSubscriptionWhenPull": str(options.post_subscription_when_pull).lower(),
         }
-
-
-async def _locked_within(lock: asyncio.Lock, wait_ms: int) -> bool:
-    """Return True if the lock becomes free in time; it is not kept."""
-    try:
-        async with asyncio.timeout(wait_ms / 1000):
-            async with lock:
-                return True
-    except TimeoutError:
-        return False

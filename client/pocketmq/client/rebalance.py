@@ -312,13 +312,24 @@ class Rebalance:
                 queue,
             )
 
-    async def remove_queue(self, queue: MessageQueue) -> None:
-        """Give a queue up outside a round; the next round may take it again."""
+    async def remove_queues(
+        self,
+        queues: Iterable[MessageQueue],
+        before: Callable[[MessageQueue, ProcessQueue], None] | None = None,
+    ) -> None:
+        """Give queues up between two rounds; the next may take them again. before: called with each of ours
+        once it is dropped, and before its offset is stored.
+        """
         async with self._one:
-            process_queue = self.table.pop(queue, None)
-            if process_queue is not None:
+            mine = {queue: self.table[queue] for queue in queues if queue in self.table}
+            for queue, process_queue in mine.items():
                 process_queue.dropped = True
+                if before is not None:
+                    before(queue, process_queue)
+            for queue, process_queue in mine.items():
+                # In the table until then: the offset of a queue that is not there is forgotten.
                 await self._environment.give_up(queue, process_queue)
+                self.table.pop(queue, None)
 
     def destroy(self) -> None:
         """Drop everything for good; offsets were stored before."""

@@ -1,9 +1,10 @@
 """SimpleMember: a running simple consumer: pops at the brokers of its topics, and uses their receipts.
 
 1. A topic at a broker is a place. All places are popped in turn without waiting; if none has anything, all
-   are popped concurrently with waiting, and the caller gets the first answer.
-2. A waiting pop is never cancelled, since its messages would be invisible until their time is over: what it
-   still brings is kept for the next call while it is invisible to others.
+   are popped concurrently with waiting, and the caller gets the first answer. A place that fails is passed
+   over: the caller hears of it if nothing came from the others.
+2. A pop is never cancelled, since its messages would be invisible until their time is over: what it still
+   brings is kept for the next call while it is invisible to others.
 """
 
 import asyncio
@@ -63,9 +64,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def shutdown(self) -> None:
         """Unregister; messages not acknowledged are redelivered."""
-        self._leaving = True
-        await self.instance.unregister_consumer(self.group)
-        await self.runner.stop()
+        await self.leave()
 
     # ------------------------------------------------------------ receiving
 
@@ -76,10 +75,14 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             return found
         places = await self._places()
         self._turn += 1
+        self._failure = None
         start = self._turn % len(places)
         for place in [*places[start:], *places[:start]] if len(places) > 1 or not wait_ms else ():
             if place not in self._waiting:
-                found = [each for _, each in await self._pop(place, count, invisible_ms, 0)]
+                pop = self.runner.spawn(self._pop_now(place, count, invisible_ms), name="pop")
+                if pop is not None:
+                    await asyncio.shield(pop)
+                found = self._take(count)
                 if found:
                     return found
         if wait_ms:
@@ -94,8 +97,8 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             while not self._kept and self._waiting:
                 self._news.clear()
                 await self._news.wait()
-            if not self._kept and self._failure is not None:
-                raise self._failure
+        if not self._kept and self._failure is not None:
+            raise self._failure
         return self._take(count)
 
     def _take(self, count: int) -> list[MessageExt]:
@@ -120,6 +123,16 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             )
         return found
 
+    async def _pop_now(self, place: Place, count: int, invisible_ms: int) -> None:
+        try:
+            self._kept += await self._pop(place, count, invisible_ms, 0)
+        except PocketMQError as error:
+            self._failed(place, error)
+
+    def _failed(self, place: Place, error: PocketMQError) -> None:
+        log.warning("pop failed group=%s place=%s reason=%r", self.group, place, str(error))
+        self._failure = error
+
     async def _wait_at(self, place: Place, count: int, invisible_ms: int, wait_ms: int) -> None:
         ends = self.clock.monotonic_ms() + wait_ms
         try:
@@ -131,8 +144,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
                     # The broker lets nobody wait, because too many do.
                     await asyncio.sleep(_AGAIN_MS / 1000)
         except PocketMQError as error:
-            log.warning("pop failed group=%s place=%s reason=%r", self.group, place, str(error))
-            self._failure = error
+            self._failed(place, error)
         finally:
             self._waiting.discard(place)
             self._news.set()

@@ -108,10 +108,12 @@ class TraceDispatcher:
 
     async def shutdown(self) -> None:
         """Send what is left and stop."""
-        await self._runner.stop()
-        await self.flush()
-        if self._producer is not None:
-            await self._producer.shutdown()
+        try:
+            await self._runner.stop()
+            await self.flush()
+        finally:
+            if self._producer is not None:
+                await self._producer.shutdown()
 
 
 @dataclass(slots=True)

@@ -90,8 +90,10 @@ class TransactionProducer(Producer):
             raise
 
     async def shutdown(self) -> None:
-        await self._runner.stop()
-        await super().shutdown()
+        try:
+            await self._runner.stop()
+        finally:
+            await super().shutdown()
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int | None = None

@@ -1,0 +1,294 @@
+"""What is cut short or fails unexpectedly: cancelled calls, callbacks that raise, what brokers ask at a bad
+moment. A member still consumes all that is its own, or has left.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import Asked, Client, FakeCluster
+from tests.client.test_consumer_timing import Listener, consumer, member, options
+from tests.client.virtual_time import LoopClock, run_virtual, until
+
+from pocketmq.client import (
+    ConsumeContext,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    Unreachable,
+)
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode as RC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+# ------------------------------------------------------------ listeners
+
+
+def test_a_listener_whose_own_task_was_cancelled_has_failed_and_its_worker_goes_on() -> None:
+    """S34: nobody cancelled the consumer."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        got: list[bytes] = []
+
+        async def awaiting(messages: list[MessageExt], context: ConsumeContext) -> None:
+            got.append(messages[0].body)
+            if len(got) <= 2:
+                gone = asyncio.get_running_loop().create_future()
+                gone.cancel()
+                await gone
+
+        for body in (b"0", b"1", b"2"):
+            cluster.put("T", 0, body)
+        made = PushConsumer("g", listener=awaiting, **options(cluster, concurrency=1))
+        made.subscribe("T")
+        async with made:
+            await until(lambda: sorted(got) == [b"0", b"0", b"1", b"1", b"2"])
+            await until(lambda: made.committed(QUEUE) == 3)
+
+    run_virtual(main)
+
+
+async def test_a_blocking_listener_that_exits_has_failed_and_its_thread_goes_on() -> None:
+    cluster = FakeCluster(SystemClock(), T=1)
+    got: list[bytes] = []
+
+    def exiting(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.append(messages[0].body)
+        if len(got) == 1:
+            raise SystemExit(3)
+
+    for body in (b"0", b"1"):
+        cluster.put("T", 0, body)
+    made = PushConsumer("g", listener=exiting, **options(cluster, concurrency=1))
+    made.subscribe("T")
+    async with made, asyncio.timeout(20):
+        while sorted(got) != [b"0", b"0", b"1"]:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
+def test_queues_are_read_whatever_becomes_of_the_callback_that_hears_of_them(
+    kind: type[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=2)
+        cluster.put("T", 1, b"x")
+        listener = Listener()
+
+        def raising(*_: object) -> None:
+            raise RuntimeError("the callback's own bug")
+
+        more = {"listener": listener} if kind is PushConsumer else {}
+        made = kind("g", **options(cluster, on_queues_changed=raising, **more))
+        made.subscribe("T")
+        async with made:
+            if kind is PushConsumer:
+                await until(lambda: listener.bodies == [b"x"])
+            else:
+                assert [each.body for each in await made.poll(60_000)] == [b"x"]
+
+    run_virtual(main)
+    assert "the callback's own bug" in caplog.text
+
+
+# ------------------------------------------------------------ what brokers ask
+
+
+def reset(client: Client, broker: str, offset: int) -> Any:
+    table = b'{"offsetTable":{{"brokerName":"%s","queueId":0,"topic":"T"}:%d}}'
+    return client.push(
+        RemotingCommand(
+            int(RC.RESET_CONSUMER_CLIENT_OFFSET),
+            {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"},
+            table % (broker.encode(), offset),
+            flag=2,
+        )
+    )
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_resets_by_two_brokers_during_a_rebalance_hold_and_stop_nobody(orderly: bool) -> None:
+    """mqadmin resets a topic at all its brokers at once."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        for number in range(6):
+            cluster.put("T", 0, b"%d" % (number // 2), broker=number % 2)
+        listener = Listener()
+        async with consumer(cluster, listener, orderly=orderly) as one:
+            await until(lambda: len(listener.messages) == 6)
+            cluster.latency_s = 0.2
+            [client] = cluster.clients
+            member(one).instance.rebalance_now()
+            await asyncio.sleep(0.1)
+            before = len(listener.messages)
+            await asyncio.gather(reset(client, "broker-a", 1), reset(client, "broker-b", 2))
+            await until(lambda: len(listener.messages) >= before + 3)
+            assert sorted(listener.bodies[before:]) == [b"1", b"2", b"2"]
+            cluster.put("T", 0, b"new")
+            await until(lambda: listener.bodies[-1] == b"new")
+
+    run_virtual(main)
+
+
+# ------------------------------------------------------------ calls that are cut short
+
+
+KINDS: list[Callable[..., Any]] = [PushConsumer, LitePullConsumer, SimpleConsumer]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_whose_shutdown_is_cut_short_has_left(kind: Callable[..., Any]) -> None:
+    """Its queues are the others' then: a member that is told of and does nothing would keep them."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        began, never = asyncio.Event(), asyncio.Event()
+
+        async def stuck(messages: list[MessageExt], context: ConsumeContext) -> None:
+            began.set()
+            await never.wait()
+
+        more = {"listener": stuck} if kind is PushConsumer else {}
+        made = kind("g", **options(cluster, **more))
+        made.subscribe("T")
+        await made.start()
+        cluster.put("T", 0, b"x")
+        if kind is PushConsumer:
+            await began.wait()
+        await asyncio.sleep(5)
+        cluster.latency_s = 0.5
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await made.shutdown()
+        cluster.latency_s = 0.0
+        assert cluster.asked(RC.UNREGISTER_CLIENT, consumerGroup="g")
+        cluster.log.clear()
+        await asyncio.sleep(60)
+        assert not cluster.log
+
+    run_virtual(main)
+
+
+def producer(cluster: FakeCluster, group: str) -> Producer:
+    return Producer(
+        group,
+        name_server="10.0.0.1:9876",
+        clock=cluster.clock,
+        transport=cluster.transport,
+        client_ip="10.9.9.9",
+        instance_name="one",
+    )
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Producer])
+def test_a_client_whose_start_is_cut_short_was_not_started(kind: Callable[..., Any]) -> None:
+    """Whatever it waits for, nothing of it stays, and it can be started again; its neighbour goes on."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        got: list[bytes] = []
+
+        async def note(messages: list[MessageExt], context: ConsumeContext) -> None:
+            got.append(messages[0].body)
+
+        async with producer(cluster, "neighbour") as neighbour:
+            await neighbour.send(Message("T", b"known"))
+            if kind is Producer:
+                made = producer(cluster, "g")
+            else:
+                more = {"listener": note} if kind is PushConsumer else {}
+                made = kind("g", **options(cluster, instance_name="one", **more))
+                made.subscribe("T")
+            cluster.latency_s = 0.2
+            for tenths in range(1, 12):
+                try:
+                    async with asyncio.timeout(tenths / 10 + 0.05):
+                        await made.start()
+                except TimeoutError:
+                    member_of = neighbour._running().instance
+                    assert "g" not in {*member_of.consumers, *member_of.producers}
+                else:
+                    await made.shutdown()
+            await asyncio.sleep(60)
+            assert not got
+            assert not any(each.members.get("g") for each in cluster.brokers)
+
+    run_virtual(main)
+
+
+def test_a_lite_pull_goes_on_after_a_route_that_is_none() -> None:
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        answers = iter([b'{"brokerDatas":[7],"queueDatas":[]}'] * 3)
+        async with LitePullConsumer("g", **options(cluster)) as made:
+            made.subscribe("T")
+            await until(lambda: made.assignment())
+            instance = made._running().instance
+
+            def route(asked: Asked) -> RemotingCommand | None:
+                body = next(answers, None)
+                return None if body is None else asked.reply(body=body)
+
+            cluster.on(RC.GET_ROUTEINFO_BY_TOPIC, route)
+            instance.addresses.forget_except(set())
+            cluster.put("T", 0, b"x")
+            assert [each.body for each in await made.poll(60_000)] == [b"x"]
+            cluster.put("T", 0, b"y")
+            assert [each.body for each in await made.poll(60_000)] == [b"y"]
+
+    run_virtual(main)
+
+
+def test_a_new_expression_holds_though_the_clock_went_back() -> None:
+    """A broker keeps the subscription with the highest version: by the old one it would drop messages."""
+
+    async def main() -> None:
+        clock = LoopClock()
+        cluster = FakeCluster(clock, T=1)
+        listener = Listener()
+        async with consumer(cluster, listener, expression="a") as one:
+            await until(lambda: cluster.asked(RC.PULL_MESSAGE, topic="T"))
+            clock.wall_jump_ms = -60_000
+            one.subscribe("T", "b")
+            # The pull that waits has the old one.
+            await asyncio.sleep(20)
+            cluster.put("T", 0, b"x", properties="TAGS\x01b\x02")
+            await until(lambda: listener.bodies == [b"x"])
+
+    run_virtual(main)
+
+
+def test_a_simple_consumer_receives_from_one_broker_while_another_is_down() -> None:
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), brokers=2, T=1)
+        popped: list[str] = []
+
+        def pop(asked: Asked) -> RemotingCommand:
+            popped.append(asked.address)
+            return asked.reply(ResponseCode.PULL_NOT_FOUND, "nothing")
+
+        cluster.on(RC.POP_MESSAGE, pop)
+        made = SimpleConsumer("g", **options(cluster))
+        made.subscribe("T")
+        async with made:
+            cluster.latency_s = 0.1
+            cluster.brokers[0].down = True
+            for _ in range(4):
+                popped.clear()
+                with pytest.raises(Unreachable):
+                    await made.receive(wait_ms=500)
+                assert cluster.brokers[1].address in popped
+            cluster.brokers[0].down = False
+
+    run_virtual(main)
