@@ -354,6 +354,27 @@ async def test_a_reset_offset_is_popped_from_also_after_a_restart(tmp_path: Path
         assert await Popper(peer, clock.now_ms).bodies() == [b"1", b"2"]
 
 
+async def test_a_reset_of_a_group_moves_members_that_pop(tmp_path: Path) -> None:
+    """They are told, and have no offsets of their own to set: the broker sets them."""
+    clock = Turned()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms)
+        for n in range(3):
+            await peer.produce("T", b"%d" % n)
+        assert (await popper.batch_ack(await popper.pop())).code == 0
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        popper = Popper(peer, clock.now_ms)
+        await peer.heartbeat("g", {"T": "*"})
+        assert await popper.bodies() == []
+        ext = {"topic": "T", "group": "g", "timestamp": 0, "isForce": True}
+        answer = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+        assert answer.code == 0, answer
+        assert await popper.bodies() == [b"0", b"1", b"2"]
+        await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**ext, "timestamp": -1})
+        assert await popper.bodies() == []
+        assert broker.parts.tables.offsets.query("g", "T", 0) == 3
+
+
 async def test_a_restart_brings_back_what_was_not_acknowledged_and_nothing_else(
     tmp_path: Path,
 ) -> None:

@@ -52,6 +52,14 @@ class PopState:
         """
         return max(self._next.get(queue, -1), committed)
 
+    def begin(self, queue: QueueOf, offset: int) -> None:
+        """Note that the group pops the queue, from its stored offset on."""
+        self._next.setdefault(queue, offset)
+
+    def is_popped(self, queue: QueueOf) -> bool:
+        """Return True if the group has asked for messages of the queue by popping."""
+        return queue in self._next
+
     def move(self, queue: QueueOf, offset: int) -> None:
         """Set the group's next offset, behind what was handed out."""
         self._next[queue] = offset

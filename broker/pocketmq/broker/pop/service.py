@@ -34,6 +34,7 @@ class PopService:
         messages: Messages,
     ) -> None:
         self._events = node.events
+        self._offsets = tables.offsets
         self._monotonic_ms = node.clock.monotonic_ms
         self._side_tasks = messages.store.side_tasks
         self.order = tables.order_info
@@ -137,6 +138,9 @@ class PopService:
     def offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Apply a group's offset that was set from outside."""
         queue = QueueOf(group, topic, queue_id)
+        if self.log.state.is_popped(queue):
+            # Who pops has no offset to set, as members that pull have when they are told.
+            self._offsets.place(*queue, offset)
         self.log.reset(queue, offset)
         self.order.clear(queue)
         self._events.poppable(topic, group)

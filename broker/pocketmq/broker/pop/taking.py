@@ -142,6 +142,7 @@ class PopTaking:
         committed = self._offsets.query(group, topic, queue_id)
         offset = self._pop.log.state.next_offset(queue, committed)
         if offset >= 0:
+            self._pop.log.state.begin(queue, offset)
             return offset
         offset = self._store.min_offset(topic, queue_id)
         from_max = init_mode != FROM_MIN and not topic.startswith(RETRY_PREFIX)
