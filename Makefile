@@ -11,7 +11,7 @@ DATA ?= data
 ARGS ?=
 PYTEST_ARGS ?=
 # Processes that run tests side by side, a file of tests in one of them: much of a test's time is waiting.
-WORKERS ?= 4
+WORKERS ?= 5
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.kit.jvm import SHORT_LIVED_JVM
 from tests.kit.nursery import Forked, Nursery
 from tests.kit.waiting import PATIENCE_S
 
@@ -17,8 +18,7 @@ _PORTS = random.SystemRandom()
 QUICK_JVM = (
     "-Xms32m",
     "-Xmx256m",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
+    *SHORT_LIVED_JVM,
     "-Xshare:auto",
 )
 """JVM flags for a quick start where no speed is measured."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.kit.jvm import SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,16 +14,11 @@ if TYPE_CHECKING:
 # How often drivers, executors and brokers are killed in the tests that do so; 20 when there is time.
 KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "1"))
 
-# A JVM that lives for a test run never earns back what the second compiler costs: half the CPU of a start.
-# To verify Spark's classes costs another fifteenth.
-SHORT_LIVED_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-# For the processes of the *_child.py, which are run by path and find it in their environment.
-CHILD_ENV = os.environ | {"SHORT_LIVED_JVM": SHORT_LIVED_JVM}
+# For the processes of the *_child.py, too, which are run by path and find it in their environment.
+_JVM = " ".join(SHORT_LIVED_JVM)
+CHILD_ENV = os.environ | {"SHORT_LIVED_JVM": _JVM}
 CONF = {
-    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.driver.extraJavaOptions": _JVM,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
