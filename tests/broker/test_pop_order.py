@@ -109,6 +109,29 @@ def test_an_ack_without_its_block_passes_over_nothing(bench: Bench) -> None:
     assert bodies(bench) == [b"3"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("order", [False, True])
+def test_a_clock_that_ran_ahead_and_was_set_right_hides_nothing(
+    bench: Bench, order: bool, restarts: bool
+) -> None:
+    """Messages were invisible, and the queue blocked, until the clock came by again."""
+    day_ms = 24 * 3_600_000
+    bench.clock.jump_ms(day_ms)
+    first, second = bench.take(order=order, maxMsgNums=2, invisibleTime=1_000)
+    assert bench.change(second, 2_000).code == 0
+    bench.save()
+    bench.clock.jump_ms(-day_ms)
+    if restarts:
+        bench.kill()
+    left = [] if order else [b"2"]
+    assert [message.body for message in bench.take(order=order, maxMsgNums=1)] == left
+    bench.clock.advance_ms(2_000)
+    bench.pop.step()
+    bench.chance = 99
+    again = bench.take(order=order, maxMsgNums=2) + bench.take(order=order, maxMsgNums=2)
+    assert {b"0", b"1"} <= {message.body for message in again}
+
+
 def test_an_ack_of_a_message_that_was_not_handed_out_is_illegal(bench: Bench) -> None:
     first, _ = bench.take(order=True, maxMsgNums=2)
     other = type(first)(**{**first.__dict__, "offset": 3})

@@ -46,6 +46,18 @@ class OrderInfo:
     consumed_times: dict[int, int] = field(default_factory=dict)
     # Who keeps its messages for as long as it lives; not on the disk. Ours.
     holder: Peer | None = None
+    # By how much the clock was set back since the pop; not on the disk.
+    set_back_ms: int = 0
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """Notice a clock that had run ahead: of the times only their distance from the pop counts then."""
+        if self.pop_ms - self.set_back_ms > now_ms:
+            self.set_back_ms = self.pop_ms - now_ms
+
+    def visible_ms(self, offset: int) -> int:
+        """Return when a message becomes visible again."""
+        at_ms = self.next_visible_ms.get(offset, self.pop_ms + self.invisible_ms)
+        return at_ms - self.set_back_ms
 
     def is_held(self, now_ms: int) -> bool:
         """Return True while its holder is connected, has returned nothing, and has not held it too long."""
@@ -69,10 +81,9 @@ class OrderInfo:
     @property
     def free_ms(self) -> int:
         """Return when the last of its messages becomes visible again; 0 if all are acknowledged."""
-        visible_ms = self.pop_ms + self.invisible_ms
         return max(
             (
-                self.next_visible_ms.get(offset, visible_ms)
+                self.visible_ms(offset)
                 for index, offset in enumerate(self.offsets)
                 if not self.acked >> index & 1
             ),
@@ -169,6 +180,7 @@ class ConsumerOrderInfo(ConfigManager):
         if info.attempt_id is not None and info.attempt_id == attempt_id:
             return False
         now_ms = self._clock.now_ms()
+        info.look_at_clock(now_ms)
         return now_ms < info.free_ms or info.is_held(now_ms)
 
     def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
@@ -238,9 +250,8 @@ class ConsumerOrderInfo(ConfigManager):
             return False
         if info.acked >> info.offsets.index(offset) & 1:
             return False
-        visible_ms = info.next_visible_ms.get(offset, info.pop_ms + info.invisible_ms)
         now_ms = self._clock.now_ms()
-        return now_ms < visible_ms or info.is_held(now_ms)
+        return now_ms < info.visible_ms(offset) or info.is_held(now_ms)
 
     def is_acked(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
         """Return True if that pop handed out the message and it was acknowledged."""
@@ -257,7 +268,7 @@ class ConsumerOrderInfo(ConfigManager):
                 "ignored a change of an orderly pop that does not exist %s offset=%d", queue, offset
             )
             return
-        info.next_visible_ms[offset] = visible_ms
+        info.next_visible_ms[offset] = visible_ms + info.set_back_ms
         self.persist_soon()
 
     def clear(self, queue: QueueOf) -> None:
@@ -279,5 +290,6 @@ class ConsumerOrderInfo(ConfigManager):
         now, before = self._clock.now_ms(), self._ticked_ms
         self._ticked_ms = now
         for queue, info in list(self._table.items()):
+            info.look_at_clock(now)
             if before < info.free_ms <= now:
                 self._events.poppable(queue.topic, queue.group)

@@ -240,7 +240,9 @@ class ReviveLog:
     # ------------------------------------------------------------ what a record means
 
     def _enter(self, point: CheckPoint, grace_ms: int) -> None:
-        wait_ms = max(0, point.revive_ms - self._clock.now_ms()) + grace_ms
+        wait_ms = max(0, point.revive_ms - self._clock.now_ms())
+        # The clock may have run ahead when it was written.
+        wait_ms = min(wait_ms, point.invisible_ms) + grace_ms
         old = self.state.add(point, self._clock.monotonic_ms() + wait_ms)
         queue = self._queue(point.revive_queue)
         queue.points.append((point.revive_offset, point))
