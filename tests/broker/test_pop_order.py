@@ -117,7 +117,7 @@ def test_a_clock_that_ran_ahead_and_was_set_right_hides_nothing(
     """Messages were invisible, and the queue blocked, until the clock came by again."""
     day_ms = 24 * 3_600_000
     bench.clock.jump_ms(day_ms)
-    first, second = bench.take(order=order, maxMsgNums=2, invisibleTime=1_000)
+    _, second = bench.take(order=order, maxMsgNums=2, invisibleTime=1_000)
     assert bench.change(second, 2_000).code == 0
     bench.save()
     bench.clock.jump_ms(-day_ms)
