@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> Non
         assert slave.parts.messages.store.commit_log_min_position == files[0].start > 0
 
 
-async def test_a_slave_that_waits_for_its_master(tmp_path: Path) -> None:
+async def test_a_slave_that_waits_for_its_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is told of a master that registers later, without a restart."""
     async with pair(tmp_path) as brokers:
         slave = await brokers.slave()
@@ -102,6 +105,13 @@ async def test_a_slave_that_waits_for_its_master(tmp_path: Path) -> None:
         async with await Peer.at(master) as peer:
             await fill(peer, 5)
         await caught_up(slave, master)
+        # Whoever answers for its name may say anything.
+        identity = master.registration.identity
+        await master.registration.become(replace(identity, ha_address="127.0.0.1:99999"))
+        master.parts.services.replication.listener.drop_all()
+        await until(lambda: "'127.0.0.1:99999', the master's port" in caplog.text)
+        await master.registration.become(identity)
+        await until(lambda: state_of(slave).connected)
 
 
 async def test_an_empty_master_is_followed_from_its_first_byte_on(tmp_path: Path) -> None:

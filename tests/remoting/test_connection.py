@@ -193,9 +193,18 @@ async def test_requests_in_flight_learn_of_a_lost_connection() -> None:
 
 
 async def test_a_refused_connection_says_where() -> None:
-    async with client() as remoting:
-        with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
-            await remoting.invoke("127.0.0.1:1", RemotingCommand(ECHO))
+    """Whatever a route says: a port that is none ended the client's other connections."""
+    async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
+        for nowhere in (
+            "127.0.0.1:1",
+            "127.0.0.1:99999",
+            "localhost:" + "9" * 30,
+            "127.0.0.1:-1",
+            "x",
+        ):
+            with pytest.raises(ConnectFailed, match=nowhere):
+                await remoting.invoke(nowhere, RemotingCommand(ECHO))
+        assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
 
 
 async def test_requests_in_flight_are_bounded() -> None:

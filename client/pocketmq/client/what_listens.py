@@ -21,7 +21,7 @@ async def what_listens(address: str) -> str:
             async with asyncio.timeout(_WITHIN_S):
                 if await ask(*where):
                     return name
-        except (OSError, TimeoutError):
+        except (OSError, OverflowError, TimeoutError):
             continue
     return ""
 

@@ -119,7 +119,7 @@ class RemotingClient:
                 )
         except TimeoutError:
             return ConnectFailed(address, f"no connection within {self._connect_timeout_ms} ms")
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError, ValueError) as error:
             return not_connected(address, error, tls=self._tls is not None)
         self._connections[address] = connection
         return connection

@@ -370,7 +370,7 @@ class _There(asyncio.Protocol):
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
             log.warning("could not pass the connection on address=%s reason=%s", address, error)
             self.is_over = True
             self._passed.gone(self)

@@ -86,7 +86,7 @@ class Connection:
             raw = socket.create_connection(
                 (host.strip("[]"), int(port)), timeout=access.timeout_ms / 1000
             )
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError, ValueError) as error:
             raise ConnectFailed(address, error) from error
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket: socket.socket = raw

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
 _CONNECT_MS = 3_000
+_PORT_MAX = 65_535
 _READ_SIZE = 1 << 20
 _BUFFER_SIZE = 4 << 20
 # Bytes that have come and were not taken yet: the master waits beyond.
@@ -351,5 +352,8 @@ async def _connected(
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
+    """Raises: CannotFollow for what is no address: whoever answers for the master's name may say anything."""
     host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > _PORT_MAX:
+        raise CannotFollow(f"{address[:100]!r}, the master's port for slaves, is not host:port")
     return host.strip("[]"), int(port)
