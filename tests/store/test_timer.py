@@ -537,6 +537,32 @@ def test_in_the_place_of_a_lost_record_no_other_comes_again(timers: Timers) -> N
     assert timers.delivered("T") == ["first", "last"]
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+async def test_a_master_that_followed_meanwhile_delivers_what_waits(
+    timers: Timers, ahead_ms: int
+) -> None:
+    """It was in the middle of a second, and its clock ran ahead: the other master's progress counts."""
+    timers.clock.jump_ms(ahead_ms)
+    for number in range(300):
+        timers.send("T", f"early {number}", TIMER_DELAY_SEC=5)
+    timers.pass_ms(4_000)
+    timers.clock.advance_ms(3_000)
+    while len(timers.delivered("T")) < 256:
+        timers.timer.step()
+    timers.clock.jump_ms(-ahead_ms)
+    # Another one leads, has delivered the rest, and takes what waits still.
+    timers.clock.advance_ms(20_000)
+    for ahead_sec in range(1, 40):
+        timers.send("Late", str(ahead_sec), TIMER_DELAY_SEC=ahead_sec)
+    now_ms = timers.clock.now_ms() // 1000 * 1000
+    end = timers.store.max_offset(TIMER_TOPIC, 0)
+    await timers.timer.follow(TimerCheck(read_ms=now_ms, queue_offset=end))
+    timers.timer.load_anew()
+    timers.pass_ms(60_000)
+    assert sorted(map(int, timers.delivered("Late"))) == list(range(1, 40))
+    assert len(timers.delivered("T")) == 256
+
+
 def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> None:
     for seconds in (1, 86_400):
         timers.send("T", f"in {seconds}", TIMER_DELAY_SEC=seconds)

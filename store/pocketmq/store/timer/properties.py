@@ -76,6 +76,11 @@ def delete_keys(topic: bytes, unique_key: bytes) -> tuple[bytes, bytes]:
     return topic + b"+" + unique_key, unique_key
 
 
+def recalls_of(topic: bytes, unique_key: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what a recall of a message may name: its topic, and either name of the message."""
+    return tuple((topic, each) for each in delete_keys(topic, unique_key))
+
+
 def digits(text: bytes | None) -> int:
     """Return a number that a client may have written; 0 if it is none, or has more than 18 digits.
 

@@ -44,8 +44,8 @@ from pocketmq.store.timer.properties import (
     PASSED_ON_SIZE,
     PRECISION_MS,
     TimerIllegal,
-    delete_keys,
     passed_on,
+    recalls_of,
 )
 from pocketmq.store.timer.recovery import recover
 from pocketmq.store.timer.wheel import NONE, SLOTS, Slot, TimerWheel
@@ -131,6 +131,7 @@ class TimerService:
 
     def load_anew(self) -> None:
         """Reload: the log was a master's until now, or was cut back. Raises: StoreError."""
+        self._drop_second()
         self._revise()
         self.pending.count_anew(self.check.read_ms)
 
@@ -260,9 +261,13 @@ class TimerService:
 
     async def follow(self, master: TimerCheck) -> None:
         """Catch up with the master's timers, delivering nothing. Raises: StoreError, OSError."""
+        self._drop_second()
+        if 0 < master.read_ms < self.check.read_ms:
+            # This clock ran ahead, or this log was cut: what is due from there on may still wait.
+            self._save_back(master.read_ms)
         while self._enqueue(master):
             await asyncio.sleep(0)
-        self.check.read_ms = max(self.check.read_ms, master.read_ms)
+        self.check.read_ms = master.read_ms or self.check.read_ms
 
     # ------------------------------------------------------------ out
 
@@ -303,19 +308,26 @@ class TimerService:
         self._dequeue()
         return True
 
+    def _drop_second(self) -> None:
+        """Forget the second that is being delivered: another broker delivers it, or has done so."""
+        self._due = None
+        self._over_ms = 0
+
     def _go_back(self, second_ms: int) -> None:
         """Handle a clock that was set back (5)."""
+        self._save_back(second_ms)
+        log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
+        delivered = range(second_ms // 1000, self.check.read_ms // 1000)
+        self._wheel.empty(delivered)
+        self.check.read_ms = second_ms
+        self._over_ms = 0
+
+    def _save_back(self, second_ms: int) -> None:
+        """Save that delivery begins at an earlier second."""
         if self._has_begun:
             # Before anything is due earlier: a start that took this time for past would skip it.
             _, offset, _ = self._synced
             self._check_file.save(replace(self.check, read_ms=second_ms, queue_offset=offset))
-        log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
-        delivered = range(second_ms // 1000, self.check.read_ms // 1000)
-        for slot in self._wheel.written():
-            if slot.second in delivered:
-                self._wheel.put(Slot(slot.second, NONE, NONE, 0))
-        self.check.read_ms = second_ms
-        self._over_ms = 0
 
     def _dequeue(self) -> None:
         """Advance to the next second with messages, at most to the last that is over."""
@@ -368,7 +380,7 @@ class TimerService:
             return
         key = get_property(record.properties, b"UNIQ_KEY")
         topic = get_property(record.properties, b"REAL_TOPIC") or b""
-        if goes_round or key is None or not self._is_recalled(topic, key):
+        if goes_round or key is None or self._recalled.isdisjoint(recalls_of(topic, key)):
             self._append(record, goes_round=goes_round)
         else:
             log.info("not delivering a recalled message topic=%r key=%r", topic, key)
@@ -417,11 +429,6 @@ class TimerService:
             )
             return
         self.delivered_count += not goes_round
-
-    def _is_recalled(self, topic: bytes, key: bytes) -> bool:
-        return bool(self._recalled) and any(
-            (topic, each) in self._recalled for each in delete_keys(topic, key)
-        )
 
     # ------------------------------------------------------------ time
 

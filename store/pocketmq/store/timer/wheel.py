@@ -88,6 +88,12 @@ class TimerWheel:
                     yield Slot(time, first, last, size)
             at += step
 
+    def empty(self, seconds: range) -> None:
+        """Empty the slots of these seconds. Raises: as `put`."""
+        for slot in self.written():
+            if slot.second in seconds:
+                self.put(Slot(slot.second, NONE, NONE, 0))
+
     def written(self) -> Iterator[Slot]:
         """Yield every slot that has a unit, of whatever round; what was never written is skipped."""
         at = 0
