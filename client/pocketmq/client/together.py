@@ -24,6 +24,7 @@ async def together(
     asked = list(items)
     results: dict[int, R] = {}
     numbers = iter(range(len(asked)))
+    name = getattr(work, "__qualname__", "together")
 
     async def turn() -> None:
         for number in numbers:
@@ -32,7 +33,7 @@ async def together(
     try:
         async with asyncio.TaskGroup() as tasks:
             for number in range(min(at_once, len(asked))):
-                tasks.create_task(turn(), name=f"{work.__qualname__} {number}")
+                tasks.create_task(turn(), name=f"{name} {number}")
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     return [results[number] for number in range(len(asked))]
