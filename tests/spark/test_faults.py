@@ -1,5 +1,6 @@
 """A broker that is killed and comes back in the middle of reads, plans, streams and writes."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,11 @@ from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, each
 from pocketmq.bulk.rows import Read
 from pocketmq.remoting.admin_headers import CreateTopicHeader, DeleteTopicHeader
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue, NeverAnswered
 from pocketmq.spark.broker_connection import _OPAQUES, Access
 from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
@@ -369,6 +371,37 @@ def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: Runni
         stored = client.max_offset(queue)
     # One of the two batches had arrived.
     assert 100 < stored < 100 + sender.repeated
+
+
+def test_an_answer_that_came_before_its_connection_was_lost_is_one() -> None:
+    """Of three sends the last two were answered: the first one alone goes out again, and counts."""
+    asked: list[int] = []
+
+    def serve(listener: socket.socket) -> None:
+        for answered in ((1, 2), (0,)):
+            near, _ = listener.accept()
+            with near:
+                frames, requests = FrameDecoder(), list[RemotingCommand]()
+                while len(requests) < len(answered) + (answered == (1, 2)):
+                    requests += map(decode, frames.feed(near.recv(65_536)))
+                asked.extend(int((each.ext or {})["e"]) for each in requests)
+                for number in answered:
+                    ext = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
+                    near.sendall(encode(requests[number].answer(ResponseCode.SUCCESS, ext=ext)))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        peer = threading.Thread(target=serve, args=(listener,), daemon=True)
+        peer.start()
+        with BrokerClient(Access(address, retry_timeout_ms=5_000)) as client:
+            sender = TaskSender(client, "SparkTests", "q/0/0", "column", 1000)
+            sender._routes["T"] = [BrokerQueue("T", "b", address, n) for n in range(3)]
+            for number in range(3):
+                sender.send(Outgoing("T", b"x", "", 0, number, None, False))
+            sender.finish()
+        peer.join()
+    assert asked == [0, 1, 2, 0]
+    assert (sender.sent, sender.repeated) == (3, 1)
 
 
 def test_a_name_server_that_never_answered_is_given_up_soon() -> None:

@@ -51,7 +51,9 @@ class Half:
 
 
 class _Lane:
-    """One queue: its waiting messages, and the batch in flight."""
+    """One queue: its waiting messages, and the batch in flight; its answer, if that came before it was asked
+    for and the connection is gone. repeated: the batch was counted as sent once more.
+    """
 
     def __init__(self, queue: BrokerQueue) -> None:
         self.queue = queue
@@ -59,6 +61,7 @@ class _Lane:
         self.size = 0
         self.batch: list[tuple[int, bytes, bytes, bool, str]] = []
         self.opaque = 0
+        self.answer: RemotingCommand | None = None
         self.repeated = False
 
 
@@ -180,11 +183,18 @@ class TaskSender:
             lane.size -= size
         if not lane.batch:
             return
+        address = lane.queue.address
         try:
-            connection = self._client.connection(lane.queue.address)
+            connection = self._client.connection(address)
+        except RemotingError as error:
+            self._again(lane, error)
+            return
+        try:
             lane.opaque = connection.request(*self._request(lane))
         except RemotingError as error:
-            self._lose(lane.queue.address)
+            # It may have gone out.
+            self._count_repeat(lane)
+            self._lose(address)
             self._again(lane, error)
 
     def _request(self, lane: _Lane) -> tuple[RequestCode, SendMessageV2Header, bytes]:
@@ -212,13 +222,15 @@ class TaskSender:
 
     def _settle(self, lane: _Lane) -> None:
         """Wait for the answer to a lane's batch; repeat it if that may help."""
-        try:
-            connection = self._client.connection(lane.queue.address)
-            answer = connection.answer(lane.opaque, f"sending to {lane.queue.topic}")
-        except RemotingError as error:
-            self._lose(lane.queue.address)
-            self._again(lane, error)
-            return
+        answer, lane.answer = lane.answer, None
+        if answer is None:
+            try:
+                connection = self._client.connection(lane.queue.address)
+                answer = connection.answer(lane.opaque, f"sending to {lane.queue.topic}")
+            except RemotingError as error:
+                self._lose(lane.queue.address)
+                self._again(lane, error)
+                return
         lane.opaque = 0
         if answer.code in _STORED:
             self.sent += len(lane.batch)
@@ -245,11 +257,22 @@ class TaskSender:
         )
 
     def _lose(self, address: str) -> None:
-        """Note a failed connection: the answers of all its lanes will not come."""
+        """Note a failed connection: the answers of its lanes will not come, but for those that are there."""
+        connection = self._client.connected(address)
+        arrived = {} if connection is None else connection.arrived()
         self._client.forget(address)
         for lane in self._lanes.values():
-            if lane.queue.address == address:
-                lane.opaque = 0
+            if lane.queue.address == address and lane.opaque and lane.answer is None:
+                lane.answer = arrived.get(lane.opaque)
+                if lane.answer is None:
+                    lane.opaque = 0
+                    self._count_repeat(lane)
+
+    def _count_repeat(self, lane: _Lane) -> None:
+        """Count a batch that goes out again though it may have arrived."""
+        if not lane.repeated:
+            lane.repeated = True
+            self.repeated += len(lane.batch)
 
     def _again(self, lane: _Lane, error: PocketMQError) -> None:
         lane.opaque = 0
@@ -257,9 +280,6 @@ class TaskSender:
             self._patience.pause(error)
         except PocketMQError:
             raise self._failure(error) from error
-        if not lane.repeated:
-            lane.repeated = True
-            self.repeated += len(lane.batch)
         self._start(lane)
 
     def _failure(self, error: PocketMQError) -> SendFailed:
