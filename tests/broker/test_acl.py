@@ -224,6 +224,29 @@ def test_a_heartbeat_needs_every_group_and_topic_in_it(
 
 
 @pytest.mark.parametrize(
+    ("retries", "may"),
+    [
+        ("groupA_topicC", False),
+        ("groupA+topicC", False),
+        ("groupB+topicA", False),
+        ("groupB+topicC", True),
+        ("groupC_topicC", True),
+    ],
+)
+def test_no_default_opens_the_pop_retries_of_a_group_or_topic_that_is_denied(
+    validator: PlainAccessValidator, retries: str, may: bool
+) -> None:
+    """They are a topic for each group and topic; by its name alone one might be that of another group."""
+    topic = f"%RETRY%{retries}"
+    for request in (
+        signed(RequestCode.PULL_MESSAGE, {"topic": topic, "consumerGroup": "groupB"}),
+        send(topic),
+    ):
+        with nullcontext() if may else pytest.raises(AccessDenied, match="group:group"):
+            check(validator, request)
+
+
+@pytest.mark.parametrize(
     "name", ["RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"]
 )
 def test_no_default_opens_what_holds_the_messages_of_others(path: Path, name: str) -> None:

@@ -389,11 +389,19 @@ async def test_a_message_with_its_own_immunity_is_left_alone_that_long(
 async def test_a_clock_that_is_set_back_stops_no_check(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
-    """A message from the future is asked about at once."""
+    """A message from the future is asked about at once, whatever its own time, and at last given up."""
     await prepare(peer)
+    await prepare(
+        peer, b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="30", TRANSACTION_CHECK_TIMES="-1000000"
+    )
     clock.jump_ms(-3_600_000)
     await check(broker)
-    await asked(peer)
+    found = {bytes(read_record((await asked(peer))[0].body).body) for _ in range(2)}
+    assert found == {b"half", b"immune"}
+    for _ in range(broker.config.transaction_check_max):
+        await check(broker)
+    half = broker.parts.services.half
+    assert half.half_offset == broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
 
 
 async def test_many_half_messages_move_the_offset_on(

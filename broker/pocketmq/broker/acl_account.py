@@ -129,7 +129,24 @@ class Account:
 
     def _held(self, name: str) -> Permission:
         held = self.perms.get(name)
-        return self._default(name) if held is None else held
+        if held is not None:
+            return held
+        held = self._default(name)
+        if self.may_all or not is_retry_topic(name):
+            return held
+        return held & self._held_of_pop_retries(name)
+
+    def _held_of_pop_retries(self, name: str) -> Permission:
+        """Return what the lists leave of the default for %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC.
+
+        With the underscore it may be some other group's own: only a group that is denied counts.
+        """
+        group, plus, topic = name.partition("+")
+        if plus:
+            return self._held(group) & self._held(topic)
+        denied = (each for each, held in self.perms.items() if not held & Permission.SUB)
+        taken = any(name.startswith(f"{each}_") for each in denied if is_retry_topic(each))
+        return Permission.DENY if taken else EITHER
 
     def _default(self, name: str) -> Permission:
         """Return the permission for a name that the account's lists lack (invariant 2)."""

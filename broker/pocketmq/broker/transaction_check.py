@@ -269,7 +269,8 @@ class TransactionCheck:
         if first is not None and self._half.is_decided(first):
             # Appended again by a RocketMQ broker, and decided under its first offset since.
             return True
-        times = _number(get_property(record.properties, _CHECK_TIMES)) or 0
+        # It may be the producer's own word: below zero it would be asked about for ever.
+        times = max(0, _number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000
         if times >= self._config.transaction_check_max or age_ms > reserved_ms:
             self._give_up(record)
@@ -282,7 +283,7 @@ class TransactionCheck:
                 return False
         else:
             seconds = _number(immunity)
-            if age_ms < (timeout_ms if seconds is None or seconds < 0 else seconds * 1000):
+            if 0 <= age_ms < (timeout_ms if seconds is None or seconds < 0 else seconds * 1000):
                 self._half.replace(record, record.properties)
                 return True
         self._ask(record, times + 1)
