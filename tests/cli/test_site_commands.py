@@ -269,6 +269,8 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
     bodies = [generator.randbytes(size) for size in (1, 7, 300, 5_000)] + [
         b"\xff\x00",
         "añ".encode(),
+        # What text files take for the end of a line, but JSON lines do not.
+        "a\u2028b\x85c".encode(),
     ]
     for topic in ("Bytes", "Back", "%DLQ%dying"):
         ask("topic", "create", topic, "--queues", "1")
@@ -308,6 +310,20 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
         "topic create Nope; a producer's first message creates it, too" in capsys.readouterr().err
     )
     assert told(ask("message", "find", "Back", "--since", "1h")) == told(before)
+    # One that the broker refuses stops the rest, and the error says where to go on.
+    rows = [{"topic": "Rest", "body": text} for text in ("one", "x" * (5 << 20), "three")]
+    ask("topic", "create", "Rest", "--queues", "1")
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert run(["message", "import", str(file), "--namesrv", namesrv]) == ExitCode.FAILED
+    assert (
+        "before message 2 of the file is stored; to go on with it: --skip 1"
+        in capsys.readouterr().err
+    )
+    assert ask("message", "import", str(file), "--skip", "2")["imported"] == 1
+    assert [row["body"] for row in ask("message", "find", "Rest", "--since", "1h")] == [
+        "one",
+        "three",
+    ]
     file.write_text('{"topic": "T", "bodyBase64": "?"}')
     with pytest.raises(CannotBegin, match="message 1 of"):
         run(["message", "import", str(file), "--namesrv", namesrv])

@@ -417,3 +417,9 @@ def test_a_properties_file_as_people_write_it() -> None:
         "uni": "\u4e2d",
         "empty": "",
     }
+    # Java ends a line by these three alone.
+    assert parse_properties("a=1\rb=2\u20283\r\nc=4\x855\n") == {
+        "a": "1",
+        "b": "2\u20283",
+        "c": "4\x855",
+    }

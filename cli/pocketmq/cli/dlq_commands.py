@@ -8,12 +8,13 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
-from pocketmq.cli.message_commands import Limit, message_fields, message_row
+from pocketmq.cli.message_commands import Limit, Skip, message_fields, message_row
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_rows, with_progress
-from pocketmq.cli.site import confirm, with_admin
+from pocketmq.cli.site import SiteRefused, confirm, one_line, with_admin
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import dlq_topic
 
 if TYPE_CHECKING:
@@ -79,11 +80,19 @@ def resend(
     wanted = set(ids or ())
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        rows = []
+        rows: list[dict[str, Any]] = []
         found = await _dead_letters(admin, group, sys.maxsize)
         for message in with_progress(found, "dead letters"):
             if everything or wanted & {message.msg_id, message.offset_msg_id}:
-                result = await admin.messages.resend_dead(message, group)
+                try:
+                    result = await admin.messages.resend_dead(message, group)
+                except PocketMQError as error:
+                    if not rows:
+                        raise
+                    raise SiteRefused(
+                        f"{one_line(error)}. {len(rows)} dead letters were resent before: "
+                        f"`pocketmq dlq list {group}` says which"
+                    ) from error
                 wanted.difference_update({message.msg_id, message.offset_msg_id})
                 rows.append({"id": message.msg_id, "status": str(result.status)})
         if wanted:
@@ -134,6 +143,7 @@ def import_dead(
         str, typer.Argument(metavar="FILE", help="A file written by export; - is standard input.")
     ],
     namesrv: NameServer,
+    skip: Skip = 0,
     as_json: Json = False,
 ) -> None:
     """Put exported dead letters back among the dead letters of a group; `dlq resend` gives them to it."""
@@ -145,6 +155,6 @@ def import_dead(
             await check_known(admin, group)
             # As a broker makes it with a group's first dead letter.
             await admin.topics.create(topic, queues=1)
-        return await restore(admin, rows, topic)
+        return await restore(admin, rows, topic, skip)
 
     print_fields({"imported": with_admin(namesrv, work), "group": group}, as_json=as_json)

@@ -29,6 +29,7 @@ _POLL_MS = 500
 # Empty polls after which a member that has had nothing yet says that it waits.
 _PATIENCE = 3
 Limit = Annotated[int, typer.Option("--count", "-c", min=1, help="At most this many.")]
+Skip = Annotated[int, typer.Option(min=0, help="Leave out so many at the beginning of the file.")]
 
 
 def message_row(message: "MessageExt") -> dict[str, Any]:
@@ -348,13 +349,14 @@ def import_messages(
     topic: Annotated[
         str | None, typer.Option(help="Send to this topic instead of each message's own.")
     ] = None,
+    skip: Skip = 0,
     as_json: Json = False,
 ) -> None:
     """Store messages again that --json or `dlq export` wrote: ids, bodies, tags, keys, properties."""
     rows = read_messages(file)
     if topic is None and not all(row["topic"] for row in rows):
         raise CannotBegin(f"{file} does not name a topic: give --topic")
-    count = with_admin(namesrv, lambda admin: restore(admin, rows, topic))
+    count = with_admin(namesrv, lambda admin: restore(admin, rows, topic, skip))
     print_fields({"imported": count, "file": file}, as_json=as_json)
 
 

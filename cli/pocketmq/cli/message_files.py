@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.output import with_progress
+from pocketmq.cli.site import SiteRefused, one_line
+from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -49,7 +51,8 @@ def _objects(text: str, path: str) -> Iterator[tuple[int, Any]]:
         if text.lstrip().startswith("["):
             yield from enumerate(json.loads(text), 1)
             return
-        for number, line in enumerate(text.splitlines(), 1):
+        # A body may hold what else splitlines() takes for the end of a line, such as U+2028.
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield number, json.loads(line)
     except json.JSONDecodeError as error:
@@ -71,11 +74,15 @@ def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
     return {"topic": row.get("topic"), "body": raw, "properties": properties}
 
 
-async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None) -> int:
+async def restore(
+    admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str | None, skip: int = 0
+) -> int:
     """Store the messages again, round robin over the queues of their or the given topic; return how many.
 
-    None is stored unless all of their topics take messages.
+    None is stored unless all of their topics take messages. skip: so many at the beginning are left out.
+    Raises: SiteRefused, which says how many are stored.
     """
+    rows = rows[skip:]
     names = [str(topic or row["topic"]) for row in rows]
     queues: dict[str, list[Any]] = {}
     for name in dict.fromkeys(names):
@@ -88,5 +95,13 @@ async def restore(admin: "Admin", rows: Sequence[Mapping[str, Any]], topic: str 
         }
         chosen = queues[names[number]]
         queue = chosen[number % len(chosen)]
-        await admin.messages.send(queue, row["body"], properties)
+        try:
+            await admin.messages.send(queue, row["body"], properties)
+        except PocketMQError as error:
+            if not skip + number:
+                raise
+            raise SiteRefused(
+                f"{one_line(error)}. What stands before message {skip + number + 1} "
+                f"of the file is stored; to go on with it: --skip {skip + number}"
+            ) from error
     return len(rows)

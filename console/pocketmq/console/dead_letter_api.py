@@ -74,7 +74,7 @@ async def _by_id(console: Console, msg_id: str, topic: str) -> list[MessageExt]:
 async def _retries_max(console: Console, group: str) -> int | None:
     """Return how many retries the group has before a message is dead-lettered, as configured."""
     try:
-        tables = await console.admin.groups.configs()
+        tables = await console.admin.groups.configs(partial=True)
     except PocketMQError:
         return None
     return max(

@@ -9,11 +9,14 @@ are generated from `keys()`.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.errors import IllegalArgument
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,8 @@ def parse_properties(text: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     pending = ""
-    for raw in text.splitlines():
+    # Not splitlines(): Java ends a line by these alone.
+    for raw in _LINE_END.split(text):
         line = pending + raw.lstrip(" \t\f") if pending else raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
