@@ -8,6 +8,7 @@ import pytest
 from tests.broker.serving import Peer, number, records, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -455,6 +456,40 @@ async def test_half_messages_and_decisions_survive_a_restart(
         clock.advance_ms(60_000)
         await check(broker)
         assert sorted(await found(peer)) == [b"done", b"open"]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_the_table_of_offsets_passes_no_transaction_that_the_disk_does_not_have(
+    tmp_path: Path, clock: ManualClock, stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut a decided half message is asked about again, if what was made of it is gone."""
+    flushed: list[int] = []
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        store, offsets = broker.parts.messages.store, broker.parts.tables.offsets
+        await end(peer, await prepare(peer), COMMIT)
+        await check(broker)
+        position = store.commit_log_max_position
+        assert offsets.dirty
+        monkeypatch.setattr(offsets._file, "save", lambda _: flushed.append(store.flushed_position))
+        if not stops:
+            await Housekeeping(broker.parts, None).save_offsets()
+            assert flushed
+    assert flushed[0] >= position
+
+
+async def test_a_decision_about_a_message_that_was_asked_about_counts_once_after_a_restart(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """It names the half message as it was sent: its producer takes longer than the first question."""
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        answer = await prepare(peer)
+        await prepare(peer, b"other")
+        clock.advance_ms(10_000)
+        await check(broker)
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+        half = broker.parts.services.half
+        assert (half.waiting_count, await found(peer)) == (1, [b"half"])
 
 
 async def test_a_check_whose_offsets_were_not_saved_asks_nobody_twice(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.config_manager import ConfigManager, in_thread
 from pocketmq.broker.parts import Parts
+from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,16 @@ class Housekeeping:
                 await self._save(manager)
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval
-                await self._save(tables.offsets, pop.log.end)
+                await self.save_offsets()
+
+    async def save_offsets(self) -> None:
+        """Save the table of offsets if it changed, once the disk has what the broker's own refer to."""
+        await self._save(self._parts.tables.offsets, self._offsets_end)
+
+    @property
+    def _offsets_end(self) -> int:
+        services = self._parts.services
+        return max(services.pop.log.end, services.half.end)
 
     async def _save(self, manager: ConfigManager, position: int = 0) -> None:
         """Save a changed table, not before the log is on disk up to `position`."""
@@ -80,9 +90,13 @@ class Housekeeping:
 
     def save_all(self) -> None:
         """Save what changed: the broker stops."""
-        for manager in reversed(self._parts.tables.managers):
+        tables, store = self._parts.tables, self._parts.messages.store
+        for manager in reversed(tables.managers):
             if manager.dirty:
                 try:
+                    if manager is tables.offsets and store.flushed_position < self._offsets_end:
+                        # As in `save_offsets`: the power may go during the stop, too.
+                        store.flush_now()
                     manager.persist()
-                except OSError as error:
+                except (OSError, StoreError) as error:
                     log.error("cannot save a table while the broker stops reason=%s", error)

@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 _READ_COUNT = 64
 # Half messages looked at before other work gets its turn.
 _STEP = 256
+# Those looked at for one decision.
+_LOOKED_AT_MAX = 1_000
 _CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _FIRST_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
@@ -75,6 +77,8 @@ class HalfMessages:
         self._replaced_by: dict[int, int] = {}
         self._stands_for: dict[int, list[int]] = {}
         self._op_read = 0
+        # What became of the messages before both offsets ends in the log before that.
+        self.end = 0
         # (topic, whether it was committed) -> how many since the start.
         self.ended: Counter[tuple[str, bool]] = Counter()
 
@@ -106,9 +110,26 @@ class HalfMessages:
         self._op_read = self.op_offset
         self.read_ops()
 
-    def current(self, half_offset: int) -> int:
+    def current(self, half: Record) -> int:
         """Return the current offset of a half message: its own, or that of its last replacement."""
-        return self._replaced_by.get(half_offset, half_offset)
+        offset = half.queue_offset
+        known = self._replaced_by.get(offset, offset)
+        return known if known >= self.half_offset else self._found_again(half)
+
+    def _found_again(self, half: Record) -> int:
+        """Look for the replacement of a half message from before a start, which remembers those still to be
+        decided only; its own offset if there is none.
+        """
+        key = get_property(half.properties, b"UNIQ_KEY")
+        begin, end = self.half_offset, self._store.max_offset(TRANS_HALF_TOPIC, 0)
+        for offset in range(begin, min(end, begin + _LOOKED_AT_MAX)) if key else ():
+            if self.is_decided(offset):
+                continue
+            for buffer in self._store.read(TRANS_HALF_TOPIC, 0, offset, 1).buffers:
+                record = next(read_records(buffer, check_crc=False))
+                if get_property(record.properties, b"UNIQ_KEY") == key:
+                    return offset
+        return half.queue_offset
 
     def is_decided(self, half_offset: int) -> bool:
         """Return True if the half message was committed, rolled back or replaced; from half_offset on."""
@@ -182,6 +203,7 @@ class HalfMessages:
 
     def _move(self, topic: str, offset: int) -> None:
         if offset > self._offsets.query(TRANSACTION_GROUP, topic, 0):
+            self.end = self._store.commit_log_max_position
             self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset, "broker")
 
 

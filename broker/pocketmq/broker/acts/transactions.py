@@ -57,7 +57,7 @@ class TransactionActs:
         found = self._find(place)
         try:
             # Ours: a decision that comes twice is carried out once, while it is remembered.
-            current = self._half.current(found.queue_offset)
+            current = self._half.current(found)
             if not self._half.is_decided(current):
                 if decision is Decision.COMMIT:
                     self._commit(found)
