@@ -15,6 +15,7 @@ This module imports the broker only when a fixture is first used.
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -80,20 +81,17 @@ def pocketmq_proc(request: pytest.FixtureRequest) -> Iterator[StartProcess]:
     """Starts brokers as processes; all end with the test."""
     from pocketmq.testing.process import ServerProcess
 
-    started: list[ServerProcess] = []
+    with ExitStack() as stack:
 
-    def start(*, store: str | None = None, **config: object) -> ServerProcess:
-        server = ServerProcess(
-            {**_settings(request.config), **config}, store=store or _store(request.config)
-        )
-        started.append(server)
-        return server.start()
+        def start(*, store: str | None = None, **config: object) -> ServerProcess:
+            server = ServerProcess(
+                {**_settings(request.config), **config}, store=store or _store(request.config)
+            )
+            # Each is stopped, whatever becomes of the others.
+            stack.callback(server.stop)
+            return server.start()
 
-    try:
         yield start
-    finally:
-        for server in reversed(started):
-            server.stop()
 
 
 def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
