@@ -210,6 +210,19 @@ async def test_a_transaction_is_ended_with_the_right_to_its_topic(
         assert broker.parts.messages.store.max_offset(topic, 0) - before == (account in enders)
 
 
+async def test_a_client_id_is_taken_from_nobody_else(broker: Broker, peer: Peer) -> None:
+    """Replies go to whoever has it: a stranger who named it got those of others."""
+    hello = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
+    find = broker.parts.members.producers.find
+    async with await Peer.at(broker) as stranger, await Peer.at(broker) as again:
+        await ask(peer, "publisher", RequestCode.HEART_BEAT, {}, hello)
+        owner = find("c")
+        await ask(stranger, "nothing", RequestCode.HEART_BEAT, {}, hello)
+        assert find("c") is owner
+        await ask(again, "publisher", RequestCode.HEART_BEAT, {}, hello)
+        assert find("c") not in (owner, None)
+
+
 async def test_producers_are_asked_about_transactions_of_topics_that_they_may_publish_to(
     broker: Broker, peer: Peer
 ) -> None:

@@ -78,6 +78,24 @@ def test_a_reconnected_client_is_found_at_its_new_connection(
     assert [channel.connection for _, channel in producers.channels()] == [new]
 
 
+def test_the_names_of_a_connection_and_of_all_are_bounded(
+    producers: ProducerManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat of 227 KB had 9,000 of them, and took 6 MB; a client could send any number."""
+    monkeypatch.setattr("pocketmq.broker.producer_manager.GROUPS_MAX", 3)
+    monkeypatch.setattr("pocketmq.broker.producer_manager.REGISTERED_MAX", 4)
+    (one, _), (two, _) = join(producers, clock, "a", "c1"), join(producers, clock, "a", "c2")
+
+    def register(connection: Connection, group: str) -> bool:
+        return producers.register(group, ClientChannel(connection, "c1", "JAVA", 407))
+
+    assert [register(one, group) for group in "abcd"] == [True, True, True, False]
+    assert not register(two, "b")
+    producers.unregister("b", one)
+    assert register(two, "b")
+    assert set(producers.groups) == {"a", "b", "c"}
+
+
 def test_a_silent_producer_is_closed_after_two_minutes(
     producers: ProducerManager, clock: ManualClock
 ) -> None:

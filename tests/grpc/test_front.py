@@ -257,6 +257,18 @@ async def test_settings_come_back_with_the_servers_part(client: Asking) -> None:
     assert told.subscription.long_polling_timeout.seconds == 20
 
 
+async def test_what_a_client_is_in_is_bounded(client: Asking) -> None:
+    """Each heartbeat is one in all of it, in one turn of the loop."""
+    beat = classes["HeartbeatRequest"]
+    codes = [
+        (
+            await client.ask("Heartbeat", beat(client_type=3, group={"name": f"g{number}"}))
+        ).status.code
+        for number in range(101)
+    ]
+    assert codes == [Code.OK] * 100 + [Code.BAD_REQUEST]
+
+
 async def test_a_heartbeat_that_names_nothing_is_a_producers(client: Asking) -> None:
     """SDKs before 5.0.5 send one."""
     settings = classes["Settings"](

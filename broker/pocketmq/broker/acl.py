@@ -402,6 +402,10 @@ class PlainAccessValidator:
             return False
         return account.white_address.matches(address) or account.has(*_write_need(topic))
 
+    def same_account(self, one: Peer, other: Peer) -> bool:
+        """Return True if the latest signatures of two clients are of the same account."""
+        return self._key_of.get(one, "") == self._key_of.get(other, "")
+
     def check(
         self, request: RemotingCommand, caller: Caller, access: Right | None, message_at: MessageAt
     ) -> None:

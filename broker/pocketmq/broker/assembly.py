@@ -56,7 +56,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     pull_filters = PullFilters(node.config, consumers, tables.filters)
     members = Members(
         consumers=consumers,
-        producers=ProducerManager(node.clock, node.call_soon),
+        producers=ProducerManager(node.clock, node.call_soon, node.same_account),
         locks=RebalanceLock(node.clock),
         modes=modes,
         strict=strict,

@@ -107,7 +107,9 @@ class Broker:
         node = self._node(sockets[0])
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
         if acl is not None:
-            node = replace(node, accounts=acl, may_publish=acl.may_publish)
+            node = replace(
+                node, accounts=acl, may_publish=acl.may_publish, same_account=acl.same_account
+            )
         store = MessageStore(
             self.store_config,
             clock=self.clock,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pocketmq.store.timer.service import TimerService
 
 
-def _anybody(peer: "Peer", topic: str) -> bool:
+def _anybody(peer: "Peer", about: object) -> bool:
     """Allow everyone: signatures are not checked."""
     return True
 
@@ -56,8 +56,8 @@ class Node:
 
     address: `ip:port` advertised to clients; store_host: the same in the form of records. call_soon: runs a
     function in the next turn of the event loop; None, in tests: woken requests are run by hand.
-    may_publish: whether a client, by its last signature, may publish to a topic. accounts: checks signatures;
-    None: nothing does.
+    may_publish: whether a client, by its last signature, may publish to a topic; same_account: whether two
+    have signed as the same account. accounts: checks signatures; None: nothing does.
     """
 
     config: "BrokerConfig"
@@ -68,6 +68,7 @@ class Node:
     store_host: bytes
     call_soon: Callable[[Callable[[], None]], object] | None = None
     may_publish: "Callable[[Peer, str], bool]" = _anybody
+    same_account: "Callable[[Peer, Peer], bool]" = _anybody
     accounts: "BearerAccess | None" = None
 
 

@@ -3,6 +3,9 @@
     group -> connection -> ClientChannel; client id -> connection (for replies, PUSH_REPLY_MESSAGE)
 
 A heartbeat registers a producer; UNREGISTER_CLIENT, a closed connection or 120 s of silence remove it.
+
+Ours: names of groups are free, and each takes memory, so that one connection has GROUPS_MAX at most and all
+have REGISTERED_MAX. A client id stays with the account whose connection has it, as it gets the replies.
 """
 
 import logging
@@ -15,12 +18,24 @@ from pocketmq.remoting.slices import CallSoon, Slices
 
 log = logging.getLogger(__name__)
 
+GROUPS_MAX = 5_000
+REGISTERED_MAX = 200_000
+
+
+def _anybody(one: Peer, other: Peer) -> bool:
+    return True
+
 
 class ProducerManager:
     """Owner of the producer tables; only the event loop's thread calls it."""
 
-    def __init__(self, clock: Clock, call_soon: CallSoon | None = None) -> None:
-        """call_soon: see Slices."""
+    def __init__(
+        self,
+        clock: Clock,
+        call_soon: CallSoon | None = None,
+        same_account: Callable[[Peer, Peer], bool] = _anybody,
+    ) -> None:
+        """call_soon: see Slices. same_account: whether two clients have authenticated as the same."""
         self._clock = clock
         self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
         self.groups: dict[str, dict[Peer, ClientChannel]] = {}
@@ -28,17 +43,26 @@ class ProducerManager:
         # Which groups a connection is in, so that its end costs nothing to the others.
         self._groups_of: dict[Peer, set[str]] = {}
         self._turn = 0
+        self._same_account = same_account
+        self._registered = 0
 
-    def register(self, group: str, channel: ClientChannel) -> None:
-        """Register a producer named by a heartbeat."""
-        members = self.groups.setdefault(group, {})
-        known = members.get(channel.connection)
+    def register(self, group: str, channel: ClientChannel) -> bool:
+        """Register a producer named by a heartbeat. Returns: False if there are too many."""
+        connection = channel.connection
+        known = self.groups.get(group, {}).get(connection)
         if known is None:
-            members[channel.connection] = known = channel
-            self._groups_of.setdefault(channel.connection, set()).add(group)
-            self._connection_of[channel.client_id] = channel.connection
+            count = len(self._groups_of.get(connection, ()))
+            if count >= GROUPS_MAX or self._registered >= REGISTERED_MAX:
+                return False
+            self.groups.setdefault(group, {})[connection] = known = channel
+            self._groups_of.setdefault(connection, set()).add(group)
+            self._registered += 1
+            owner = self._connection_of.get(channel.client_id)
+            if owner is None or not owner.writable or self._same_account(owner, connection):
+                self._connection_of[channel.client_id] = connection
             log.info("new producer connected, group: %s channel: %s", group, channel)
         known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
+        return True
 
     def unregister(self, group: str, connection: Peer) -> None:
         """Remove a producer that leaves the group."""
@@ -61,6 +85,7 @@ class ProducerManager:
         channel = members.pop(connection, None) if members is not None else None
         if channel is None:
             return None
+        self._registered -= 1
         # A client id can produce for several groups over one connection.
         names = self._groups_of[connection]
         names.discard(group)

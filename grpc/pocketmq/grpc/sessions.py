@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 RECEIVE_COUNT = 32
 _SEND_ATTEMPTS = 3
 _SUBSCRIPTIONS_MAX = 1_000
+# Of one client: each of its heartbeats is one in all of them.
+_TOPICS_MAX, _GROUPS_MAX = 1_000, 100
 _S = 1_000
 _M = 60 * _S
 # Source: CustomizedRetryPolicy, RocketMQ 5.5.0.
@@ -95,6 +97,8 @@ class Sessions:
         client = desk.clients.of(call)
         if settings.HasField("publishing"):
             topics = {desk.topic_of(topic) for topic in settings.publishing.topics}
+            if len(client.topics | topics) > _TOPICS_MAX:
+                raise Failed(Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics")
             client.topics |= topics
         elif settings.HasField("subscription"):
             group = desk.group_of(settings.subscription.group)
@@ -113,7 +117,7 @@ class Sessions:
                 for entry in entries
                 for topic in (desk.topic_of(entry.topic),)
             }
-            client.memberships[group] = _membership(group, settings.client_type, asked.values())
+            _enter(client, _membership(group, settings.client_type, asked.values()))
         else:
             raise Failed(
                 Code.BAD_REQUEST, "there is no publishing or subscription data in settings"
@@ -218,7 +222,7 @@ class Sessions:
             group = desk.group_of(request.group)
             if group not in client.memberships:
                 # A client whose settings this broker has not seen: what it asks for, it says later.
-                client.memberships[group] = _membership(group, kind, ())
+                _enter(client, _membership(group, kind, ()))
         self._beat(client)
         saves = desk.acts.clients.saves()
         if not saves:
@@ -233,12 +237,12 @@ class Sessions:
             return
         asked = {each.topic: each for each in (known.subscriptions if known else ())}
         asked[topic] = self._subscription(client, group, topic, by)
-        client.memberships[group] = _membership(group, kind, asked.values())
+        _enter(client, _membership(group, kind, asked.values()))
         self._beat(client)
 
     def produces(self, client: GrpcClient, topic: str) -> None:
         """Note that a client sends half messages to a topic: it can be asked about them. Raises: Refused."""
-        if topic not in client.topics:
+        if topic not in client.topics and len(client.topics) < _TOPICS_MAX:
             client.topics.add(topic)
             self._beat(client)
 
@@ -265,6 +269,13 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     asked = message(record, record.topic, attempt=1 + record.reconsume_times)
     recover.message.MergeFromString(b"".join(asked))
     return command
+
+
+def _enter(client: GrpcClient, member: Membership) -> None:
+    """Note what a client consumes. Raises: Failed."""
+    if member.group not in client.memberships and len(client.memberships) >= _GROUPS_MAX:
+        raise Failed(Code.BAD_REQUEST, f"a client is in at most {_GROUPS_MAX} groups")
+    client.memberships[member.group] = member
 
 
 def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Membership:

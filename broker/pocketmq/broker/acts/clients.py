@@ -87,7 +87,8 @@ class ClientActs:
             yield
         for group in beat.producers:
             channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
-            self._producers.register(group, channel)
+            if not self._producers.register(group, channel):
+                refusal = f"too many producer groups are registered, so {group[:100]!r} is not"
             yield
         if refusal is not None:
             raise Refused(ResponseCode.NO_PERMISSION, refusal)
