@@ -224,6 +224,7 @@ async def test_an_expression_is_checked_before_a_consumer_starts(
 
 async def test_offsets_are_kept_per_topic_group_and_queue(broker: Broker, peer: Peer) -> None:
     """wire.md 3.5: any value is taken, a smaller one too."""
+    await peer.produce("T")
     for offset in (7, 3):
         ext = {"consumerGroup": "g", "topic": "T", "queueId": 2, "commitOffset": offset}
         answer = await peer.ask(CODE.UPDATE_CONSUMER_OFFSET, ext)

@@ -174,3 +174,25 @@ async def test_a_reset_that_cannot_be_is_refused(
         answer = await reset(peer, **{"offset": 3, **more})
         assert (answer.code, answer.remark) == (code, remark)
         assert await stored(peer) == 40
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_topic_made_again_does_not_begin_with_what_was_read_of_the_old_one(
+    tmp_path: Path, killed: bool
+) -> None:
+    """Members commit on for a while, and the table without its offsets may not be saved any more."""
+    async with serving(tmp_path) as made, await Peer.at(made) as peer:
+        await peer.produce("T", b"old")
+        await peer.heartbeat("g", {"T": "*"})
+        await commit(peer, 1)
+        assert await stored(peer) == 1
+    saved = (tmp_path / "config" / "consumerOffset.json").read_bytes()
+    async with serving(tmp_path) as made, await Peer.at(made) as peer:
+        await peer.heartbeat("g", {"T": "*"})
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        await commit(peer, 1)
+    if killed:
+        (tmp_path / "config" / "consumerOffset.json").write_bytes(saved)
+    async with serving(tmp_path) as made, await Peer.at(made) as peer:
+        await peer.produce("T", b"new")
+        assert await stored(peer) == 0

@@ -203,6 +203,9 @@ class Broker:
         for manager in self.parts.tables.managers:
             manager.load()
         store = self.parts.messages.store
+        for topic in store.deleted_topics() - self.parts.tables.topics.topics.keys():
+            # A kill came before the table without them was saved.
+            self.parts.tables.offsets.remove_topic(topic)
         if store.recovery.may_have_lost and store.following is None:
             # What groups had read may be gone; what comes in its place is still to be read.
             self.parts.tables.cut_offsets(store.max_offset)

@@ -37,6 +37,10 @@ class DeletedQueues:
         """Return True if the record at a position is of a queue that was deleted since."""
         return position < self._ends.get((topic, queue_id), 0)
 
+    def topics(self) -> set[str]:
+        """Return the topics of all rows."""
+        return {topic for topic, _ in self._ends}
+
     def note(self, queues: Iterable[ConsumeQueue]) -> None:
         """Note that these queues are about to be deleted. Raises: OSError."""
         new = {(each.topic, each.queue_id): each.max_position for each in queues}

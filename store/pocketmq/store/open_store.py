@@ -398,6 +398,10 @@ class OpenStore:
         self._table.remove(queues)
         return len(queues)
 
+    def deleted_topics(self) -> set[str]:
+        """Return the topics of queues that were deleted while the log still has their records."""
+        return self._table.deleted.topics()
+
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
         unused = sorted({*self._table.topics()} - keep - {SCHEDULE_TOPIC})

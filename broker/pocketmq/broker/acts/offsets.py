@@ -19,6 +19,7 @@ class OffsetActs:
     """Query and commit."""
 
     def __init__(self, tables: Tables, members: Members, messages: Messages) -> None:
+        self._topics = tables.topics
         self._offsets = tables.offsets
         self._policies = members.policies
         self._consumers = members.consumers
@@ -57,6 +58,11 @@ class OffsetActs:
         as_member: sent one-way, as members do; administrators wait for a response.
         Returns: False if it was ignored because the queue has been reset since.
         """
+        if as_member and self._topics.get(queue.topic) is None:
+            # As in 5.x: members of a topic that was deleted commit on for a while, and one made again under
+            # the name would begin there.
+            log.info("ignored an offset of a topic that does not exist %s offset=%d", queue, offset)
+            return True
         if self._policies.of(queue.group).commit(queue, offset, peer, as_member=as_member):
             return True
         online = self._consumers.get(queue.group)
