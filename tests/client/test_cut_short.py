@@ -3,7 +3,10 @@ moment. A member still consumes all that is its own, or has left.
 """
 
 import asyncio
+import errno
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +19,14 @@ from pocketmq.client import (
     LitePullConsumer,
     Message,
     MessageExt,
+    MessageModel,
     MessageQueue,
     Producer,
     PushConsumer,
     SimpleConsumer,
     Unreachable,
 )
+from pocketmq.client.offset_store import LocalFileOffsetStore
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
@@ -76,6 +81,34 @@ async def test_a_blocking_listener_that_exits_has_failed_and_its_thread_goes_on(
             await asyncio.sleep(0.01)
 
 
+async def test_a_thread_that_cannot_be_started_now_is_started_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster(SystemClock(), T=1)
+    start, failures = threading.Thread.start, [RuntimeError("can't start new thread")]
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name.startswith("PushMember") and failures:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+    got: list[bytes] = []
+
+    def note(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.append(messages[0].body)
+
+    cluster.put("T", 0, b"0")
+    made = PushConsumer("g", listener=note, **options(cluster, concurrency=1))
+    made.subscribe("T")
+    async with made, asyncio.timeout(20):
+        while failures:
+            await asyncio.sleep(0.01)
+        cluster.put("T", 0, b"1")
+        while got != [b"0", b"1"]:
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
 def test_queues_are_read_whatever_becomes_of_the_callback_that_hears_of_them(
     kind: type[Any], caplog: pytest.LogCaptureFixture
@@ -99,6 +132,38 @@ def test_queues_are_read_whatever_becomes_of_the_callback_that_hears_of_them(
 
     run_virtual(main)
     assert "the callback's own bug" in caplog.text
+
+
+async def test_offsets_that_a_full_disk_does_not_take_hold_up_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a member stay whose last offsets could not be written."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalFileOffsetStore, "_write", full)
+    cluster = FakeCluster(SystemClock(), T=1)
+    own = options(cluster, instance_name="one")
+    all_of_it: dict[str, Any] = {
+        "message_model": MessageModel.BROADCASTING,
+        "offset_folder": tmp_path,
+    }
+    spread = PushConsumer("spread", listener=Listener(), **all_of_it, **own)
+    spread.subscribe("T")
+    await spread.start()
+    async with LitePullConsumer("g", **own) as other, asyncio.timeout(20):
+        other.subscribe("T")
+        cluster.put("T", 0, b"x")
+        assert await other.poll()
+        while spread.committed(QUEUE) is None:
+            await asyncio.sleep(0.01)
+        other._running().note_consumed()
+        await other._running().instance.persist_all_offsets()
+        assert cluster.brokers[0].offsets["g", "T", 0] == 1
+    with pytest.raises(OSError, match="No space"):
+        await spread.shutdown()
+    assert cluster.asked(RC.UNREGISTER_CLIENT, consumerGroup="spread")
 
 
 # ------------------------------------------------------------ what brokers ask

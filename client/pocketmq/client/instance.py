@@ -490,7 +490,7 @@ class MQClientInstance:
         for consumer in list(self.consumers.values()):
             try:
                 await consumer.persist_offsets()
-            except PocketMQError as error:
+            except (OSError, PocketMQError) as error:
                 log.warning(
                     "could not persist offsets, will retry group=%s reason=%r",
                     consumer.group,

@@ -314,8 +314,13 @@ class ThreadPool(ListenerPool):
             thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
             )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # The process has too many now. The calls are in the queue, and the next ones try again.
+                log.warning("could not start a thread for listeners reason=%s", error)
+                break
             self._threads.append(thread)
-            thread.start()
         put = self._calls.put
         for at in run.starts:
             put((run, at))
