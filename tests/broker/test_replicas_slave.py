@@ -181,8 +181,20 @@ async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
         assert mine.offsets.offsets["made@g"] == {2: 50, 1: 4}
         assert mine.topics.get("gone") is None
         assert mine.topics.topics == tables.topics.topics
+        mine.offsets.commit("g", "forgotten", 0, 9, "test")
+        mine.offsets.commit("gone with the master", "made", 0, 9, "test")
         await brokers.stop("s")
+        # Set back, and deleted and made again, while it does not look.
+        tables.offsets.commit("g", "made", 1, 2, "test")
+        async with await Peer.at(master) as peer:
+            request = {"topic": "forgotten"}
+            assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, request)).code == 0
+            await fill(peer, 4, 100, "forgotten")
         slave = await brokers.slave()
+        await caught_up(slave, master)
+        await copied(slave)
+        kept = {"made@g": {2: 41, 1: 2}, "made@gone with the master": {0: 9}}
+        assert slave.parts.tables.offsets.offsets == kept
         assert slave.parts.tables.topics.get("later") == TopicConfig("later", 2, 2)
         assert slave.parts.tables.groups.find("g") == tables.groups.find("g")
 

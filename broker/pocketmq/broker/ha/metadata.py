@@ -353,7 +353,16 @@ class Metadata:
         with _readable():
             starts = None if is_here else _offsets(progress.ours.get("starts"))
         offsets = self._tables.offsets
-        take_offsets(offsets.offsets, said, self._said, starts)
+        before = self._said
+        if not before:
+            # What was set back at the master, or deleted, while this broker did not look.
+            deleted = self._store.deleted_topics()
+            before = {
+                key: dict(queues)
+                for key, queues in offsets.offsets.items()
+                if key in said or key.partition(SEPARATOR)[0] in deleted
+            }
+        take_offsets(offsets.offsets, said, before, starts)
         offsets.dirty = True
         self._said = said
 
