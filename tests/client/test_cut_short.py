@@ -31,6 +31,7 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.record import write_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -334,26 +335,73 @@ def test_a_new_expression_holds_though_the_clock_went_back() -> None:
     run_virtual(main)
 
 
+def nothing(asked: Asked) -> RemotingCommand:
+    return asked.reply(ResponseCode.PULL_NOT_FOUND, "nothing")
+
+
+def test_a_receive_is_no_more_cancelled_than_its_caller() -> None:
+    """A consumer that is shut down meanwhile ends it, without messages."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.on(RC.POP_MESSAGE, nothing)
+        made = SimpleConsumer("g", **options(cluster))
+        made.subscribe("T")
+        async with made, asyncio.TaskGroup() as tasks:
+            cluster.latency_s = 2.0
+            receiving = tasks.create_task(made.receive(wait_ms=0))
+            await until(lambda: cluster.asked(RC.POP_MESSAGE))
+            cluster.latency_s = 0.0
+            await made.shutdown()
+        assert not receiving.cancelled()
+        assert receiving.result() == []
+
+    run_virtual(main)
+
+
+def test_what_a_receive_that_was_given_up_had_popped_comes_with_the_next() -> None:
+    """Nobody else gets it before its invisible time is over."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        cluster.put("T", 0, b"x")
+        [(record, _)] = cluster.brokers[0].queue("T", 0)
+
+        def pop(asked: Asked) -> RemotingCommand:
+            if len(cluster.asked(RC.POP_MESSAGE)) > 1:
+                return nothing(asked)
+            ext = {"popTime": "1", "invisibleTime": "60000", "reviveQid": "0", "restNum": "0"}
+            return asked.reply(ext={**ext, "startOffsetInfo": "0 0 0"}, body=write_record(record))
+
+        cluster.on(RC.POP_MESSAGE, pop)
+        made = SimpleConsumer("g", **options(cluster))
+        made.subscribe("T")
+        async with made:
+            cluster.latency_s = 0.2
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await made.receive(wait_ms=0)
+            await asyncio.sleep(1)
+            assert [each.body for each in await made.receive(wait_ms=0)] == [b"x"]
+
+    run_virtual(main)
+
+
 def test_a_simple_consumer_receives_from_one_broker_while_another_is_down() -> None:
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
-        popped: list[str] = []
-
-        def pop(asked: Asked) -> RemotingCommand:
-            popped.append(asked.address)
-            return asked.reply(ResponseCode.PULL_NOT_FOUND, "nothing")
-
-        cluster.on(RC.POP_MESSAGE, pop)
+        cluster.on(RC.POP_MESSAGE, nothing)
         made = SimpleConsumer("g", **options(cluster))
         made.subscribe("T")
         async with made:
             cluster.latency_s = 0.1
             cluster.brokers[0].down = True
             for _ in range(4):
-                popped.clear()
+                cluster.log.clear()
                 with pytest.raises(Unreachable):
                     await made.receive(wait_ms=500)
-                assert cluster.brokers[1].address in popped
+                popped = {each.address for each in cluster.asked(RC.POP_MESSAGE)}
+                assert popped == {cluster.brokers[1].address}
             cluster.brokers[0].down = False
 
     run_virtual(main)

@@ -207,6 +207,26 @@ async def test_a_refused_connection_says_where() -> None:
         assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
 
 
+async def test_who_connects_while_the_client_closes_is_told_and_not_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nobody_answers(address: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def ask(remoting: RemotingClient) -> str:
+        try:
+            await remoting.invoke("127.0.0.1:1", RemotingCommand(ECHO))
+        except (ConnectFailed, asyncio.CancelledError) as error:
+            return type(error).__name__
+        return ""
+
+    async with asyncio.TaskGroup() as tasks, client() as remoting:
+        monkeypatch.setattr(remoting, "_connect", nobody_answers)
+        asking = tasks.create_task(ask(remoting))
+        await asyncio.sleep(0.01)
+    assert asking.result() == "ConnectFailed"
+
+
 async def test_requests_in_flight_are_bounded() -> None:
     peer = Peer()
     async with running(peer, ManualClock()) as (_, address):

@@ -81,7 +81,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             if place not in self._waiting:
                 pop = self.runner.spawn(self._pop_now(place, count, invisible_ms), name="pop")
                 if pop is not None:
-                    await asyncio.shield(pop)
+                    await asyncio.wait((pop,))
                 found = self._take(count)
                 if found:
                     return found

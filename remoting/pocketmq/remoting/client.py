@@ -95,7 +95,11 @@ class RemotingClient:
             self._connecting[address] = attempt
             self._running.add(attempt)
             attempt.add_done_callback(lambda task: self._connected(address, task))
-        result = await asyncio.shield(attempt)
+        # Not `shield`: it would cancel its callers with the attempt, when the client closes.
+        await asyncio.wait((attempt,))
+        if attempt.cancelled():
+            raise ConnectFailed(address, "this client is being closed")
+        result = attempt.result()
         if isinstance(result, Connection):
             return result
         raise result
