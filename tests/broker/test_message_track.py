@@ -81,6 +81,23 @@ async def test_consumed(broker: Broker, asker: Peer) -> None:
     assert (delivery["clientId"], delivery["filteredBy"]) == ("me", "TAG A")
 
 
+async def test_a_topic_that_was_made_again_has_no_tracks_of_the_old_one(
+    broker: Broker, asker: Peer
+) -> None:
+    for topic in (T, "Other"):
+        await asker.produce(topic, b"x")
+    async with await Peer.at(broker) as member:
+        await member.heartbeat(G, {T: "A", "Other": "*"}, client_id="me")
+        for topic in (T, "Other"):
+            await member.pull(G, topic, 0)
+        assert (await asker.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": T})).code == 0
+        sent = await send(asker, "A")
+        found = await sent.track()
+        assert (found["verdict"], found["deliveries"]) == ("NOT_REACHED", [])
+        other = await track(asker, topic="Other", queueId=0, queueOffset=0, group=G)
+        assert len(other["deliveries"]) == 1
+
+
 async def test_in_flight(broker: Broker, asker: Peer) -> None:
     sent = await send(asker)
     member = await Peer.at(broker)

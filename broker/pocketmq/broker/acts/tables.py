@@ -53,6 +53,7 @@ class TopicActs:
         self._offsets = tables.offsets
         self._store = messages.store
         self._stats = messages.stats
+        self._deliveries = messages.deliveries
 
     def update(self, wanted: Sequence[TopicChange], peer: Peer) -> Saved | None:
         """Create or change topics: all of them or none. Raises: Refused."""
@@ -143,6 +144,7 @@ class TopicActs:
             # As in 5.x: a topic that is made again under the name must not begin with old offsets.
             self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
+            self._deliveries.forget_topic(name)
             log.info("topic deleted topic=%s by=%s", name, peer.address)
 
 

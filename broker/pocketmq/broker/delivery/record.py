@@ -7,6 +7,7 @@ filtered out, or dropped by a client, looks consumed (acceptance E3). This file 
     [0, number, text]                            from here on in this file `number` stands for `text`
     [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span
     [2, kind, group, topic, queue, begin, end, text, ms]                            an event
+    [3, topic, ms]                                                                  the topic was deleted
 
 1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
    expression `by`; the client itself asks for `own`. Pulls that continue each other within MERGE_MS, by
@@ -45,7 +46,7 @@ MERGE_MS = 2_000
 # Spans of clients that are gone are let go after this time.
 _IDLE_MS = 600_000
 _SEEN_MS = 60_000
-_TEXT, _SPAN, _EVENT = 0, 1, 2
+_TEXT, _SPAN, _EVENT, _DELETED = 0, 1, 2, 3
 _BLOCK = struct.Struct(">II")
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 # Numbers for texts of one file; more distinct ones than this begin a new file.
@@ -249,6 +250,15 @@ class DeliveryRecord:
             ]
         )
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was delivered of a deleted topic: one made again under the name has other messages."""
+        for key in [key for key in self._open if key[1] == topic]:
+            del self._open[key]
+            self._changed.discard(key)
+        if self._size_max() > 0:
+            row = [_DELETED, self._number(topic), self._clock.now_ms()]
+            self._buffer += self._packer.pack(row)
+
     def _write(self, key: Key, span: _Open) -> None:
         """Move a span into the buffer and start the next one at its end."""
         self._changed.discard(key)
@@ -358,6 +368,10 @@ class DeliveryRecord:
         for texts, row in self._rows():
             ms = row[-1]
             since_ms = since_ms or (row[-2] if row[0] == _SPAN else ms)
+            if row[0] == _DELETED:
+                if texts.get(row[1]) == topic:
+                    found.clear()
+                continue
             at = 1 if row[0] == _SPAN else 2
             if row[at + 2] != queue_id or texts.get(row[at + 1]) != topic:
                 continue
