@@ -277,6 +277,13 @@ def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> 
     assert security.log_in(session, "op", "secret", "10.0.0.2").user == "op"
     clock.advance_ms(60_001)
     assert security.log_in(session, "op", "secret", "10.0.0.1").user == "op"
+    # Who has one of these addresses has all of its network.
+    for number in range(5):
+        with pytest.raises(ApiError, match="wrong"):
+            security.log_in(session, "op", "guess", f"2001:db8::{number}")
+    with pytest.raises(ApiError, match="2001:db8::/64 failed"):
+        security.log_in(session, "op", "guess", "2001:db8::77")
+    assert security.log_in(session, "op", "secret", "2001:db8:0:1::77").user == "op"
 
 
 @pytest.mark.parametrize("proxies", ["", "127.0.0.1", "10.0.0.0/8, 127.0.0.0/8"])

@@ -158,6 +158,7 @@ class Security:
             raise ApiError(
                 403, "FORBIDDEN", "this console has no login", "set consoleUser and consolePassword"
             )
+        address = _counted_as(address)
         self._check_failures(address)
         # Both are compared, always, as digests: neither content nor length shows in the time it takes.
         same_user = hmac.compare_digest(
@@ -249,6 +250,22 @@ class Security:
 
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def _counted_as(address: str) -> str:
+    """Return whom a failed login counts for: who has one IPv6 address has the 2**64 of its network.
+
+    >>> _counted_as("192.0.2.7"), _counted_as("2001:db8:1:2:3::4"), _counted_as("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    mapped = found.ipv4_mapped
+    return str(mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
 def _host_name(host: str) -> str:
