@@ -196,3 +196,20 @@ async def test_a_topic_made_again_does_not_begin_with_what_was_read_of_the_old_o
     async with serving(tmp_path) as made, await Peer.at(made) as peer:
         await peer.produce("T", b"new")
         assert await stored(peer) == 0
+
+
+async def test_a_member_that_has_read_a_deleted_topic_begins_the_one_made_again(
+    tmp_path: Path,
+) -> None:
+    """It pulls on behind the new topic's end; in any other queue it is sent to the end, as by RocketMQ."""
+    async with serving(tmp_path) as made, await Peer.at(made) as peer:
+        for topic in ("T", "Other"):
+            for _ in range(5):
+                await peer.produce(topic, b"old")
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        for _ in range(2):
+            await peer.produce("T", b"new")
+        for topic, following in (("T", 0), ("Other", 5)):
+            told = await peer.pull("g", topic, 9, sys_flag=OWN, subscription="*")
+            assert told.code == ResponseCode.PULL_OFFSET_MOVED
+            assert number(told, "nextBeginOffset") == following

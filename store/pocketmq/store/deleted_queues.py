@@ -37,6 +37,10 @@ class DeletedQueues:
         """Return True if the record at a position is of a queue that was deleted since."""
         return position < self._ends.get((topic, queue_id), 0)
 
+    def had(self, topic: str, queue_id: int) -> bool:
+        """Return True if a queue of that name was deleted."""
+        return (topic, queue_id) in self._ends
+
     def topics(self) -> set[str]:
         """Return the topics of all rows."""
         return {topic for topic, _ in self._ends}

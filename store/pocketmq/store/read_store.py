@@ -69,6 +69,10 @@ class ReadStore(OpenStore):
             self.get_transferred_count += result.count
         else:
             self.get_miss_count += 1
+            is_beyond = result.status is ReadStatus.OFFSET_OVERFLOW_BADLY
+            if is_beyond and self._table.deleted.had(topic, queue_id):
+                # The reader was in the queue that had the name before: all of this one is still to be read.
+                return result._replace(next_offset=result.min_offset)
         return result
 
     def record_at(self, position: int, size: int = 1) -> memoryview | None:
