@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from pocketmq.remoting.message_codec import pack_host, properties_to_dict
 from pocketmq.remoting.record import encode_batch, read_record, read_records
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
 from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.deleted_queues import DeletedQueues
 from pocketmq.store.doctor import diagnose
 from pocketmq.store.reader import StoreReader
@@ -411,6 +413,40 @@ def test_a_deleted_topic_is_gone_after_a_restart_and_one_made_again_has_its_own_
     store = restarted(store)
     assert len(read_all(store, "Gone")) == 1
     store.close()
+
+
+def test_a_deletion_that_was_killed_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a topic that is made again would have what is left of the old one."""
+    store = open_store(tmp_path)
+    for queue_id in range(3):
+        send(store, "Again", queue_id, body=b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueueTable, "_remove", _Killed.after(1, ConsumeQueueTable._remove))
+        with pytest.raises(_Killed):
+            store.delete_topic("Again")
+    send(store, "Again", 2, body=b"new")
+    store.close()
+    store = open_store(tmp_path)
+    assert store.queues() == [("Again", 2)]
+    store.close()
+
+
+class _Killed(BaseException):
+    """The process ends here."""
+
+    @staticmethod
+    def after(count: int, work: Callable[..., None]) -> Callable[..., None]:
+        """Return `work` for the first `count` calls, then the end."""
+        left = iter(range(count))
+
+        def once(*args: object) -> None:
+            if next(left, None) is None:
+                raise _Killed
+            work(*args)
+
+        return once
 
 
 def test_what_is_stored_where_the_log_lost_a_deleted_queue_is_not_deleted(tmp_path: Path) -> None:

@@ -291,6 +291,15 @@ class ConsumeQueueTable:
         for queue in queues:
             self._remove(queue)
 
+    def finish_removals(self) -> None:
+        """Remove what is left of queues whose deletion did not come to its end."""
+        for topic, queue_id in self.deleted.names():
+            queue = self.get(topic, queue_id)
+            end = 0 if queue is None else queue.max_position
+            if queue is not None and end and self.deleted.has(topic, queue_id, end - 1):
+                with contextlib.suppress(OSError):
+                    self._remove(queue)
+
     def _remove(self, queue: ConsumeQueue) -> None:
         topic, queue_id = queue.topic, queue.queue_id
         ext = self.ext(queue)

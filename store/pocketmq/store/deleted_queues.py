@@ -4,8 +4,8 @@
 
 1. Records of that queue before `position` get no entry again. Else each start would bring a deleted topic
    back, and its messages among those of a topic that was made again under the name.
-2. A row is written before the queue's files are deleted, and not flushed: after a power cut, a topic that was
-   deleted just before may come back.
+2. A row is written before the queue's files are deleted, and the next start deletes what a kill left of them.
+   It is not flushed: after a power cut, a topic that was deleted just before may come back.
 3. No position is beyond the end of the log: what is stored there next is not deleted. Where the log begins
    behind a position, the row goes.
 Owner: ConsumeQueueTable.
@@ -41,9 +41,9 @@ class DeletedQueues:
         """Return True if a queue of that name was deleted."""
         return (topic, queue_id) in self._ends
 
-    def topics(self) -> set[str]:
-        """Return the topics of all rows."""
-        return {topic for topic, _ in self._ends}
+    def names(self) -> list[Key]:
+        """Return topic and queue id of all rows."""
+        return list(self._ends)
 
     def note(self, queues: Iterable[ConsumeQueue]) -> None:
         """Note that these queues are about to be deleted. Raises: OSError."""

@@ -205,6 +205,7 @@ class OpenStore:
             follows=self.opens_following, now_ms=self._clock.now_ms()
         )
         self._table.deleted.settle(self._log.min_position, report.end)
+        self._table.finish_removals()
         self._abort.create(whole=True)
         self._table.use()
         self._verification.start(report)
@@ -400,7 +401,7 @@ class OpenStore:
 
     def deleted_topics(self) -> set[str]:
         """Return the topics of queues that were deleted while the log still has their records."""
-        return self._table.deleted.topics()
+        return {topic for topic, _ in self._table.deleted.names()}
 
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
