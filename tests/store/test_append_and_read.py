@@ -449,6 +449,15 @@ class _Killed(BaseException):
         return once
 
 
+def test_a_topic_is_deleted_also_where_that_cannot_be_noted(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    send(store, "Gone")
+    (tmp_path / "deletedqueues").mkdir()
+    assert store.delete_topic("Gone") == 1
+    assert store.queues() == []
+    store.close()
+
+
 def test_what_is_stored_where_the_log_lost_a_deleted_queue_is_not_deleted(tmp_path: Path) -> None:
     """After a power cut, or a slave's cut, the log is shorter than a deleted queue was."""
     queues = [ConsumeQueue("", 20, topic, 0) for topic in ("Lost", "Expired", "Kept")]

@@ -12,11 +12,14 @@ Owner: ConsumeQueueTable.
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable
 
 from pocketmq.store.config_journal import ConfigJournal
 from pocketmq.store.consume_queue import ConsumeQueue
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 
@@ -46,12 +49,18 @@ class DeletedQueues:
         return list(self._ends)
 
     def note(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Note that these queues are about to be deleted. Raises: OSError."""
+        """Note that these queues are about to be deleted, if the disk lets us."""
         new = {(each.topic, each.queue_id): each.max_position for each in queues}
         new = {key: end for key, end in new.items() if end > self._ends.get(key, 0)}
         if new:
-            self._journal.append(_rows(new), flush=False)
             self._ends.update(new)
+            try:
+                self._journal.append(_rows(new), flush=False)
+            except OSError as error:
+                log.warning(
+                    "cannot note that queues are deleted: a restart may bring them back reason=%s",
+                    error,
+                )
 
     def settle(self, begin: int, end: int) -> None:
         """Apply invariant 3 to a log from `begin` to `end`. Raises: OSError."""
