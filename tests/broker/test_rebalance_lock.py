@@ -29,6 +29,20 @@ def test_a_queue_has_one_owner(locks: RebalanceLock) -> None:
     assert locks.lock_batch("other", Q[:1], "c2") == Q[:1]
 
 
+def test_the_locks_of_a_group_and_of_all_are_bounded(
+    locks: RebalanceLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four thousand queues that do not exist are one request, and were kept for ten minutes."""
+    monkeypatch.setattr("pocketmq.broker.groups.rebalance_lock.LOCKS_OF_GROUP_MAX", 3)
+    monkeypatch.setattr("pocketmq.broker.groups.rebalance_lock.LOCKS_MAX", 4)
+    assert locks.lock_batch("g", Q, "c1") == Q[:3]
+    assert locks.lock_batch("other", Q, "c1") == Q[:1]
+    assert locks.lock_batch("third", Q, "c1") == []
+    assert locks.lock_batch("g", Q, "c1") == Q[:3]
+    locks.unlock_batch("g", Q[:1], "c1")
+    assert locks.lock_batch("other", Q, "c1") == Q[:2]
+
+
 def test_a_lock_that_is_not_renewed_goes_to_the_next_after_a_minute(
     locks: RebalanceLock, clock: ManualClock
 ) -> None:

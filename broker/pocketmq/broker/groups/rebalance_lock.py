@@ -4,6 +4,8 @@ RebalanceLockManager, 4.9.7.
 1. A lock belongs to a client id, not to a connection: locking again by the same id renews it.
 2. A lock that is not renewed for 60 s may be taken by another client.
 3. Nobody checks that the queue exists; unlocking by anybody but the owner does nothing.
+4. Ours: a group has LOCKS_OF_GROUP_MAX at most, and all have LOCKS_MAX: names and numbers of queues are free,
+   and each takes memory.
 """
 
 import logging
@@ -16,6 +18,8 @@ from pocketmq.remoting.message import MessageQueue
 log = logging.getLogger(__name__)
 
 LOCK_MAX_LIVE_MS = 60_000
+LOCKS_OF_GROUP_MAX = 20_000
+LOCKS_MAX = 200_000
 
 
 class _Lock:
@@ -38,8 +42,24 @@ class RebalanceLock:
     ) -> list[MessageQueue]:
         """Lock queues that are free, expired or already the client's; return those it holds now."""
         now = self._clock.monotonic_ms()
+        others = sum(len(table) for name, table in self._locks.items() if name != group)
+        count_max = min(LOCKS_OF_GROUP_MAX, LOCKS_MAX - others)
         table = self._locks.setdefault(group, {})
-        return [queue for queue in queues if self._lock(table, group, queue, client_id, now)]
+        held: list[MessageQueue] = []
+        refused = 0
+        for queue in queues:
+            if queue not in table and len(table) >= count_max:
+                refused += 1
+            elif self._lock(table, group, queue, client_id, now):
+                held.append(queue)
+        if refused:
+            log.warning(
+                "too many queues are locked, so some were refused group=%s client=%s count=%d",
+                group,
+                client_id,
+                refused,
+            )
+        return held
 
     def _lock(
         self,
