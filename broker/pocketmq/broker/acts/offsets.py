@@ -10,7 +10,9 @@ from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.tables import TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +58,13 @@ class OffsetActs:
         """Store a group's offset; any value of 64 bits is accepted.
 
         as_member: sent one-way, as members do; administrators wait for a response.
-        Returns: False if it was ignored because the queue has been reset since.
+        Returns: False if it was ignored because the queue has been reset since. Raises: IllegalArgument for a
+        queue that the topic does not have: numbers are free, and each would be kept for ever.
         """
-        if as_member and self._topics.get(queue.topic) is None:
+        topic = self._topics.get(queue.topic)
+        if topic is not None and not self._has(topic, queue.queue_id):
+            raise IllegalArgument(f"topic {queue.topic} has no queue {queue.queue_id}")
+        if as_member and topic is None:
             # As in 5.x: members of a topic that was deleted commit on for a while, and one made again under
             # the name would begin there.
             log.info("ignored an offset of a topic that does not exist %s offset=%d", queue, offset)
@@ -83,3 +89,9 @@ class OffsetActs:
         commit = self._offsets.set_by_hand if by_hand else self._offsets.commit
         commit(*queue, offset, peer.address)
         return True
+
+    def _has(self, topic: TopicConfig, queue_id: int) -> bool:
+        """Return True for a queue of the topic, and for one that it had when there were more."""
+        if 0 <= queue_id < max(topic.read_queues, topic.write_queues):
+            return True
+        return self._store.max_offset(topic.topic, queue_id) > 0
