@@ -94,6 +94,24 @@ async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> Non
         assert slave.parts.messages.store.commit_log_min_position == files[0].start > 0
 
 
+async def test_a_slave_that_comes_later_has_no_queues_of_deleted_topics(tmp_path: Path) -> None:
+    """The log brings their records, and promoted it would give them to who makes the topic again."""
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        async with await Peer.at(master) as peer:
+            for topic in ("Gone", "Again"):
+                await peer.produce(topic, b"old")
+                await peer.produce(topic, b"old")
+                request = {"topic": topic}
+                assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, request)).code == 0
+            await peer.produce("Again", b"new")
+        slave = await brokers.slave()
+        await caught_up(slave, master)
+        await copied(slave)
+        store = slave.parts.messages.store
+        assert (store.queues(), store.max_offset("Again", 0)) == ([("Again", 0)], 1)
+
+
 async def test_a_slave_that_waits_for_its_master(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

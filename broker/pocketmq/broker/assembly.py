@@ -72,7 +72,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         timer.load_anew()
 
     starts = messages.deliveries.starts
-    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts)
+    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
     services = Services(
         delay=delay,
         timer=timer,

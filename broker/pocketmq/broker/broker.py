@@ -203,7 +203,8 @@ class Broker:
         for manager in self.parts.tables.managers:
             manager.load()
         store = self.parts.messages.store
-        for topic in store.deleted_topics() - self.parts.tables.topics.topics.keys():
+        deleted = {topic for topic, _ in store.deleted.names()}
+        for topic in deleted - self.parts.tables.topics.topics.keys():
             # A kill came before the table without them was saved.
             self.parts.tables.offsets.remove_topic(topic)
         if store.recovery.may_have_lost and store.following is None:

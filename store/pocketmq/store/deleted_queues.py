@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from pocketmq.store.config_journal import ConfigJournal
 from pocketmq.store.consume_queue import ConsumeQueue
@@ -50,7 +51,11 @@ class DeletedQueues:
 
     def note(self, queues: Iterable[ConsumeQueue]) -> None:
         """Note that these queues are about to be deleted, if the disk lets us."""
-        new = {(each.topic, each.queue_id): each.max_position for each in queues}
+        self.add([each.topic, each.queue_id, each.max_position] for each in queues)
+
+    def add(self, rows: Iterable[Any]) -> bool:
+        """Add rows, of a master's, too; False if all were known. Raises: TypeError, ValueError."""
+        new = {(str(topic), int(queue_id)): int(end) for topic, queue_id, end in rows}
         new = {key: end for key, end in new.items() if end > self._ends.get(key, 0)}
         if new:
             self._ends.update(new)
@@ -61,6 +66,11 @@ class DeletedQueues:
                     "cannot note that queues are deleted: a restart may bring them back reason=%s",
                     error,
                 )
+        return bool(new)
+
+    def rows(self) -> list[list[str | int]]:
+        """Return all rows."""
+        return _rows(self._ends)
 
     def settle(self, begin: int, end: int) -> None:
         """Apply invariant 3 to a log from `begin` to `end`. Raises: OSError."""

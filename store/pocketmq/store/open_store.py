@@ -10,8 +10,8 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterator
-from typing import Self
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Self
 
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
@@ -96,6 +96,7 @@ class OpenStore:
             long_topics=config.auto_message_version_on_topic_len,
         )
         self._queues = self._table.queues
+        self.deleted = self._table.deleted
         self._body_size_max = config.max_message_size
         self.delay_levels = parse_delay_levels(config.message_delay_level)
         # Set by close(): all that was acknowledged is on the disk, and the files say so.
@@ -399,9 +400,10 @@ class OpenStore:
         self._table.remove(queues)
         return len(queues)
 
-    def deleted_topics(self) -> set[str]:
-        """Return the topics of queues that were deleted while the log still has their records."""
-        return {topic for topic, _ in self._table.deleted.names()}
+    def take_deleted(self, rows: Iterable[Any]) -> None:
+        """Delete what a master has deleted; its log has brought it. Raises: TypeError, ValueError."""
+        if self.deleted.add(rows):
+            self._table.finish_removals()
 
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""

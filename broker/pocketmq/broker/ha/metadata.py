@@ -161,7 +161,7 @@ class Master:
 @dataclass(frozen=True, slots=True)
 class Ours:
     """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
-    locks, and where new groups began.
+    locks, where new groups began, and which queues were deleted.
     """
 
     isolated: IsolatedGroups
@@ -169,6 +169,7 @@ class Ours:
     locks: RebalanceLock
     consumers: ConsumerManager
     starts: Starts
+    store: MessageStore
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -176,6 +177,7 @@ class Ours:
             "orderInfo": self.order_info.to_json(),
             "locks": self.locks.to_json(),
             "starts": self.starts.to_json(),
+            "deleted": self.store.deleted.rows(),
         }
 
     def take_locks(self, data: Mapping[str, Any]) -> None:
@@ -186,6 +188,7 @@ class Ours:
         """Replace the progress by the master's. Raises: KeyError, TypeError, ValueError."""
         self.isolated.take(data["isolated"], self.consumers.groups)
         self.order_info.take(data["orderInfo"])
+        self.store.take_deleted(data.get("deleted", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +359,7 @@ class Metadata:
         before = self._said
         if not before:
             # What was set back at the master, or deleted, while this broker did not look.
-            deleted = self._store.deleted_topics()
+            deleted = {topic for topic, _ in self._store.deleted.names()}
             before = {
                 key: dict(queues)
                 for key, queues in offsets.offsets.items()
