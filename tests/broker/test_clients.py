@@ -239,11 +239,14 @@ async def test_offsets_are_kept_per_topic_group_and_queue(broker: Broker, peer: 
         oneway=True,
     )
     await until_async(lambda: broker.parts.tables.offsets.query("g", "T", 2) == 9)
-    # Numbers of queues are free: who may read one topic filled the table with them, for ever.
-    for queue_id in (4, -1, 1_000_000):
+    # Who may read one topic filled the table with numbers of queues, for ever. Low ones are taken, as by
+    # RocketMQ: programs keep their own progress there.
+    for queue_id in (65_536, -1, 1_000_000):
         ext = {"consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": 1}
         assert (await peer.ask(CODE.UPDATE_CONSUMER_OFFSET, ext)).code != 0
-    assert set(broker.parts.tables.offsets.offsets["T@g"]) == {2}
+    ext = {"consumerGroup": "g", "topic": "T", "queueId": 65_535, "commitOffset": 1}
+    assert (await peer.ask(CODE.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+    assert set(broker.parts.tables.offsets.offsets["T@g"]) == {2, 65_535}
 
 
 async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(

@@ -16,6 +16,8 @@ from pocketmq.remoting.tables import TopicConfig
 
 log = logging.getLogger(__name__)
 
+_FREE_NUMBERS = 65_536
+
 
 class OffsetActs:
     """Query and commit."""
@@ -59,7 +61,7 @@ class OffsetActs:
 
         as_member: sent one-way, as members do; administrators wait for a response.
         Returns: False if it was ignored because the queue has been reset since. Raises: IllegalArgument for a
-        queue that the topic does not have: numbers are free, and each would be kept for ever.
+        queue that the topic does not have, from 65,536 on: each would be kept for ever.
         """
         topic = self._topics.get(queue.topic)
         if topic is not None and not self._has(topic, queue.queue_id):
@@ -91,7 +93,11 @@ class OffsetActs:
         return True
 
     def _has(self, topic: TopicConfig, queue_id: int) -> bool:
-        """Return True for a queue of the topic, and for one that it had when there were more."""
-        if 0 <= queue_id < max(topic.read_queues, topic.write_queues):
+        """Return True for a queue of the topic, for one that it had when there were more, and for low numbers.
+
+        RocketMQ takes any, and programs keep their own progress under numbers of queues: the ledger of
+        Spark's sink has one for each partition.
+        """
+        if 0 <= queue_id < max(topic.read_queues, topic.write_queues, _FREE_NUMBERS):
             return True
         return self._store.max_offset(topic.topic, queue_id) > 0
