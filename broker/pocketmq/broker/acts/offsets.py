@@ -93,7 +93,7 @@ class OffsetActs:
         return True
 
     def _has(self, topic: TopicConfig, queue_id: int) -> bool:
-        """Return True for a queue of the topic, for one that it had when there were more, and for low numbers.
+        """Return True for a queue of the topic, for one that it had once, and for any low number.
 
         RocketMQ takes any, and programs keep their own progress under numbers of queues: the ledger of
         Spark's sink has one for each partition.
