@@ -160,6 +160,10 @@ def test_a_message_is_expired_when_its_listener_is_at_it_too_long() -> None:
     queue.put([started])
     assert queue.oldest_expired(9_100, 100) is None
     assert queue.oldest_expired(9_101, 100) is started
+    # A producer may write anything there.
+    for text in ("soon", "", "-1", "9" * 5_000):
+        queue.put([message(1, 1, {Property.CONSUME_START_TIME.value: text})])
+        assert queue.oldest_expired(9_101, 100) is None
 
 
 def test_locks_and_pulls_expire_by_the_clock() -> None:

@@ -206,7 +206,18 @@ class ConsumeMessageConcurrently(ConsumeService):
                 )
                 if message is None or process_queue.dropped:
                     break
-                await self._send_back(message, EXPIRED_DELAY_LEVEL, queue.broker_name)
+                try:
+                    await self._send_back(message, EXPIRED_DELAY_LEVEL, queue.broker_name)
+                except PocketMQError as error:
+                    # Other queues may be at a broker that takes theirs.
+                    log.warning(
+                        "cannot send back a message whose consumption takes too long message=%s "
+                        "queue=%s reason=%r",
+                        message.msg_id,
+                        queue,
+                        str(error),
+                    )
+                    break
                 log.warning(
                     "sent back a message whose consumption took too long message=%s queue=%s",
                     message.msg_id,

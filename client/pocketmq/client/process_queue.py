@@ -26,6 +26,7 @@ PULL_IDLE_MS_MAX = 120_000
 """A queue whose pull request has not been seen for that long is dropped and taken anew."""
 
 _CONSUME_START = Property.CONSUME_START_TIME.value
+_TIME_SIZE_MAX = 19
 
 
 class ProcessQueue:
@@ -167,8 +168,9 @@ class ProcessQueue:
         if first is None:
             return None
         message = self._messages[first]
-        started = message.properties.get(_CONSUME_START)
-        if started is None or now_ms - int(started) <= consume_timeout_ms:
+        # Before its listener begins, it is whatever its producer wrote there.
+        started = message.properties.get(_CONSUME_START, "")
+        if not started.isdecimal() or now_ms - int(started[:_TIME_SIZE_MAX]) <= consume_timeout_ms:
             return None
         return message
 
