@@ -34,7 +34,7 @@ RECEIVE_COUNT = 32
 _SEND_ATTEMPTS = 3
 _SUBSCRIPTIONS_MAX = 1_000
 # Of one client: each of its heartbeats is one in all of them.
-_TOPICS_MAX, _GROUPS_MAX = 1_000, 100
+_TOPICS_MAX, _GROUPS_MAX = 5_000, 100
 _S = 1_000
 _M = 60 * _S
 # Source: CustomizedRetryPolicy, RocketMQ 5.5.0.
