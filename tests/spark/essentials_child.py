@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 CONF = {
-    "spark.driver.extraJavaOptions": os.environ["SHORT_LIVED_JVM"],
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
@@ -30,7 +29,8 @@ CONF = {
 def classic() -> Any:
     from pocketmq.spark import session
 
-    made = session("local[1]", conf=CONF)
+    jvm = {"spark.driver.extraJavaOptions": os.environ["SHORT_LIVED_JVM"]}
+    made = session("local[1]", conf=CONF | jvm)
     made.sparkContext.setLogLevel("OFF")
     return made
 
