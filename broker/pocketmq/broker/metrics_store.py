@@ -1,6 +1,5 @@
 """Metrics of the store, of its backlogs and of the process. Source: DefaultStoreMetricsManager, 5.3.3."""
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,9 @@ _PROCESSORS = (
 
 def _size(broker: "Broker") -> Iterator[Sample]:
     try:
+        # With it come three compressors, which a start would wait for.
+        import shutil
+
         used = shutil.disk_usage(broker.store_config.store_path_root_dir).used
     except OSError:
         return

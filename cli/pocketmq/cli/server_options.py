@@ -5,6 +5,8 @@ other commands use, take a fifth of that. The table is also what `--help` and th
 """
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -245,6 +247,18 @@ class ServerOptions:
         return found
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Return argparse's own, which for the width would import shutil and three compressors at each start."""
+    try:
+        columns = (
+            int(os.environ.get("COLUMNS", "0"))
+            or os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else -1).columns
+        )
+    except (OSError, ValueError):
+        columns = 80
+    return argparse.HelpFormatter(prog, width=columns - 2)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CannotBegin(f"{message}; see: {self.prog} --help")
@@ -259,6 +273,7 @@ def parse(role: str, arguments: list[str]) -> ServerOptions:
         prog=f"pocketmq {role}",
         description=HELP[role],
         allow_abbrev=False,
+        formatter_class=_formatter,
         epilog="Precedence: options, then POCKETMQ_<NAME> in the environment, then NAMESRV_ADDR, "
         "then the file of -c, then the defaults.",
     )

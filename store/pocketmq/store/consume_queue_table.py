@@ -14,7 +14,6 @@ Owner: MessageStore.
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 
 from pocketmq.remoting.java_hash import string_hash
@@ -312,6 +311,8 @@ class ConsumeQueueTable:
         if not self._known(topic):
             del self._ids[topic]
             for root in (self.folder, self._batch_folder, self._ext_folder):
+                import shutil
+
                 shutil.rmtree(os.path.join(root, topic), ignore_errors=True)
 
     def release_idle(self) -> None:

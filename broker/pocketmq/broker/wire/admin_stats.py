@@ -6,7 +6,6 @@ count of transferred messages appears under 4.x's and 5.x's spelling of its name
 which PocketMQ does not have, are 0.
 """
 
-import shutil
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
@@ -146,6 +145,8 @@ class AdminStatsProcessor:
         store = self._store
         folder = store.config.store_path_root_dir
         use = str(store.disk_use)
+        import shutil
+
         disk = shutil.disk_usage(folder)
         return {
             "commitLogDirCapacity": f"Total : {size_text(disk.total)}, Free : {size_text(disk.free)}.",
