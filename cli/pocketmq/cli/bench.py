@@ -132,7 +132,8 @@ class _Few:
     def __call__(
         self, queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str
     ) -> list[MessageQueue]:
-        return [queue for queue in queues if queue in self.queues] or list(queues)
+        few = set(self.queues)
+        return [queue for queue in queues if queue in few] or list(queues)
 
 
 def _spread(queues: Sequence[MessageQueue], count: int) -> list[MessageQueue]:
