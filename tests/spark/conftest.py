@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.interop.brokers import RunningBroker
 
-# How often drivers, executors and brokers are killed in the tests that do so; 20 when there is time.
-KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "1"))
+# How often brokers, drivers and executors are killed in the tests that do so.
+KILLS = int(os.environ.get("POCKETMQ_SPARK_KILLS", "20"))
 
 # For the processes of the *_child.py, too, which are run by path and find it in their environment.
 _JVM = " ".join(SHORT_LIVED_JVM)

@@ -1,6 +1,6 @@
 """A streaming query in a process of its own, for tests that kill it.
 
-stream_child.py STORE CHECKPOINT OUT LIMIT
+stream_child.py STORE CHECKPOINT OUT LIMIT [once]    once: it ends when it has read what is there
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(store: str, checkpoint: str, out: str, limit: str) -> None:
+def main(store: str, checkpoint: str, out: str, limit: str, once: str = "") -> None:
     # No pocketmq.spark.session: its checks cost two processes, and this one is started to be killed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = {
@@ -30,16 +30,17 @@ def main(store: str, checkpoint: str, out: str, limit: str) -> None:
     # The source is found by its module pyspark_pocketmq.
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    query = (
+    writer = (
         spark.readStream.format("pocketmq")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", limit)
         .load(store)
         .writeStream.format("parquet")
         .option("checkpointLocation", checkpoint)
-        .start(out)
     )
-    query.awaitTermination()
+    if once:
+        writer = writer.trigger(availableNow=True)
+    writer.start(out).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BODY = StructType([StructField("body", StringType())])
-# A broker is there again in less than half a second, so this many need no option.
-_CHEAP_KILLS = 20
 
 
 class Clock:
@@ -258,7 +256,7 @@ def test_a_running_query_outlives_its_broker(
     )
     try:
         until(lambda: query.lastProgress is not None, "the first batch")
-        for _ in range(max(KILLS, _CHEAP_KILLS)):
+        for _ in range(KILLS):
             own.kill()
             own.start()
             send(own, topic, 50, first=count)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.spark.conftest import CHILD_ENV, KILLS, need_java
@@ -24,6 +25,7 @@ from pocketmq.bulk.offsets import Offsets, QueueKey, each, store_at
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
+from pocketmq.spark.home import make_home
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.stream import HAS_LIMITS, share_out
 from pocketmq.spark.stream_offset import from_offset, to_offset
@@ -343,28 +345,58 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], withi
 def test_a_query_killed_at_any_moment_loses_and_repeats_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Kill -9 of a streaming query in a loop, a Parquet sink (KILLS rounds)."""
+    """Kill -9 of a streaming query in a loop, a Parquet sink."""
     need_java()
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     child = Path(__file__).with_name("stream_child.py")
+    command = [sys.executable, str(child), str(store.root), str(checkpoint), str(out), "60"]
+    env = _quickly_started(tmp_path)
     total = 0
-    for round_ in range(KILLS):
+
+    def more() -> None:
+        nonlocal total
         store.add(Message(queue_id=i % 5, body=os.urandom(50)) for i in range(400))
         total += 400
+
+    more()
+    # The first one ends by itself, and leaves the classes that its JVM has loaded to those that are killed.
+    archive = tmp_path / "classes.jsa"
+    first = subprocess.run(
+        [*command, "once"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_with_flag(env, f"-XX:ArchiveClassesAtExit={archive}"),
+    )
+    assert first.returncode == 0, first.stderr[-2000:]
+    env = _with_flag(env, f"-XX:SharedArchiveFile={archive}")
+    for round_ in range(KILLS):
+        more()
         # A batch is planned when its offsets file is there, done when its commits file is.
         folder = checkpoint / chance.choice(("offsets", "commits"))
         before = _newest(folder)
         wanted = before + chance.randint(1, 3)
-        command = [sys.executable, str(child), str(store.root), str(checkpoint), str(out), "60"]
-        errors = _kill_when(command, partial(_has_reached, folder, wanted))
+        errors = _kill_when(command, env, partial(_has_reached, folder, wanted))
         assert not errors, f"round {round_}, seed {seed}: {errors}"
     _run_patiently(spark, store.root, checkpoint, out)
     found = places(spark, out)
     assert len(found) == total, f"seed {seed}"
     assert found == [("T", q, o) for q in range(5) for o in range(total // 5)], f"seed {seed}"
+
+
+def _quickly_started(tmp_path: Path) -> dict[str, str]:
+    """An environment in which Spark's Python processes do not compile PySpark each time."""
+    home = tmp_path / "home"
+    home.mkdir()
+    make_home(home, Path(pyspark.__file__).parent)
+    return CHILD_ENV | {"SPARK_HOME": str(home)}
+
+
+def _with_flag(env: dict[str, str], flag: str) -> dict[str, str]:
+    return env | {"SHORT_LIVED_JVM": f"{env['SHORT_LIVED_JVM']} {flag}"}
 
 
 _log = logging.getLogger(__name__)
@@ -384,7 +416,7 @@ def _run_patiently(spark: "SparkSession", store: Path, checkpoint: Path, out: Pa
     run(spark, store, checkpoint, out)
 
 
-def _kill_when(command: list[str], condition: Callable[[], bool]) -> str:
+def _kill_when(command: list[str], env: dict[str, str], condition: Callable[[], bool]) -> str:
     """Start a query, kill it when the condition holds. Returns: its errors, if it ended by itself.
 
     Spark gives a planner 10 s to start, which no setting changes and a crowded machine may need: then the
@@ -396,7 +428,7 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> str:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=CHILD_ENV,
+            env=env,
         )
         try:
             reached = until(condition, process, 300)

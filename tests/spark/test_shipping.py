@@ -15,6 +15,7 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.spark.bundle import main, write_bundle
 from pocketmq.spark.environment import JAVA_VERSIONS, java_problem
+from pocketmq.spark.home import make_home
 
 PLANNING = (
     "pocketmq.spark.source",
@@ -94,22 +95,19 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
     """Local-cluster, two executors; stores of two brokers under one glob; Python processes, then executors
-    are killed in a read, 20 times each."""
+    are killed in a read."""
     need_java()
     for name in ("broker-a", "broker-b"):
         # More than fits between a process that reads and the JVM: it is killed before it has done all.
         store = WrittenStore(tmp_path / name / "store", log_file_size=1 << 22)
         store.add(Message(queue_id=i % 3, body=os.urandom(30_000)) for i in range(1000))
-    kills = max(KILLS, 20)
     out, killed = tmp_path / "out.json", tmp_path / "killed"
     killed.mkdir()
     child = Path(__file__).with_name("cluster_child.py")
     # Workers keep their logs in SPARK_HOME, which is no place of ours: a home of links takes them.
     home = tmp_path / "home"
     home.mkdir()
-    for part in Path(pyspark.__file__).parent.iterdir():
-        if part.name in ("bin", "jars"):
-            (home / part.name).symlink_to(part)
+    make_home(home, Path(pyspark.__file__).parent)
     answer = subprocess.run(
         [
             sys.executable,
@@ -118,7 +116,7 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
             str(out),
             str(tmp_path / "*" / "store"),
             str(killed),
-            str(kills),
+            str(KILLS),
         ],
         capture_output=True,
         text=True,
@@ -141,13 +139,13 @@ def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
     ]
     result = json.loads(out.read_text())
     assert result["executors"] == 2
-    for what, times in (("workers", 20), ("elsewhere", kills)):
+    for what, times in (("workers", 20), ("elsewhere", KILLS)):
         assert sorted(row[:3] for row in result[what]) == places
         tried = {task: tries for *_, tries, task in result[what]}
         assert len(tried) >= 8
         assert sum(tried.values()) >= times
     # Each of them was another process.
-    assert len({noted.name.partition("-")[2] for noted in killed.iterdir()}) == kills
+    assert len({noted.name.partition("-")[2] for noted in killed.iterdir()}) == KILLS
 
 
 def test_a_missing_java_is_one_line_that_says_what_to_install(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.spark.home import without_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +59,7 @@ def session(
 ) -> "SparkSession":
     """Return a session that works from an environment that is not activated; set up as setup() does.
 
+    With a local master Spark's Python processes start without compiling PySpark, see pocketmq.spark.home.
     Raises: SetupError if there is no Java that runs Spark 4.
     """
     problem = java_problem()
@@ -72,7 +74,10 @@ def session(
     builder = builder.master(master).appName(app_name)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
-    return setup(builder.getOrCreate())
+    if not re.fullmatch(r"local(\[[^]]*\])?", master):
+        return setup(builder.getOrCreate())
+    with without_zip():
+        return setup(builder.getOrCreate())
 
 
 def java_problem() -> str | None:
