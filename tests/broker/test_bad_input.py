@@ -5,6 +5,7 @@ Each test has a well-behaved client beside the bad one, which goes on being serv
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import resource
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.broker.serving import Peer, batch, number, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
 
@@ -294,6 +296,61 @@ async def test_no_offset_is_kept_that_java_could_not_read(
     kept = broker.parts.tables.offsets.offsets
     both = {"T@g": {0: offset}, "T@p": {0: offset}} if fits else {}
     assert {key: queues for key, queues in kept.items() if queues} == both
+
+
+@pytest.mark.parametrize("way", ["filter", "client", "group", "retries", "topic", "queues"])
+async def test_half_a_character_ends_no_table(tmp_path: Path, way: str) -> None:
+    r"""JSON may say \ud800, which no UTF-8 file can hold: the table was not saved, and the broker ended."""
+    half = "\ud800"
+    group = {"groupName": "g", "attributes": {half: half}, "more": half}
+    asked = {
+        "filter": (CODE.HEART_BEAT, _member(asks=f"a = '{half}'")),
+        "client": (CODE.HEART_BEAT, _member(client=half)),
+        "group": (CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group),
+        "retries": (CODE.HEART_BEAT, _member(group=half)),
+        "topic": (CODE.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [{"topicName": half}]}),
+        "queues": (
+            CODE.LOCK_BATCH_MQ,
+            {
+                "consumerGroup": half,
+                "clientId": half,
+                "mqSet": [{"topic": half, "brokerName": half, "queueId": 0}],
+            },
+        ),
+    }
+    code, body = asked[way]
+    for mode in ("compatible", "isolate"):
+        folder = tmp_path / mode
+        settings: dict[str, Any] = {"flush_consumer_offset_interval": 20, "group_mode": mode}
+        async with serving(folder, **settings) as broker, await Peer.at(broker) as good:
+            async with await Peer.at(broker) as bad:
+                await bad.ask(code, {}, json.dumps(body).encode())
+                await good.heartbeat("other", {"T": "*"}, client_id="c2")
+            for _ in range(3):
+                assert (await good.produce("T")).code == ResponseCode.SUCCESS
+        # The stop has saved all tables.
+        for file in (folder / "config").glob("*.json"):
+            fastjson.loads(file.read_bytes())
+        async with serving(folder) as broker, await Peer.at(broker) as good:
+            assert (await good.produce("T")).code == ResponseCode.SUCCESS
+
+
+def _member(*, group: str = "g", client: str = "c", asks: str = "a IS NULL") -> dict[str, Any]:
+    return {
+        "clientID": client,
+        "producerDataSet": [{"groupName": group}],
+        "consumerDataSet": [
+            {
+                "groupName": group,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [
+                    {"topic": "T", "subString": asks, "expressionType": "SQL92", "subVersion": 1}
+                ],
+            }
+        ],
+    }
 
 
 async def test_names_with_paths_in_them_make_no_files(

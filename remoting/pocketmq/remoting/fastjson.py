@@ -8,12 +8,16 @@ of objects in alphabetical order and no white space, as Java's tools expect byte
 
     a Python dict      -> an object; keys: str, int, or ObjectKey
     None in an object  -> left out
+
+Whatever is read can be written: half of a surrogate pair is read as `?`, which Java writes for it, and
+numbers beyond those of a double are refused; numbers that are none are written as null.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from itertools import islice
+from math import isfinite
 from operator import length_hint
 from typing import Any
 
@@ -68,7 +72,7 @@ def _write(value: Any, out: list[str], quote: bool) -> None:
     elif isinstance(value, int):
         out.append(int.__repr__(value))
     elif isinstance(value, float):
-        out.append(repr(value))
+        out.append(repr(value) if isfinite(value) else "null")
     elif isinstance(value, Mapping):
         _write_members(value.items(), out, quote)
     elif isinstance(value, ObjectKey):
@@ -208,9 +212,12 @@ class _Reader:
         if first in "]}:,":
             raise self._error("a value is missing")
         try:
-            return int(token) if _INTEGER.fullmatch(token) else float(token)
+            number = int(token) if _INTEGER.fullmatch(token) else float(token)
         except ValueError:
             raise self._error(f"unknown word {token[:20]!r}") from None
+        if not isfinite(number):
+            raise self._error(f"{token[:20]!r} is no number, or too large")
+        return number
 
     def _string(self, token: str) -> str:
         if len(token) == 1:
@@ -220,9 +227,11 @@ class _Reader:
         if token[0] == "'":
             token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
         try:
-            return str(json.loads(token, strict=False))
+            text = str(json.loads(token, strict=False))
         except ValueError as error:
             raise self._error(f"a string with an invalid escape: {error}") from error
+        # A lone surrogate, which no file and no answer could hold.
+        return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
     def _array(self, depth: int) -> list[Any]:
         if depth >= _DEPTH_MAX:
