@@ -14,7 +14,12 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.tables import BrokerData
+from pocketmq.remoting.tables import (
+    QUEUE_COUNT_MAX,
+    ROUTE_QUEUES_MAX,
+    BrokerData,
+    countable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,13 @@ class TopicRoute:
         data = fastjson.loads(body)
         if not isinstance(data, Mapping):
             raise fastjson.FastjsonError("the answer to a route request is not an object")
+        order_conf = data.get("orderTopicConf")
         try:
+            _ordered(order_conf)
             return cls(
                 tuple(
                     sorted(
-                        (_queue_data(each) for each in data.get("queueDatas") or ()),
+                        (_queue_data(each) for each in countable(data.get("queueDatas"))),
                         key=lambda queue: queue.broker_name,
                     )
                 ),
@@ -55,9 +62,9 @@ class TopicRoute:
                         key=lambda broker: broker.broker_name,
                     )
                 ),
-                data.get("orderTopicConf"),
+                order_conf,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise fastjson.FastjsonError(f"a route cannot be read: {error!r}") from error
 
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
@@ -72,11 +79,11 @@ class TopicRoute:
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues to send to: those of the order configuration, else of writable masters."""
         if self.order_conf:
-            found = []
-            for part in self.order_conf.split(";"):
-                name, _, count = part.partition(":")
-                found += [MessageQueue(topic, name, number) for number in range(int(count or 0))]
-            return found
+            return [
+                MessageQueue(topic, name, number)
+                for name, count in _ordered(self.order_conf)
+                for number in range(count)
+            ]
         masters = {each.broker_name for each in self.brokers if MASTER_ID in each.addresses}
         return [
             MessageQueue(topic, each.broker_name, number)
@@ -100,6 +107,20 @@ class TopicRoute:
             self.brokers,
             self.order_conf,
         )
+
+
+def _ordered(order_conf: str | None) -> list[tuple[str, int]]:
+    """Return the broker names of an order configuration, `a:4;b:4`, with their queues. Raises: ValueError."""
+    found = []
+    left = ROUTE_QUEUES_MAX
+    for part in (order_conf or "").split(";"):
+        name, _, text = part.partition(":")
+        count = int(text or 0)
+        left -= max(count, 0)
+        if left < 0 or count > QUEUE_COUNT_MAX:
+            raise ValueError(f"orderTopicConf has too many queues: {part[:100]!r}")
+        found.append((name, count))
+    return found
 
 
 def _queue_data(data: Mapping[str, Any]) -> QueueData:

@@ -14,6 +14,7 @@ from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.grpc.server import ANNOUNCE_S, NAMESPACE
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.tables import countable
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,9 @@ class Neighbours:
         if not fronts.keys() - {self._broker_name}:
             return []
         route = await self._routes.route(topic) or {}
-        found = [each for data in route.get("queueDatas") or () for each in self._at(data, fronts)]
+        found = [
+            each for data in countable(route.get("queueDatas")) for each in self._at(data, fronts)
+        ]
         return sorted(found)
 
     def _at(self, data: Any, fronts: Mapping[str, str]) -> list[Elsewhere]:

@@ -4,6 +4,7 @@ Their JSON is that of topics.json, subscriptionGroup.json, registrations and the
 Source: TopicConfig, SubscriptionGroupConfig, RocketMQ 4.9.7.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Self
@@ -11,7 +12,13 @@ from typing import Any, Self
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.header import camel
 
+log = logging.getLogger(__name__)
+
 READ_WRITE = int(Perm.READ | Perm.WRITE)
+QUEUE_COUNT_MAX = 65_536
+"""Ours: a topic of more queues than this at one broker is a mistake, and each queue costs a file."""
+ROUTE_QUEUES_MAX = 262_144
+"""Queues of a topic at all brokers that whoever reads a route counts out, a tenth of a second's work."""
 
 
 def perm_text(perm: int) -> str:
@@ -52,6 +59,33 @@ class BrokerData:
             str(data.get("cluster") or ""),
             {int(number): str(address) for number, address in addresses.items()},
         )
+
+
+def countable(rows: Any) -> list[Any]:
+    """Return the queueDatas of a route without those that have too many queues, which the log names.
+
+    Ours: whoever reaches a name server may register any number of queues for a topic, and everybody who reads
+    the route would make as many.
+    """
+    found: list[Any] = []
+    left = ROUTE_QUEUES_MAX
+    for row in rows if isinstance(rows, list) else ():
+        named = row if isinstance(row, Mapping) else {}
+        count = max(_count(named.get(name)) for name in ("readQueueNums", "writeQueueNums"))
+        if count > min(QUEUE_COUNT_MAX, left):
+            log.warning("left out of a route: broker=%r queues=%d", named.get("brokerName"), count)
+            continue
+        left -= count
+        found.append(row)
+    return found
+
+
+def _count(value: Any) -> int:
+    """Return how many queues a reader would make; 0 for what it refuses."""
+    try:
+        return max(int(value), 0)
+    except (OverflowError, TypeError, ValueError):
+        return 0
 
 
 def _number(value: Any, usual: int) -> int:

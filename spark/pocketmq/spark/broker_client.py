@@ -34,6 +34,7 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
+from pocketmq.remoting.tables import countable
 from pocketmq.spark.broker_connection import Access, Connection
 from pocketmq.spark.retry import BUSY, Patience
 
@@ -329,7 +330,7 @@ def _queues_of(topic: str, answer: RemotingCommand, perm: Perm) -> list[BrokerQu
     count = "readQueueNums" if perm is Perm.READ else "writeQueueNums"
     return [
         BrokerQueue(topic, q["brokerName"], addresses[q["brokerName"]], queue_id)
-        for q in sorted(route.get("queueDatas") or [], key=lambda q: str(q["brokerName"]))
+        for q in sorted(countable(route.get("queueDatas")), key=lambda q: str(q["brokerName"]))
         if int(q["perm"]) & perm and addresses.get(q["brokerName"])
         for queue_id in range(int(q[count]))
     ]

@@ -18,15 +18,13 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import pop_retry_topic
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.tables import QUEUE_COUNT_MAX, GroupConfig, TopicConfig
 from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
 
 log = logging.getLogger(__name__)
 
 Saved = asyncio.Future[None]
 
-# Ours: a topic of more queues than this is a mistake, and each queue costs a file.
-QUEUE_COUNT_MAX = 65_536
 _PERM_MAX = 7
 
 

@@ -23,6 +23,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.message import MessageQueue
+from pocketmq.remoting.tables import countable
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def queues_of_route(topic: str, route: Any) -> list[MessageQueue]:
     """Return the readable queues of a TopicRouteData object, sorted; empty if it is malformed."""
     found: list[MessageQueue] = []
     data = route.get("queueDatas") if isinstance(route, Mapping) else None
-    for queue in data if isinstance(data, list) else ():
+    for queue in countable(data):
         try:
             if int(queue["perm"]) & Perm.READ:
                 name = str(queue["brokerName"])
