@@ -16,7 +16,7 @@ from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode
+from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import PEER_ENCODINGS, RemotingCommand
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
@@ -263,6 +263,17 @@ async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(
         ResponseCode.QUERY_NOT_FOUND,
         "Not found, do not set to zero, maybe this group boot first",
     )
+
+
+async def test_a_new_group_of_the_java_client_5_0_starts_at_zero_like_any_other(
+    broker: Broker, peer: Peer
+) -> None:
+    """It alone asks not to be given 0, and skipped what was sent before it."""
+    await peer.produce("T")
+    ask = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": False}
+    for version, code in ((Version.V5_0_0, 0), (Version.V5_5_0, ResponseCode.QUERY_NOT_FOUND)):
+        answer = await peer.ask(CODE.QUERY_CONSUMER_OFFSET, ask, version=version)
+        assert answer.code == code
 
 
 async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(

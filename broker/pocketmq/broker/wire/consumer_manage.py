@@ -11,7 +11,7 @@ from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
@@ -58,7 +58,11 @@ class ConsumerManageProcessor:
         header = QueryConsumerOffsetHeader.parse(request.ext)
         queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
         try:
-            or_zero = header.set_zero_if_not_found is not False
+            # The Java client 5.0.0 (Spring's starter 2.2.3) asks not to be given 0, as none before or after
+            # it does. It skipped what was sent before it began; 4.9, whose face this is, gives it 0.
+            or_zero = (
+                header.set_zero_if_not_found is not False or request.version == Version.V5_0_0
+            )
             offset = self._offsets.query(queue, connection, or_zero=or_zero)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, {})
