@@ -60,9 +60,7 @@ class ConsumerManageProcessor:
         try:
             # The Java client 5.0.0 (Spring's starter 2.2.3) asks not to be given 0, as none before or after
             # it does. It skipped what was sent before it began; 4.9, whose face this is, gives it 0.
-            or_zero = (
-                header.set_zero_if_not_found is not False or request.version == Version.V5_0_0
-            )
+            or_zero = header.set_zero_if_not_found is not False or request.version == Version.V5_0_0
             offset = self._offsets.query(queue, connection, or_zero=or_zero)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, {})
