@@ -171,3 +171,20 @@ async def test_an_unknown_group_is_refused_when_groups_are_not_created(tmp_path:
             answer = await send_back(peer, stored)
             assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             assert (answer.remark or "").startswith("subscription group not exist, g ")
+
+
+async def test_a_group_with_more_retry_queues_than_its_topic_uses_those_that_are_read(
+    broker: Broker, peer: Peer
+) -> None:
+    """retryQueueNums was raised later; the topic stays as it was made, and nobody reads queues from 1 on."""
+    stored = position(await peer.produce("T"))
+    broker.parts.tables.topics.create_internal("%RETRY%g", 1)
+    broker.parts.tables.groups.update(GroupConfig("g", retry_queues=8))
+    for _ in range(8):
+        assert (await send_back(peer, stored)).code == ResponseCode.SUCCESS
+    store = broker.parts.messages.store
+    places = [
+        properties_to_dict(read_record(store.record_at(position) or b"").properties)["REAL_QID"]
+        for position, _, _ in store.entries(SCHEDULE, 2, 0, 8)
+    ]
+    assert places == ["0"] * 8

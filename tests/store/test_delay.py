@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.store.stores import HOST, open_store, read_all, send
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.store import DelayService, DiskFull, MessageIllegal, MessageStore
+from pocketmq.store import ConfigFile, DelayService, DiskFull, MessageIllegal, MessageStore
 from pocketmq.store.tags_code import parse_delay_levels
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -355,4 +356,65 @@ async def test_at_the_stop_no_offset_is_saved_before_the_log_is_on_the_disk(tmp_
         running.cancel()
     assert b"{1:1}" in (tmp_path / "config" / "delayOffset.json").read_bytes()
     assert store.flushed_position == store.commit_log_max_position
+    store.close()
+
+
+def test_what_waits_in_a_level_that_is_gone_comes_all_the_same(tmp_path: Path) -> None:
+    """messageDelayLevel was made shorter: its entries say when they are due. RocketMQ leaves them there."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock, message_delay_level="1s 5s 10s")
+    delay = DelayService(store, clock)
+    schedule(store, delay, 3)
+    store.close()
+    store = open_store(tmp_path, clock, message_delay_level="1s")
+    delay = DelayService(store, clock)
+    delay.load()
+    assert delay.step() == 10_000
+    clock.advance_ms(10_000)
+    while delay.step() == 0:
+        pass
+    assert [bytes(each.body) for each in read_all(store, "Topic", 2)] == [b"late"]
+    assert (delay.offsets, delay.step()) == ({3: 1}, None)
+    store.close()
+
+
+async def test_a_stop_waits_for_a_save_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that write one file at once leave a file that nobody can read, or the older offsets."""
+    clock = ManualClock()
+    store = open_store(tmp_path, clock)
+    delay = DelayService(store, clock)
+    monkeypatch.setattr(store, "on_disk", lambda: asyncio.sleep(0))
+    monkeypatch.setattr(store, "flush_now", lambda: None)
+    begun, may_end = threading.Event(), threading.Event()
+    writes: list[str] = []
+    write = ConfigFile.write
+
+    def slow(file: ConfigFile, data: bytes) -> None:
+        writes.append("begins")
+        if not begun.is_set():
+            begun.set()
+            assert may_end.wait(60)
+        write(file, data)
+        writes.append("ends")
+
+    monkeypatch.setattr(ConfigFile, "write", slow)
+    schedule(store, delay, 1)
+    clock.advance_ms(20_000)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(delay.run())
+        await asyncio.sleep(0)
+        clock.advance_ms(20_000)
+        schedule(store, delay, 3)
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        delay.offsets[2] = 0
+        running.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        may_end.set()
+    assert writes == ["begins", "ends"] * 2
+    saved = (tmp_path / "config" / "delayOffset.json").read_bytes()
+    assert saved == b'{"offsetTable":{1:1,2:0}}'
     store.close()

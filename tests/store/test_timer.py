@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import struct
 import subprocess
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.names import TIMER_TOPIC
 from pocketmq.remoting.record import Record, read_record, read_records
 from pocketmq.store import DiskFull, MessageIllegal, MessageStore, StoreConfig
-from pocketmq.store.timer.check import TimerCheck
+from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
 from pocketmq.store.timer.properties import (
     TimerIllegal,
@@ -869,3 +870,33 @@ def test_timers_go_on_when_a_clock_that_ran_ahead_is_set_right(
     assert timers.delivered("T") == ["before", "after"]
     timers.pass_ms(60_000)
     assert timers.delivered("T") == ["before", "after"]
+
+
+async def test_a_stop_waits_for_a_save_that_is_under_way(
+    timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor is closed next, and the number may be another file's when the thread writes there."""
+    begun, may_end = threading.Event(), threading.Event()
+    save = TimerCheckFile.save
+
+    def slow(file: TimerCheckFile, check: TimerCheck) -> None:
+        begun.set()
+        assert may_end.wait(60)
+        save(file, check)
+
+    monkeypatch.setattr(timers.store, "on_disk", lambda: asyncio.sleep(0))
+    timers.send("T", "body", TIMER_DELAY_SEC=5)
+    timers.work()
+    monkeypatch.setattr(TimerCheckFile, "save", slow)
+    timers.send("T", "body", TIMER_DELAY_SEC=6)
+    timers.clock.advance_ms(2_000)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(timers.timer.run())
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        running.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended_early = running.done()
+        may_end.set()
+    assert not ended_early

@@ -4,6 +4,7 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 """
 
 import os
+from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
 from pocketmq.broker.delivery.track import MessageTracks
@@ -39,7 +40,8 @@ from pocketmq.broker.stats import BrokerStats, Totals
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.store import ConfigFile, DelayService, MessageStore
+from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore
+from pocketmq.store.delay import Deliver
 from pocketmq.store.timer.service import TimerService
 
 
@@ -49,8 +51,10 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     consumers = ConsumerManager(
         node.clock, node.events, merge=tables.isolated.merged, call_soon=node.call_soon
     )
-    delay = DelayService(store, node.clock)
-    timer = TimerService(store, node.clock, log_file_size=node.config.mapped_file_size_timer_log)
+    deliver = _deliver(store, tables.topics)
+    delay = DelayService(store, node.clock, deliver=deliver)
+    timer_log_size = node.config.mapped_file_size_timer_log
+    timer = TimerService(store, node.clock, log_file_size=timer_log_size, deliver=deliver)
     messages = _messages(node, tables, consumers, store, _put_ways(node, tables, delay, timer))
     strict = StrictGroups()
     pull_filters = PullFilters(node.config, consumers, tables.filters)
@@ -70,6 +74,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half.load()
         pop.load_anew()
         timer.load_anew()
+        delay.load_anew()
 
     starts = messages.deliveries.starts
     ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
@@ -192,6 +197,15 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     return tables, modes
 
 
+def _deliver(store: MessageStore, topics: TopicConfigManager) -> Deliver:
+    """Return what stores delayed messages when they are due."""
+
+    def deliver(topic: str, queue_id: int, *what: Any) -> Appended:
+        return store.append(topic, topics.queue_now(topic, queue_id), *what)
+
+    return deliver
+
+
 def _put_ways(
     node: Node, tables: Tables, delay: DelayService, timer: TimerService
 ) -> tuple[DelayService, TimerWay | None]:
@@ -238,7 +252,7 @@ def _messages(
     return Messages(
         store=store,
         stats=stats,
-        put=MessagePut(store, ways[0], stats, node.clock, ways[1]),
+        put=MessagePut(store, ways[0], stats, node.clock, ways[1], tables.topics.queue_now),
         deliveries=deliveries,
         reach=MemoryReach(store),
         promise=Promise(store, replicas),

@@ -5,7 +5,6 @@
    must be on disk before anybody relies on them belong in a StoredTable (topics, groups).
 """
 
-import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
@@ -57,16 +56,3 @@ class ConfigManager(ABC):
     def persist_soon(self) -> None:
         """Have the next round of the persist task write the file."""
         self.dirty = True
-
-
-async def in_thread(write: Callable[[], None]) -> None:
-    """Run `write` in a thread, and wait for its end even if cancelled.
-
-    So no later write can overlap with it or be overwritten by it. Raises: what `write` raises.
-    """
-    running = asyncio.get_running_loop().run_in_executor(None, write)
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

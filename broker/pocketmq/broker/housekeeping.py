@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.config_manager import ConfigManager, in_thread
+from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.parts import Parts
 from pocketmq.store import StoreError
+from pocketmq.store.side_tasks import in_thread
 
 log = logging.getLogger(__name__)
 

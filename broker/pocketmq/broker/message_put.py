@@ -56,8 +56,10 @@ class MessagePut:
         stats: BrokerStats,
         clock: Clock,
         timer: TimerWay | None = None,
+        queue_now: Callable[[str, int], int] = lambda topic, queue_id: queue_id,
     ) -> None:
-        """timer: None if delivery times are off (timerWheelEnable)."""
+        """timer: None if delivery times are off (timerWheelEnable). queue_now: see TopicConfigManager."""
+        self.queue_now = queue_now
         self._timer = timer
         self._store = store
         self._delay = delay

@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from pocketmq.broker.config_manager import ConfigManager, in_thread
+from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.store import ConfigFile
 from pocketmq.store.config_journal import ConfigJournal
-from pocketmq.store.side_tasks import SURVIVED, SideTasks
+from pocketmq.store.side_tasks import SURVIVED, SideTasks, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from pocketmq.remoting.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TRANS_CHECK_MAX_TIME_TOPIC,
+    is_system_topic,
 )
 from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 from pocketmq.store import ConfigFile, MessageStore
@@ -107,6 +108,16 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def is_order(self, topic: str) -> bool:
         found = self.topics.get(topic)
         return found is not None and found.order
+
+    def queue_now(self, topic: str, queue_id: int) -> int:
+        """Return the queue for a message that was sent to this one before: another if it has fewer now.
+
+        Ours: RocketMQ stores it there, where nobody reads any more.
+        """
+        found = self.topics.get(topic)
+        if found is None or queue_id < max(found.read_queues, found.write_queues, 1):
+            return queue_id
+        return queue_id % max(found.read_queues, 1)
 
     # ------------------------------------------------------------ changing
 
@@ -229,6 +240,29 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             if topic not in self.topics and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 for _, queue_id in store.queues(topic)[-1:]:
                     self.create_internal(topic, queue_id + 1)
+
+    def restore_young(self, store: MessageStore, position: int) -> None:
+        """Create the topics, and the further queues, that began at or behind a position of the log.
+
+        For a slave that is promoted: when the log was there, it was last told which topics there are, and the
+        messages in those since must be found. What began before and is not in the table was deleted.
+        """
+        counts: dict[str, int] = {}
+        for name, queue_id in store.open_queues():
+            if not self.is_system(name) and not is_system_topic(name):
+                known = self.topics.get(name)
+                count = 0 if known is None else max(known.read_queues, known.write_queues)
+                first = store.entries(name, queue_id, store.min_offset(name, queue_id), 1)
+                if queue_id >= count and first and first[0][0] >= position:
+                    counts[name] = max(counts.get(name, 0), queue_id + 1)
+        for name, count in counts.items():
+            found = self.topics.get(name)
+            if found is None:
+                self.create_internal(name, count)
+            else:
+                more = replace(found, read_queues=count, write_queues=count)
+                log.info("the topic has more queues in the log %s", more)
+                self._put(more, keep=True)
 
     def _put(self, topic: TopicConfig, *, keep: bool = False) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())

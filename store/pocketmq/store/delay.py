@@ -10,7 +10,8 @@ time and host. config/delayOffset.json keeps per level the offset of the next re
    crash may redeliver what was delivered since, but loses nothing.
 3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
 4. With enableConsumeQueueExt the entry holds the address of a unit that has the due time.
-5. Disk errors are retried; delivering and saving the offsets do not wait for each other.
+5. Ours: what waits in a level that messageDelayLevel does not have any more comes when it is due, too.
+6. Disk errors are retried; delivering and saving the offsets do not wait for each other.
 Owner: the Broker; run() in its TaskGroup.
 """
 
@@ -18,7 +19,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -31,7 +31,8 @@ from pocketmq.remoting.record import read_record, store_ms_of
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import Appended, MessageStore
-from pocketmq.store.side_tasks import SURVIVED
+from pocketmq.store.side_tasks import SURVIVED, in_thread
+from pocketmq.store.tags_code import LONGEST_DELAY_MS
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Deliver(Protocol):
         born_host: bytes,
         reconsume_times: int,
         prepared_offset: int,
+        /,
     ) -> Appended: ...
 
 
@@ -78,6 +80,8 @@ class DelayService:
             os.path.join(store.config.store_path_root_dir, "config", "delayOffset.json")
         )
         self._levels = store.delay_levels
+        # With those that the setting does not have any more (5).
+        self._level_count = len(self._levels)
         self._side_tasks = store.side_tasks
         self._save_interval_ms = store.config.flush_delay_offset_interval
         # Level -> offset of the next record to deliver.
@@ -96,12 +100,22 @@ class DelayService:
         table = value.get("offsetTable") or {}
         for name, offset in table.items():
             try:
-                level = int(name)
+                self.offsets[int(name)] = int(offset)
             except ValueError:
                 continue
-            low = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
-            high = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
-            self.offsets[level] = min(max(int(offset), low), high)
+        self.load_anew()
+
+    def load_anew(self) -> None:
+        """Look at the queues again: the log was a master's until now, or was cut back. An offset beyond the
+        end of its queue would skip what comes next.
+        """
+        store = self._store
+        for level, offset in self.offsets.items():
+            low = store.min_offset(SCHEDULE_TOPIC, level - 1)
+            high = store.max_offset(SCHEDULE_TOPIC, level - 1)
+            self.offsets[level] = min(max(offset, low), high)
+        ids = [queue_id for _, queue_id in store.queues(SCHEDULE_TOPIC)]
+        self._level_count = max(self.level_max, *(queue_id + 1 for queue_id in ids), 0)
 
     def schedule(
         self, topic: str, queue_id: int, properties: bytes, level: int
@@ -160,7 +174,7 @@ class DelayService:
         """
         now_ms = self._clock.now_ms()
         wait_ms: int | None = None
-        for level in range(1, self.level_max + 1):
+        for level in range(1, self._level_count + 1):
             try:
                 level_wait = self._step_level(level, now_ms)
             except SURVIVED as error:
@@ -177,7 +191,7 @@ class DelayService:
         offset = max(self.offsets.get(level, 0), self._store.min_offset(SCHEDULE_TOPIC, queue_id))
         if offset >= high:
             return None
-        latest_ms = now_ms + self._levels[level - 1]
+        latest_ms = now_ms + self._delay_ms(level)
         for position, size, code in self._store.entries(SCHEDULE_TOPIC, queue_id, offset, _STEP):
             due_ms = code if code > EXT_ADDRESS_MAX else self._due_ms(queue_id, position, code)
             if now_ms < due_ms <= latest_ms:
@@ -193,7 +207,11 @@ class DelayService:
         if unit is not None:
             return unit.tags_code
         data = self._store.record_at(position)
-        return 0 if data is None else store_ms_of(data) + self._levels[queue_id]
+        return 0 if data is None else store_ms_of(data) + self._delay_ms(queue_id + 1)
+
+    def _delay_ms(self, level: int) -> int:
+        """Return how long messages wait in a level; the longest there may be in one that is gone (5)."""
+        return self._levels[level - 1] if level <= self.level_max else LONGEST_DELAY_MS
 
     def _deliver_one(self, position: int, size: int) -> None:
         data = self._store.record_at(position, size)
@@ -253,6 +271,5 @@ class DelayService:
             return
         # Offsets on the disk that are ahead of the log would lose what was delivered to a power cut.
         await self._store.on_disk()
-        write: Callable[[bytes], None] = self._file.write
-        await asyncio.get_running_loop().run_in_executor(self._pool, write, data)
+        await in_thread(lambda: self._file.write(data), self._pool)
         self._saved = data

@@ -145,6 +145,10 @@ class ReadStore(OpenStore):
         """Return (topic, queue id) of every queue, or of one topic's."""
         return self._table.names([topic] if topic else self._table.topics())
 
+    def open_queues(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of the queues that are open: of those used lately at least."""
+        return list(self._queues)
+
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time in ms of the record at an offset; -1 if there is none."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)

@@ -45,7 +45,7 @@ from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import MessageIllegal, StoreForeign
 from pocketmq.store.folder import sync_folder
 from pocketmq.store.store_lock import LastStop
-from pocketmq.store.tags_code import entry_code
+from pocketmq.store.tags_code import LONGEST_DELAY_MS, entry_code
 
 log = logging.getLogger(__name__)
 
@@ -337,7 +337,7 @@ class Recovery:
         if known == code:
             return True
         # The delays, or the clock, may have been others when it was written. A code below is a tag's.
-        latest_ms = record.store_ms + max(self._levels)
+        latest_ms = record.store_ms + max(LONGEST_DELAY_MS, *self._levels)
         return queue.topic == SCHEDULE_TOPIC and 1 << 32 < known <= latest_ms
 
     def _is_newer(

@@ -7,6 +7,7 @@
    `retry_ms`. Anything else is a bug and propagates.
 2. `troubles` names the tasks whose last attempt failed; health shows it.
 3. Logged are the first failure, a changed reason, one line per minute while it lasts, and its end.
+4. What they have threads do (`in_thread`) has ended when they have.
 Owner: the store; the broker's own side tasks use the same one.
 """
 
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from pocketmq.remoting.clock import Clock
@@ -81,3 +83,17 @@ class SideTasks:
         """Record a success."""
         if self.troubles and (known := self.troubles.pop(name, None)) is not None:
             log.warning("a side task has recovered task=%s failures=%d", name, known.count)
+
+
+async def in_thread(work: Callable[[], None], pool: Executor | None = None) -> None:
+    """Run `work` in a thread, and wait for its end even if cancelled.
+
+    So nothing later can overlap with it: two writes of one file, or a file that is closed meanwhile. Raises:
+    what `work` raises.
+    """
+    running = asyncio.get_running_loop().run_in_executor(pool, work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -12,6 +12,8 @@ from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 
+# The longest of RocketMQ's own delay levels: what waits may have come under other levels than today's.
+LONGEST_DELAY_MS = 7_200_000
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Values of TAGS that were seen, and their codes; emptied when it grows beyond any sane set of tags.
 _codes: dict[bytes, int] = {}

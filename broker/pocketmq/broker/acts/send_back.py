@@ -29,7 +29,7 @@ from pocketmq.remoting.message_codec import (
 from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import Record, read_record
-from pocketmq.remoting.tables import GroupConfig
+from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -88,8 +88,10 @@ class SendBackActs:
             )
         if group.retry_queues <= 0:
             return
-        name = self._retry_topic(sent, group)
-        queue_id = self._random_below(group.retry_queues)
+        topic = self._retry_topic(sent, group)
+        name = topic.topic
+        # Ours: the topic stays as it was made when the group gets more, and nobody would read those.
+        queue_id = self._random_below(max(1, min(group.retry_queues, topic.read_queues)))
         stored = self._store.message_at(sent.position)
         if stored is None:
             raise Refused(
@@ -128,8 +130,8 @@ class SendBackActs:
                 code, "the message was sent back and stored, but is not yet flushed or replicated"
             )
 
-    def _retry_topic(self, sent: SentBack, group: GroupConfig) -> str:
-        """Return the name of the group's retry topic, creating the topic if absent. Raises: Refused."""
+    def _retry_topic(self, sent: SentBack, group: GroupConfig) -> TopicConfig:
+        """Return the group's retry topic, creating it if absent. Raises: Refused."""
         name = retry_topic(sent.group)
         if len(name) > TOPIC_LENGTH_MAX:
             # It could be stored, in a layout that members of 4.9 cannot read.
@@ -144,7 +146,7 @@ class SendBackActs:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
             )
-        return name
+        return topic
 
     def _note(self, sent: SentBack, record: Record, name: str, level: int, peer: Peer) -> None:
         """Record in the message's track where it went, and why. Ours."""

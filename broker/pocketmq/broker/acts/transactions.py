@@ -94,10 +94,11 @@ class TransactionActs:
         queue_id = get_property(half.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
             raise MessageCodecError("the half message does not name its topic")
+        name = topic.decode("utf-8", "replace")
         with self._store.of_any_size():
             self._put.put(
-                topic.decode("utf-8", "replace"),
-                int(queue_id),
+                name,
+                self._put.queue_now(name, int(queue_id)),
                 half.body,
                 # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
                 # client knows the transaction's id.

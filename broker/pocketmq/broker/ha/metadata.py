@@ -29,7 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.config_manager import in_thread
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.groups.isolate import IsolatedGroups
@@ -51,6 +50,7 @@ from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import DelayService, MessageStore
+from pocketmq.store.side_tasks import in_thread
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.service import TimerService
 
@@ -231,13 +231,18 @@ class Metadata:
         self._ahead: Progress | None = None
         # Topics that are gone at the master while their queues are not: how often it is asked again.
         self._let_go_of: dict[str, int] = {}
+        # Where this log ended when the master was last asked for its topics: those that began later are not
+        # in the table.
+        self.topics_as_of = store.commit_log_max_position
         # When the last round ended, monotonic, and how many did.
         self.round_ms = 0
         self.rounds = 0
 
     async def round(self) -> None:
         """Copy everything once. Raises: MasterRefused, PocketMQError, OSError."""
+        end = self._store.commit_log_max_position
         self._take_topics(await self._master.json(_C.GET_ALL_TOPIC_CONFIG))
+        self.topics_as_of = end
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         await self._take_progress()
         await self._take_newer()
@@ -295,6 +300,7 @@ class Metadata:
     def forget(self) -> None:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
         self._said, self._ahead = {}, None
+        self.topics_as_of = min(self.topics_as_of, self._store.commit_log_max_position)
         self._tables.cut_offsets(self._store.max_offset)
 
     # ------------------------------------------------------------ tables

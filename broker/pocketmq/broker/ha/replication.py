@@ -232,6 +232,8 @@ class Replication:
             last_round_s = asyncio.get_running_loop().time() + _LAST_ROUND_S
             if not force and await self._check_old_master():
                 await self._copy_last(last_round_s)
+            assert self.metadata is not None
+            topics_as_of = self.metadata.topics_as_of
             await self.end_following()
             store = self._store
             try:
@@ -245,6 +247,7 @@ class Replication:
                         f"{error}. To lead with what comes before that, force the promotion",
                     ) from error
             store.lead()
+            self._tables.topics.restore_young(store, topics_as_of)
             # What the master had and this broker never got is not skipped in what comes in its place.
             self._tables.cut_offsets(store.max_offset)
             # What a slave will be sent must not be lost to a power cut here.

@@ -33,7 +33,7 @@ from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.side_tasks import SURVIVED
+from pocketmq.store.side_tasks import SURVIVED, in_thread
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
 from pocketmq.store.timer.due import Due
 from pocketmq.store.timer.log import DELETE, TimerLog, Unit, unit_of
@@ -461,11 +461,10 @@ class TimerService:
                 await self._arrived.wait()
 
     async def _sync_in_pool(self) -> None:
-        loop = asyncio.get_running_loop()
         check, progress = replace(self.check), self._progress()
-        await loop.run_in_executor(None, self._sync_files)
+        await in_thread(self._sync_files)
         await self._store.on_disk()
-        await loop.run_in_executor(None, self._save, check, progress[0])
+        await in_thread(lambda: self._save(check, progress[0]))
         self._synced = progress
 
     def _progress(self) -> tuple[int, int, int]:
