@@ -22,6 +22,7 @@ from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import Peer, body_of, number
 from tests.broker.test_transaction import ending, prepare
 from tests.kit.waiting import until_async as until
+from tests.store.stores import HOST
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -38,6 +39,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.store.errors import StoreFollows
 from pocketmq.store.reader import StoreReader
 
 
@@ -805,3 +807,31 @@ async def test_a_topic_that_began_after_the_last_look_at_the_tables_is_promoted_
                 return await popper.bodies() == [b"a"]
 
             await until(again, "it comes again")
+
+
+async def test_a_master_that_steps_down_stores_nothing_after_the_rest_that_it_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came over gRPC, or had waited for a new topic, was stored meanwhile: it was acknowledged, and
+    cut off later.
+    """
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master()
+        slave = await brokers.slave()
+        store, listener = master.parts.messages.store, master.parts.services.replication.listener
+        finish = listener.finish
+        ends: list[int] = []
+
+        async def late(within_ms: int) -> None:
+            with pytest.raises(StoreFollows):
+                store.append("T", 0, b"late", b"", 0, 0, 0, HOST)
+            assert store.following is not None
+            ends.append(end_of(master))
+            await finish(within_ms)
+
+        monkeypatch.setattr(listener, "finish", late)
+        async with await Peer.at(master) as peer:
+            await fill(peer, 20)
+            await master.parts.services.replication.demote(1)
+        assert [end_of(master)] == ends
+        await until(lambda: end_of(slave) == end_of(master), "the slave has the rest")

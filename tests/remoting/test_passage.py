@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,10 +13,10 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.command import RemotingCommand, encode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import ConnectionLost
-from pocketmq.remoting.passage import HELD_MS, LEFT_MS, Passage
+from pocketmq.remoting.passage import HELD_MS, LEFT_MS, Passage, Passed
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
 
@@ -214,3 +215,23 @@ async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_
         made.passage.serve_here()
         await until(lambda: connection.closed)
         assert (await made.ask(3)).remark == "here"
+
+
+def test_what_is_held_costs_the_same_however_much_it_is() -> None:
+    """A client in the middle of a burst: each frame was counted together with all before it."""
+    passage = Passage(RemotingServer({}, SystemClock()), "", SystemClock().monotonic_ms)
+    passage.hold()
+    passed = Passed(passage)
+    frame = encode(RemotingCommand(_C.SEND_MESSAGE, {}, b"x", flag=2))
+
+    def cost(count: int) -> float:
+        began = time.process_time()
+        for _ in range(count):
+            passed.data_received(frame)
+        return time.process_time() - began
+
+    first = cost(2_000)
+    cost(16_000)
+    assert cost(2_000) < 5 * first + 0.1
+    passed.refuse_held(passage.monotonic_ms() + 1)
+    assert (passed._held, passed._held_size) == ([], 0)

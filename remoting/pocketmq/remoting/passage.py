@@ -150,6 +150,7 @@ class Passed(asyncio.Protocol):
         self._open: dict[int, bytes] = {}
         # (frame, request or None for an answer to the other broker, when it came).
         self._held: list[tuple[bytes, RemotingCommand | None, int]] = []
+        self._held_size = 0
         self._heartbeat: RemotingCommand | None = None
         self._last_ms = passage.monotonic_ms()
         # Known with its first bytes (6).
@@ -241,7 +242,8 @@ class Passed(asyncio.Protocol):
         there = self._there
         if self._passage.is_holding or there is None or not there.is_open:
             self._held.append((frame, request, self._last_ms))
-            if sum(len(each[0]) for each in self._held) > _HELD_SIZE_MAX:
+            self._held_size += len(frame)
+            if self._held_size > _HELD_SIZE_MAX:
                 self.read(False)
             return
         if request is not None and not request.is_oneway:
@@ -286,7 +288,7 @@ class Passed(asyncio.Protocol):
                 self._leave()
                 self._connect()
             return
-        held, self._held = self._held, []
+        held, self._held, self._held_size = self._held, [], 0
         for frame, request, _ in held:
             self._ask(frame, request)
         self.read(True)
@@ -306,6 +308,7 @@ class Passed(asyncio.Protocol):
             else:
                 kept.append(each)
         self._held = kept
+        self._held_size = sum(len(frame) for frame, _, _ in kept)
 
     def _asked_anew(self) -> list[bytes] | None:
         """Return the frames that a moved client begins with; None if it must be told of a loss (1)."""
@@ -331,6 +334,7 @@ class Passed(asyncio.Protocol):
             (frame, decode(frame), now_ms) for frame in frames
         ]
         self._held[:0] = again
+        self._held_size += sum(map(len, frames))
         self._connect()
 
     def serve_here(self) -> None:

@@ -266,11 +266,12 @@ class Replication:
             if broker_id == MASTER_ID:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "a slave's number is 1 or higher")
             await self._node.role.follow()
-            # Left with this broker alone, it would be cut off when the new master is followed.
+            # Before the rest is sent: what is appended meanwhile, by a request over gRPC or one that waited
+            # for a new topic, would be here alone, and be cut off when the new master is followed.
+            self._store.follow()
             await self.listener.finish(STOP_MS)
             self._node.config.broker_role = SLAVE
             self.replicas.release()
-            self._store.follow()
             await self._become(broker_id)
             self._follow()
             log.warning("this broker is now a slave id=%d end=%d", broker_id, self._end)
