@@ -1,6 +1,7 @@
 """Metrics: the families against those of RocketMQ's own port, and the figures against real traffic."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+from tests.broker.serving import serving
 from tests.kit.waiting import until
 
 from pocketmq.broker.lags import GroupLag
@@ -160,6 +162,19 @@ def test_messages_that_go_in_and_out_are_counted(server: InProcess) -> None:
     assert figure(server, "rocketmq_messages_in_total", topic="T") == 7
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "pocketmq"}
     assert figure(server, "rocketmq_broker_permission", **node) == 6
+
+
+async def test_connections_that_are_one_too_many_are_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_connections_per_address=2) as broker:
+        host, _, port = broker.listen_address.rpartition(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        for reader, _ in opened[2:]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        figures = {each.metric.name: each.samples for each in snapshot(broker)}
+        assert figures["pocketmq_connections_refused_total"][0][-1] == 3
+        for _, writer in opened:
+            writer.close()
 
 
 def test_lag_is_told_by_group_and_by_queue_with_its_age(server: InProcess) -> None:

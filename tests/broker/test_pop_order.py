@@ -9,9 +9,11 @@ from tests.broker.serving import Peer, number, serving
 from tests.broker.test_pop_model import Bench
 from tests.kit.waiting import until_async
 
-from pocketmq.broker.pop.order_info import OrderInfo
+from pocketmq.broker.events import Events
+from pocketmq.broker.pop.order_info import ConsumerOrderInfo, OrderInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.store import ConfigFile
 
 
 @pytest.fixture
@@ -194,6 +196,43 @@ async def test_a_waiting_pop_is_woken_when_its_queue_is_free(tmp_path: Path) -> 
         ext = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 0, "bornTime": 0}
         blocked = await peer.ask(RequestCode.NOTIFICATION, {**ext, "order": True})
         assert blocked.ext == {"hasMsg": "false", "pollingFull": "false"}
+
+
+def test_a_block_that_ends_while_the_blocks_are_looked_at_is_told_with_the_next_look(
+    tmp_path: Path,
+) -> None:
+    """A look that read the clock twice left out what ended in between: nobody was woken."""
+    clock = MovingClock(1_000_000)
+    told: list[str] = []
+    events = Events()
+    events.poppable.to(lambda topic, _group: told.append(topic))
+    blocks = ConsumerOrderInfo(ConfigFile(str(tmp_path / "order.json")), clock, events)
+    # Each block ends a second after the one before.
+    blocks.from_json(
+        {
+            "table": {
+                f"T{number}@g": {
+                    "0": {"popTime": clock.now_ms(), "i": number * 1_000, "o": [0]},
+                }
+                for number in range(1, 20)
+            }
+        }
+    )
+    clock.moves = True
+    for _ in range(20):
+        blocks.tick()
+    assert sorted(told) == sorted(f"T{number}" for number in range(1, 20))
+
+
+class MovingClock(ManualClock):
+    """A clock that goes on by a second with each look at it, once it moves."""
+
+    moves = False
+
+    def now_ms(self) -> int:
+        if self.moves:
+            self.advance_ms(1_000)
+        return super().now_ms()
 
 
 async def test_a_waiting_pop_is_woken_when_the_clock_has_jumped_past_the_block(

@@ -232,6 +232,33 @@ def loaded(folder: Path) -> TopicConfigManager:
     return manager
 
 
+@pytest.mark.parametrize("count", [1, 1_500])
+def test_what_is_saved_at_once_and_cannot_be_is_taken_back(
+    tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Before the broker runs, and with the journal of a large table: made, changed and removed."""
+    manager = table(tmp_path, count)
+    before = dict(manager.topics)
+    files.full = "topics.json"
+
+    def append(_journal: ConfigJournal, _rows: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(ConfigJournal, "append", append)
+        for change in (
+            lambda: manager.update(TopicConfig("new")),
+            lambda: manager.update(TopicConfig("old0", 1, 1)),
+            lambda: manager.delete("old0"),
+        ):
+            with pytest.raises(OSError, match="No space"):
+                change()
+            assert manager.topics == before
+    files.full = ""
+    manager.update(TopicConfig("new"))
+    assert loaded(tmp_path).topics == {**before, "new": TopicConfig("new")}
+
+
 def test_a_large_table_is_not_written_anew_for_each_topic(tmp_path: Path, files: Files) -> None:
     """What a creation writes does not grow with the table; a whole write leaves no journal."""
     sizes = {}

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import signal
 import socket
 import subprocess
@@ -56,6 +57,21 @@ def test_up_says_ready_serves_and_stops_cleanly(
     assert (folder / "store" / "abort").exists()
     assert server.stop(number) == 0
     assert not (folder / "store" / "abort").exists()
+
+
+def test_it_may_open_as_many_files_as_the_machine_allows_it(
+    started: list[Server], folder: Path
+) -> None:
+    """A shell's soft limit of 1,024 would be gone with a thousand clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        server = up(started, folder, "--data", "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    server.ready()
+    assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    assert server.stop() == 0
 
 
 def test_the_name_server_runs_alone_and_keeps_nothing_without_a_directory(

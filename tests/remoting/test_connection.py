@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import resource
 import ssl
 import weakref
 from collections.abc import AsyncIterator
@@ -510,6 +511,18 @@ async def test_connections_beyond_the_limit_are_closed_as_they_come(
         assert "2 connections are open, which is the limit" in caplog.text
         for _, writer in opened:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("soft", "most"), [(65_536, 57_344), (256, 192), (60, 16), (resource.RLIM_INFINITY, 0)]
+)
+async def test_connections_leave_descriptors_for_files(
+    monkeypatch: pytest.MonkeyPatch, soft: int, most: int
+) -> None:
+    """An eighth, at least 64: else idle clients would keep the store from opening its files."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _limit: (soft, soft))
+    async with running(Peer(), ManualClock()) as (server, _):
+        assert server.shares.limits.count_max == most
 
 
 class _Writes:

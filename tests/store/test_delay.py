@@ -1,13 +1,14 @@
 """The delay levels: scheduled, delivered when due, once, with offsets that survive."""
 
 import asyncio
+import errno
 import json
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all, send
+from tests.store.stores import HOST, open_store, read_all, running_store, send
 
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
@@ -263,6 +264,46 @@ async def test_the_loop_delivers_and_saves_by_itself(tmp_path: Path) -> None:
         running.cancel()
     assert (tmp_path / "config" / "delayOffset.json").read_bytes() == b'{"offsetTable":{1:1}}'
     store.close()
+
+
+async def test_offsets_that_cannot_be_saved_hold_up_nothing_and_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: the messages come, health names what fails, and it is saved when there is room."""
+    clock = ManualClock()
+    full = True
+    real = ConfigFile.write
+
+    def write(file: ConfigFile, data: bytes) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, data)
+
+    monkeypatch.setattr(ConfigFile, "write", write)
+    settings: dict[str, object] = {"message_delay_level": "1s", "flush_delay_offset_interval": 1}
+    async with running_store(tmp_path, clock, **settings) as store:
+        store.side_tasks.retry_ms = 1
+        delay = DelayService(store, clock)
+
+        async def passes() -> None:
+            clock.advance_ms(1_000)
+            await asyncio.sleep(0.001)
+
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(30):
+            running = tasks.create_task(delay.run())
+            for count in (1, 2):
+                schedule(store, delay, 1)
+                while store.max_offset("Topic", 2) < count:
+                    await passes()
+                while "delay-offsets" not in store.side_tasks.troubles:
+                    await passes()
+            full = False
+            schedule(store, delay, 1)
+            while store.side_tasks.troubles:
+                await passes()
+            running.cancel()
+    assert store.max_offset("Topic", 2) == 3
+    assert (tmp_path / "config" / "delayOffset.json").read_bytes() == b'{"offsetTable":{1:3}}'
 
 
 @pytest.mark.parametrize("text", ["", "1", "s", "1s 2x", "-1s", "1.5s"])

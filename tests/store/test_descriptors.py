@@ -2,6 +2,21 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+# A store takes them as it opens, before connections come.
+_STORE = """
+import sys
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.store import MessageStore, StoreConfig, descriptors
+
+config = StoreConfig(store_path_root_dir=sys.argv[1])
+store = MessageStore(config, clock=SystemClock(), store_host=bytes(8))
+store.open()
+assert len(descriptors._spares) == descriptors.SPARES
+store.close()
+print("done")
+"""
 
 # In a process of its own: the limit is that of the process.
 _PROGRAM = """
@@ -30,6 +45,12 @@ for _ in range(3):
     assert len(descriptors._spares) == descriptors.SPARES
 print("done")
 """
+
+
+def test_a_store_takes_its_spares_when_it_opens(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _STORE, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_files_are_opened_when_all_descriptors_are_taken() -> None:

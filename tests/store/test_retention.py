@@ -1,5 +1,7 @@
 """What is deleted, when, and what is not (disk.md 16)."""
 
+import asyncio
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -7,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, LONG_MAX, open_store, read_all, send
+from tests.store.stores import HOST, LONG_MAX, open_store, read_all, running_store, send
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, ReadStatus
+from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.retention import disk_use
 
 HOUR_MS = 3_600_000
@@ -172,6 +175,40 @@ def test_what_the_archive_has_may_go_and_is_read_there(tmp_path: Path, clock: Ma
     both = bulk.scan([str(archive), str(root)], topics=["Topic"], columns="queueOffset").read_all()
     assert sorted(both.column("queueOffset").to_pylist()) == list(range(90))
     store.close()
+
+
+async def test_a_file_that_cannot_be_deleted_stays_first_and_ends_nothing(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only disk: messages are taken, health names what fails, and it goes when that is over."""
+    broken = True
+    real = MappedFile.delete
+
+    def delete(file: MappedFile) -> None:
+        if broken:
+            raise OSError(errno.EROFS, "Read-only file system")
+        real(file)
+
+    monkeypatch.setattr(MappedFile, "delete", delete)
+    filled(tmp_path, clock).close()
+    before = len(os.listdir(tmp_path / "commitlog"))
+    # It is always the hour.
+    hours = ";".join(str(hour) for hour in range(24))
+    clock.advance_ms(73 * HOUR_MS)
+    async with (
+        asyncio.timeout(30),
+        running_store(tmp_path, clock, delete_when=hours, clean_resource_interval=1) as store,
+    ):
+        store.side_tasks.retry_ms = 1
+        for _ in range(2):
+            send(store)
+            while "retention" not in store.side_tasks.troubles:
+                await asyncio.sleep(0.001)
+        assert len(os.listdir(tmp_path / "commitlog")) >= before
+        broken = False
+        while store.side_tasks.troubles or len(os.listdir(tmp_path / "commitlog")) >= before:
+            await asyncio.sleep(0.001)
+        assert store.writable
 
 
 def test_one_round_deletes_a_bounded_number_of_files(tmp_path: Path, clock: ManualClock) -> None:

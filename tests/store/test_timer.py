@@ -1,6 +1,7 @@
 """TimerService: to the second, never early, over crashes, as RocketMQ 5.5.0 lays it out."""
 
 import asyncio
+import errno
 import shutil
 import struct
 import subprocess
@@ -809,6 +810,47 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
         flushing.cancel()
     assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
     timers.close()
+
+
+async def test_progress_that_cannot_be_saved_holds_up_nothing_and_is_told(
+    timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EIO at timercheck: timers come, health names what fails, and it is saved when that is over."""
+    broken = False
+    real = TimerCheckFile.save
+
+    def save(file: TimerCheckFile, check: TimerCheck) -> None:
+        if broken:
+            raise OSError(errno.EIO, "Input/output error")
+        real(file, check)
+
+    monkeypatch.setattr(TimerCheckFile, "save", save)
+    troubles = timers.store.side_tasks.troubles
+    timers.store.side_tasks.retry_ms = 1
+    assert timers.store._flush is not None
+
+    async def passes() -> None:
+        timers.clock.advance_ms(1_000)
+        timers.timer._arrived.set()
+        await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(30):
+        running = tasks.create_task(timers.timer.run())
+        flushing = tasks.create_task(timers.store._flush.run_log())
+        # The first one is not taken before it is there.
+        for count in (1, 2, 3):
+            timers.send("T", "x", TIMER_DELAY_SEC=3)
+            while len(timers.delivered("T")) < count:
+                await passes()
+            while broken and "timer-sync" not in troubles:
+                await passes()
+            broken = True
+        broken = False
+        while troubles:
+            await passes()
+        running.cancel()
+        flushing.cancel()
+    assert (timers.folder / "config" / "timercheck").stat().st_size == 4096
 
 
 def test_a_crash_after_a_clock_was_set_right_loses_no_timer(timers: Timers) -> None:
