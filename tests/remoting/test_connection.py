@@ -498,6 +498,29 @@ async def test_what_tls_peers_read_late_comes_whole() -> None:
             assert bodies == {b"x" * 300_000 + b"y" * 300_000}
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_of_those_who_leave_too_much_unread_together_the_worst_is_closed(
+    secure: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each connection is bounded; a thousand of them would take a gigabyte all the same."""
+    limits = ConnectionLimits(output_size_max=3 << 20)
+    tls = ServerTls(TlsConfig()) if secure else None
+    context = client_context() if secure else None
+    async with running(Peer(), ManualClock(), tls=tls, limits=limits) as (server, address):
+        host, _, port = address.rpartition(":")
+        opened = []
+        for _ in range(20):
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(encode(RemotingCommand(LARGE)) * 40)
+            opened.append(writer)
+        await until_async(lambda: server.shares.dropped_count > 0)
+        assert server.shares.output_size <= limits.output_size_max
+        assert "unread bytes" in caplog.text
+        for writer in opened:
+            writer.transport.abort()
+
+
 async def test_connections_beyond_the_limit_are_closed_as_they_come(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -3,7 +3,8 @@
 1. Frames are gathered, and leave in one write. Those that are small together are joined, others are handed
    over as they are.
 2. Data for a slow TLS peer waits unencrypted, without a copy; it is encrypted as the peer reads.
-3. `unread` is the memory used by unread data: bytes that are mapped from files do not count.
+3. `unread` is the memory used by unread data: bytes that are mapped from files do not count, but what was
+   encrypted of them does.
 Owner: its Connection, which tells it when the peer stops reading and when it reads again.
 """
 
@@ -38,9 +39,9 @@ class Outbox:
         self._gathered: list[Buffer] = []
         # Bytes of buffers that are mapped from files: gathered, and handed over since the peer last read.
         self._mapped_gathered = self._mapped_size = 0
-        # Plain text that waits for a TLS peer.
-        self._backlog: deque[Buffer] = deque()
-        self._backlog_size = 0
+        # Plain text that waits for a TLS peer, and whether it is mapped from a file.
+        self._backlog: deque[tuple[Buffer, bool]] = deque()
+        self._backlog_size = self._backlog_mapped = 0
         self._is_ending = False
         self._transport: asyncio.Transport | None = None
         self._tls: TlsLayer | None = None
@@ -82,8 +83,9 @@ class Outbox:
             return False
         self._mapped_size = self._mapped_size + mapped if self.is_blocked else mapped
         if self._tls is not None:
-            self._backlog.extend(gathered)
+            self._backlog.extend((each, isinstance(each, memoryview)) for each in gathered)
             self._backlog_size += size
+            self._backlog_mapped += mapped
             self._encrypt()
             return True
         if len(gathered) == 1:
@@ -122,12 +124,15 @@ class Outbox:
         self._count_unread = _count_nothing
         self._gathered.clear()
         self._backlog.clear()
-        self.size = self._backlog_size = 0
+        self.size = self._backlog_size = self._backlog_mapped = 0
 
     def _note_unread(self) -> None:
-        if self._transport is not None:
-            size = self._transport.get_write_buffer_size() + self._backlog_size
-            self._count_unread(max(0, size - self._mapped_size))
+        if self._transport is None:
+            return
+        size = self._transport.get_write_buffer_size()
+        if self._tls is None:
+            size = max(0, size - self._mapped_size)
+        self._count_unread(size + self._backlog_size - self._backlog_mapped)
 
     def _encrypt(self) -> None:
         """Encrypt and write what a TLS peer has room for (invariant 2)."""
@@ -145,14 +150,16 @@ class Outbox:
         backlog, size = self._backlog, 0
         pieces: list[Buffer] = []
         while backlog and size < _TLS_PIECE:
-            first = backlog.popleft()
+            first, is_mapped = backlog.popleft()
             room = _TLS_PIECE - size
             if len(first) > room:
                 view = memoryview(first)
                 first = view[:room]
-                backlog.appendleft(view[room:])
+                backlog.appendleft((view[room:], is_mapped))
             pieces.append(first)
             size += len(first)
+            if is_mapped:
+                self._backlog_mapped -= len(first)
         self._backlog_size -= size
         return b"".join(pieces)
 

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 RETRY_MS = 1_000
 _CONNECT_MS = 3_000
 _PORT_MAX = 65_535
+# An int of Java's.
+_FILE_SIZE_MAX = (1 << 31) - 1
+_DIGITS_MAX = 10
 _READ_SIZE = 1 << 20
 _BUFFER_SIZE = 4 << 20
 # Bytes that have come and were not taken yet: the master waits beyond.
@@ -39,6 +42,14 @@ _BEHIND_MAX = 8 << 20
 
 class CannotFollow(PocketMQError):
     """Why a slave does not follow, in one sentence; it takes an operator to change that."""
+
+
+def _file_size(text: str) -> int:
+    """Return the size that a master's settings give; 0: they give none. Raises: CannotFollow."""
+    size = int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX else -1
+    if not 0 <= size <= _FILE_SIZE_MAX:
+        raise CannotFollow(f"the master's mappedFileSizeCommitLog is no size: {text[:100]!r}")
+    return size
 
 
 class MasterAsked(Protocol):
@@ -155,7 +166,7 @@ class Follower:
                 )
         if settings.get("brokerRole") == SLAVE:
             raise CannotFollow(f"no master: the broker {self.master.address} is a slave, too")
-        size = int(settings.get("mappedFileSizeCommitLog", 0))
+        size = _file_size(settings.get("mappedFileSizeCommitLog", "0"))
         own = self._store.log_file_size
         if size and size != own:
             if not self._store.log_is_empty:

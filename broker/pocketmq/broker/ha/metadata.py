@@ -136,14 +136,15 @@ class Master:
         table = data.get("table") if isinstance(data, Mapping) else None
         if not isinstance(table, Mapping) or "commitLogMaxOffset" not in table:
             raise MasterRefused(f"the master {self.address} does not say where its log ends")
-        return Ends(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+        with _readable("the ends of the master's log"):
+            return Ends(_long(table["commitLogMinOffset"]), _long(table["commitLogMaxOffset"]))
 
     async def end(self) -> int:
         """Return where its log ends, by a cheap request if it is of 5.x. Raises: as `ends`."""
         try:
             status = await self.json(_C.GET_BROKER_HA_STATUS)
-            return int(status["masterCommitLogMaxOffset"])
-        except (MasterRefused, LookupError, TypeError):
+            return _long(status["masterCommitLogMaxOffset"])
+        except (MasterRefused, LookupError, TypeError, ValueError):
             # 4.9 knows no such question.
             return (await self.ends()).high
 
@@ -358,7 +359,8 @@ class Metadata:
 
     def _take_offsets(self, progress: Progress, *, is_here: bool) -> None:
         data = progress.offsets
-        said = _offsets(data.get("offsetTable") if isinstance(data, Mapping) else None)
+        with _readable("the offsets of the master"):
+            said = _offsets(data.get("offsetTable") if isinstance(data, Mapping) else None)
         with _readable():
             starts = None if is_here else _offsets(progress.ours.get("starts"))
         offsets = self._tables.offsets
@@ -378,7 +380,9 @@ class Metadata:
     async def _take_delay(self, data: Any) -> None:
         table = data.get("offsetTable") if isinstance(data, Mapping) else None
         delay = self._copied.delay
-        delay.offsets.update({int(level): int(offset) for level, offset in (table or {}).items()})
+        with _readable("the delay offsets of the master"):
+            found = {int(level): _long(offset) for level, offset in (table or {}).items()}
+        delay.offsets.update(found)
         await in_thread(delay.save)
 
     async def _take_newer(self) -> None:
@@ -430,18 +434,26 @@ def take_offsets(
 
 def _offsets(table: Any) -> dict[str, dict[int, int]]:
     return {
-        str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        str(key): {int(queue_id): _long(offset) for queue_id, offset in queues.items()}
         for key, queues in (table or {}).items()
     }
 
 
+def _long(value: Any) -> int:
+    """Return a number that Java could have written, and read. Raises: TypeError, ValueError."""
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} has more than 64 bits")
+    return number
+
+
 @contextmanager
-def _readable() -> Iterator[None]:
-    """Say what it means that our own tables cannot be read."""
+def _readable(what: str = "the master's own tables") -> Iterator[None]:
+    """Say what cannot be read. Whoever reaches a name server may claim to be the master."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MasterRefused(f"cannot read the master's own tables: {error!r}") from error
+        raise MasterRefused(f"cannot read {what}: {error!r}") from error
 
 
 def _is_known(data: Any, version: Mapping[str, int]) -> bool:
