@@ -52,6 +52,23 @@ def test_a_few_records_are_decoded_and_all_have_their_tags(
         assert batches == sorted((i % 8, i // 8, f"tag{i % 50:03d}") for i in range(40_000))
 
 
+def test_entries_in_another_order_than_the_log_are_each_read_once(tmp_path: Path) -> None:
+    bulk_store.write_store(tmp_path / "s", 40_000, body_size=16, tags=50, log_file_size=1 << 24)
+    queue = next((tmp_path / "s" / "consumequeue" / "bench" / "3").iterdir())
+    raw = queue.read_bytes()
+    entries = [raw[at : at + 20] for at in range(0, 5_000 * 20, 20)]
+    entries[100:4_900] = entries[4_899:99:-1]
+    queue.write_bytes(b"".join(entries) + raw[5_000 * 20 :])
+    found = rows(tmp_path / "s", ("queueId", "queueOffset", "tags"))
+    sent = {
+        (queue_id, offset): 8 * offset + queue_id
+        for queue_id in range(8)
+        for offset in range(5_000)
+    }
+    sent |= {(3, offset): 8 * (4_999 - offset) + 3 for offset in range(100, 4_900)}
+    assert found == [(*place, f"tag{sent[place] % 50:03d}") for place in sorted(sent)]
+
+
 def _pairs(random_: random.Random, i: int) -> bytes:
     # "Aa" and "BB", "AaAa" and "BBBB" have one hash code each.
     tag = random_.choice(["Aa", "BB", "AaAa", "BBBB", "AaBB", "x", "名", "", "t" * 200, "\0"])

@@ -34,7 +34,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.spark.settled import settle
+from pocketmq.spark.settled import keep_freed, settle
 
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query
@@ -181,6 +181,7 @@ def read_files(
     from pocketmq.bulk.scanner import read_partition
 
     settle()
+    keep_freed()
     loss = LossRule(options.fail_on_data_loss)
     read = projection.read(options, filters, ordered=False)
     for batch in read_partition(partition, read, loss):

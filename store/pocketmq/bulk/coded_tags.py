@@ -11,6 +11,7 @@ and a few of them teach new texts and places.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,15 @@ _PATIENCE = 4
 Words = npt.NDArray[np.uint64]
 
 
+class _Expected(NamedTuple):
+    """What records have in one place. begin: where, counted from a record's end. words: of eight bytes, one
+    after the other: of each text, and which of their bits count.
+    """
+
+    begin: int
+    words: tuple[tuple[Words, Words], ...]
+
+
 def can_be_coded(read: Read) -> bool:
     """Whether tags are all that is wanted of the records."""
     if read.verify_crc or read.filters.any:
@@ -51,7 +61,7 @@ class CodedTags:
         # (bytes behind the text, whether the pair is the first).
         self._places: list[tuple[int, bool]] = []
         self._codes = pa.array([], pa.int64())
-        self._tables: dict[tuple[int, bool], tuple[int, Words, Words]] = {}
+        self._tables: dict[tuple[int, bool], _Expected] = {}
         self._patience = _PATIENCE
 
     def batch(
@@ -107,18 +117,18 @@ class CodedTags:
         self, data: pa.Buffer, ends: Int64s, number: Int64s, place: tuple[int, bool]
     ) -> Bools:
         """Whether the records have their text in this place there: whole words, bytes before it masked."""
-        begin, wanted, masks = self._expected(place)
-        width = 8 * len(wanted)
+        begin, words = self._expected(place)
         at = ends + begin
-        good: Bools = at >= 0
-        seen = windows(data, np.maximum(at, 0), width).view(np.uint64).reshape(len(at), -1)
-        for word in range(width // 8):
-            same = (seen[:, word] ^ wanted[word][number]) & masks[word][number]
-            good &= same == 0
+        seen = windows(data, np.maximum(at, 0), 8 * len(words)).view(np.uint64)
+        different = np.zeros(len(at), np.uint64)
+        for row, (wanted, mask) in zip(seen.reshape(len(at), -1).T, words, strict=True):
+            found = row ^ wanted.take(number)
+            # One mask for all texts, or one for each.
+            different |= found & (mask.take(number) if mask.ndim else mask)
+        good: Bools = (different == 0) & (at >= 0)
         return good
 
-    def _expected(self, place: tuple[int, bool]) -> tuple[int, Words, Words]:
-        """Where to look, counted from a record's end; the words of each text there, and their masks."""
+    def _expected(self, place: tuple[int, bool]) -> "_Expected":
         if place not in self._tables:
             behind, first = place
             closed = b"\x02" if behind else b""
@@ -129,10 +139,11 @@ class CodedTags:
             ]
             rows = [head + pair for head, pair in zip(heads, pairs, strict=True)]
             width = -(-max(map(len, rows)) // 8) * 8
-            self._tables[place] = (
-                len(closed) - behind - width,
-                _words([r.rjust(width, b"\0") for r in rows], width),
-                _words([(b"\xff" * len(r)).rjust(width, b"\0") for r in rows], width),
+            wanted = _words([r.rjust(width, b"\0") for r in rows], width)
+            masks = _words([(b"\xff" * len(r)).rjust(width, b"\0") for r in rows], width)
+            alike = [mask[0] if (mask == mask[0]).all() else mask for mask in masks]
+            self._tables[place] = _Expected(
+                len(closed) - behind - width, tuple(zip(wanted, alike, strict=True))
             )
         return self._tables[place]
 

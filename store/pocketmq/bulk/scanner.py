@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,18 +97,21 @@ def _read_range(
 ) -> Iterator[pa.RecordBatch]:
     touches_log = parts_of(needed(read)) != {"queue"} or any(q.batch for q, _ in queues)
     touches_log |= read.verify_crc
-    known = _entries(queues, low, high, read, loss, blank=not touches_log and _is_blank(read))
-    if not len(known.table):
+    blank = not touches_log and _is_blank(read)
+    entries = _entries(queues, low, high, read, loss, blank=blank)
+    count = sum(len(e.table) for e in entries)
+    if not count:
         return
     file = store.log_file_of(low)
     if file is None:
         loss.lost(
-            f"{len(known.table)} records are in a commit log file that was deleted before it was read",
+            f"{count} records are in a commit log file that was deleted before it was read",
             store.missing_file(low),
             low,
         )
         return
     if not touches_log:
+        known = _known(queues, entries, blank=blank)
         known = _in_order(known) if read.ordered else known
         yield from _read_index_only(store, known, read)
         return
@@ -123,7 +125,12 @@ def _read_range(
     offset_bounds = {(q.topic, q.queue_id): (q.start, q.end) for q, _ in queues if q.batch}
     coded = CodedTags() if can_be_coded(read) and not offset_bounds else None
     loose = coded is not None and not read.ordered
-    for piece in _near(known, span_max) if loose else _cut(_in_order(known), read, span_max):
+    cuts = _cuts_near(entries, span_max) if loose else None
+    for piece in (
+        _cut(_in_order(_known(queues, entries)), read, span_max)
+        if cuts is None
+        else _near(queues, entries, cuts)
+    ):
         batch = None
         if coded is not None:
             data, starts = _data_of(piece, opened, file)
@@ -145,29 +152,39 @@ def _cut(known: Known, read: Read, span_max: int) -> Iterator[Known]:
         yield known.take(slice(begin, end))
 
 
-def _near(known: Known, span_max: int) -> Iterator[Known]:
+def _cuts_near(entries: Sequence[Entries], span_max: int) -> list[list[int]] | None:
+    """Cut the log into pieces; a list for each queue: at which of its entries each piece ends.
+
+    Returns: None where queues have so few entries that sorting them is cheaper.
+    """
+    positions = [e.table["position"].astype(np.int64) for e in entries]
+    total = sum(map(len, positions))
+    first = min(int(p.min()) for p in positions if len(p))
+    last = max(int(p.max()) for p in positions if len(p))
+    count = max(-(-total // ROWS_MAX), -(-(last - first) // (span_max // 2)), 1)
+    if total < _ENTRIES_A_SLICE * count * len(entries):
+        return None
+    edges = np.linspace(first, last + 1, count + 1).astype(np.int64)[1:-1]
+    # Each entry is in one piece, also where a queue has them in another order than the log.
+    inner = [np.maximum.accumulate(np.searchsorted(p, edges)).tolist() for p in positions]
+    return [[*ends, len(p)] for ends, p in zip(inner, positions, strict=True)]
+
+
+def _near(
+    queues: Sequence[tuple[QueueRange, Queue]],
+    entries: Sequence[Entries],
+    cuts: Sequence[Sequence[int]],
+) -> Iterator[Known]:
     """Pieces of the log, the entries of each queue by queue: sorting them costs more than reading tags."""
-    positions = known.positions
-    bounds = np.searchsorted(known.queue, np.arange(len(known.topics) + 1)).tolist()
-    first, last = int(positions.min()), int(positions.max())
-    count = max(-(-len(positions) // ROWS_MAX), -(-(last - first) // (span_max // 2)), 1)
-    if len(positions) < _ENTRIES_A_SLICE * count * len(known.topics):
-        yield from _cut(_in_order(known), Read(()), span_max)
-        return
-    edges = np.linspace(first, last + 1, count + 1).astype(np.int64)
-    slices = [
-        (low + np.searchsorted(positions[low:high], edges)).tolist()
-        for low, high in pairwise(bounds)
-    ]
-    for number in range(count):
-        here = [slice(at[number], at[number + 1]) for at in slices]
-        piece = known._replace(
-            queue=np.concatenate([known.queue[s] for s in here]),
-            table=joined([known.table[s] for s in here]),
-            offsets=np.concatenate([known.offsets[s] for s in here]),
-        )
-        if len(piece.table):
-            yield piece
+    begins = [0] * len(entries)
+    for ends in zip(*cuts, strict=True):
+        parts = [
+            Entries(e.table[begin:end], e.offsets[begin:end])
+            for e, begin, end in zip(entries, begins, ends, strict=True)
+        ]
+        begins = list(ends)
+        if any(len(part.table) for part in parts):
+            yield _known(queues, parts)
 
 
 def _data_of(piece: Known, opened: File, file: FileSpan) -> tuple[pa.Buffer, Int64s]:
@@ -199,14 +216,13 @@ def _entries(
     loss: LossRule,
     *,
     blank: bool,
-) -> Known:
-    """Return the index entries of all queues whose records begin in [low, high), queue by queue.
+) -> list[Entries]:
+    """Return the wanted index entries of each queue whose records begin in [low, high).
 
     blank: none of them is read.
     """
     codes = np.array(sorted({tag_code(t) for t in read.filters.tags}), np.int64)
-    tables: list[npt.NDArray[Any]] = []
-    offsets: list[Int64s] = []
+    found: list[Entries] = []
     for wanted, queue in queues:
         entries = _entries_of(wanted, queue, low, high, loss, blank=blank)
         keep: Bools | None = None
@@ -217,15 +233,21 @@ def _entries(
             keep = _is_one_of(entries.table["code"], codes)
         if keep is not None and not keep.all():
             entries = Entries(entries.table[keep], entries.offsets[keep])
-        tables.append(entries.table)
-        offsets.append(entries.offsets)
-    counts = [len(t) for t in tables]
+        found.append(entries)
+    return found
+
+
+def _known(
+    queues: Sequence[tuple[QueueRange, Queue]], entries: Sequence[Entries], *, blank: bool = False
+) -> Known:
+    """What the queues say about all their entries, queue by queue. blank: nothing but their number."""
+    counts = [len(e.table) for e in entries]
     return Known(
         tuple(q.topic for q, _ in queues),
         np.array([q.queue_id for q, _ in queues], np.int32),
         np.repeat(np.arange(len(queues), dtype=np.int32), counts),
-        np.broadcast_to(_BLANK, sum(counts)) if blank else joined(tables),
-        np.concatenate(offsets) if len(offsets) > 1 else offsets[0],
+        np.broadcast_to(_BLANK, sum(counts)) if blank else joined([e.table for e in entries]),
+        np.concatenate([e.offsets for e in entries]) if len(entries) > 1 else entries[0].offsets,
     )
 
 
