@@ -20,7 +20,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
 from pocketmq.cli.migration.inwards import Inwards
 from pocketmq.cli.migration.source import Facts, Source
-from pocketmq.cli.migration.talk import Talk
+from pocketmq.cli.migration.talk import MigrationRefused, Talk
 from pocketmq.cli.migration.wish import conf_in
 from pocketmq.client import (
     ConsumeContext,
@@ -152,6 +152,40 @@ async def test_whoever_stops_it_leaves_the_source_as_it_was(tmp_path: Path, step
         way.at = lambda line: None
         await way.again(0).run()
         assert way.slave.config.broker_role == "ASYNC_MASTER"
+
+
+@pytest.mark.parametrize(("failures", "is_level"), [(5, True), (6, False)])
+async def test_a_source_that_is_too_busy_to_give_its_log_is_asked_again(
+    tmp_path: Path, failures: int, is_level: bool
+) -> None:
+    async with moving(tmp_path) as way:
+        inwards = await way.start()
+        left = failures
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                host, _, port = way.master.registration.identity.ha_address.rpartition(":")
+                upstream, up = await asyncio.open_connection(host, int(port))
+                up.write(await reader.read(100))
+                writer.write(await upstream.read(1 << 20))
+                await writer.drain()
+                up.close()
+            writer.close()
+
+        def at(line: str) -> None:
+            if line.startswith("level"):
+                port = busy.sockets[0].getsockname()[1]
+                inwards._follower.state.master = f"127.0.0.1:{port}"
+            if line.startswith("the same"):
+                raise Interrupted
+
+        way.at = at
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as busy:
+            with pytest.raises(Interrupted if is_level else MigrationRefused):
+                await inwards.run()
+        assert left == (-1 if is_level else 0)
 
 
 async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Batches as a task decodes them: some arrays, then all of them freed. Prints the page faults of the later ones.
+# Batches as a task decodes them: some arrays, then all of them freed. Prints the faults of later ones.
 _BATCHES = """
 import resource
 import numpy as np

@@ -38,6 +38,8 @@ _NEAR_SIZE = 4 << 20
 _PIECES = 64
 _PIECE_SIZE = 64 << 10
 _ASKED_AT_ONCE = 16
+# A source that is busy is asked for a piece again, after pauses that double.
+_ASKED_AT_MOST = 6
 _UNREGISTERS_MS = 60_000
 
 
@@ -154,7 +156,7 @@ class Inwards:
         """Compare pieces of the log, the first and the last among them. Returns: their sizes. Raises:
         MigrationRefused.
         """
-        store, address = self._store, self._follower.state.master
+        store = self._store
         low, high = store.commit_log_min_position, store.commit_log_max_position
         begins = range(low, high, _PIECE_SIZE)
         chosen = {*begins[:1], *begins[-1:]}
@@ -163,12 +165,28 @@ class Inwards:
         async def compare(begin: int) -> int:
             mine = store.raw(begin, min(_PIECE_SIZE, high - begin))
             assert mine is not None
-            theirs = await fetched(address, begin, len(mine))
+            theirs = await self._fetched(begin, len(mine))
             if bytes(mine) != theirs:
                 raise MigrationRefused(f"the two logs differ somewhere after byte {begin}")
             return len(mine)
 
         return await together(compare, sorted(chosen), _ASKED_AT_ONCE)
+
+    async def _fetched(self, position: int, size: int) -> bytes:
+        """Return bytes of the source's log. Raises: MigrationRefused."""
+        address = self._follower.state.master
+        for number in range(_ASKED_AT_MOST):
+            try:
+                return await fetched(address, position, size)
+            except (OSError, EOFError) as error:
+                # Nothing is at stake yet.
+                reason = str(error) or type(error).__name__
+                log.warning("the source gives no log position=%d reason=%s", position, reason)
+                await asyncio.sleep(LOOK_S * 2**number)
+        raise MigrationRefused(
+            f"{self._source.name} did not give its log after byte {position} to {address}, asked "
+            f"{_ASKED_AT_MOST} times ({reason}): begin again when it is less busy"
+        )
 
     # ------------------------------------------------------------ come between
 
