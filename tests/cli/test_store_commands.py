@@ -320,6 +320,40 @@ def test_dump_follows_what_a_broker_stores(
     assert rows[-1]["position"] >= 64 << 10
 
 
+def test_the_log_ends_behind_its_last_record(unpack: Unpack, ask: Ask) -> None:
+    """A RocketMQ broker that runs, or was killed, has made the next file of the log, too."""
+    store = unpack("v497-main.crash")
+    last = ask("dump", str(store), "-n", "1000")[-1]
+    assert ask("ls", str(store))["log_to"] == last["position"] + last["size"]
+
+
+def test_dump_follows_a_log_with_a_file_that_was_made_ahead(
+    unpack: Unpack, ask: Ask, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As beside a RocketMQ broker: the end of its log is not the beginning of the last file."""
+    store = unpack("v497-main.crash")
+    last = ask("dump", str(store), "-n", "1000")[-1]
+    file = max(f for f in (store / "commitlog").iterdir() if int(f.name) <= last["position"])
+    place = last["position"] - int(file.name)
+    with file.open("r+b") as log:
+        log.seek(place)
+        record = log.read(last["size"])
+        log.seek(place)
+        log.write(bytes(last["size"]))
+
+    looks = [1, 2, 3]
+
+    def store_it(_: float) -> None:
+        looks.pop()
+        with file.open("r+b") as log:
+            log.seek(place)
+            log.write(record)
+
+    monkeypatch.setattr(time, "sleep", store_it)
+    assert run(["store", "dump", str(store), "--follow", "-n", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["position"] == last["position"]
+
+
 def test_people_get_tables_and_a_wrong_directory_a_sentence(
     unpack: Unpack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,7 +153,7 @@ def _appended(store: "StoreReader", topic: str | None, queue: int | None) -> Ite
         return True
 
     wanted = None if topic is None else topic.encode()
-    for found in store.follow(store.summary().log_end, wait=wait):
+    for found in store.follow(store.end_of_records(), wait=wait):
         if not isinstance(found, Entry):
             continue
         if wanted in (None, found.topic) and queue in (None, found.queue_id):

@@ -21,6 +21,8 @@ from pocketmq.store.errors import StoreForeign
 # What recovery.py calls a file of what was cut off a log: where it begins, and which one of these.
 _KEPT = re.compile(r"commitlog-(\d{20})(?:\.\d+)?")
 
+_USUAL = "Name the broker's --data directory (storePathRootDir)"
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -44,7 +46,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         if self.why_not:
             raise StoreForeign(
                 str(self.root),
-                f"{self.why_not}. Name the broker's --data directory (storePathRootDir)",
+                f"{self.why_not}. {self.instead or _USUAL}",
             )
         self._maps: dict[str, tuple[mmap.mmap, memoryview]] = {}
 
@@ -55,6 +57,7 @@ class StoreReader(StoreFiles[QueueFiles]):
             return
         self.list_log()
         self.was_not_stopped = False
+        self.instead = None
         self.why_not = None if self.log_files else "it is a file, and not one of a folder `dropped`"
         self._queue_folders = []
 
@@ -167,11 +170,19 @@ class StoreReader(StoreFiles[QueueFiles]):
     def checkpoint(self) -> Checkpoint:
         return Checkpoint.load(str(self.root / "checkpoint"))
 
+    def end_of_records(self) -> int:
+        """Return the position behind the last whole record; walks the last file that has one.
+
+        That is not the last file of a RocketMQ broker that runs or was killed: it makes one ahead.
+        """
+        for file in reversed(self.log_files):
+            ends = [e.position + e.size for e in self.walk(file.first) if isinstance(e, Entry)]
+            if ends:
+                return ends[-1]
+        return self.log_start
+
     def summary(self) -> Summary:
-        """Return a summary; walks the last log file to find its end."""
-        end = self.log_files[-1].first if self.log_files else 0
-        for found in self.walk(end):
-            end = found.position + found.size
+        """Return a summary; walks the end of the log."""
         disk = sum(
             (Path(folder) / name).stat().st_blocks * 512
             for folder, _, names in os.walk(self.root)
@@ -182,7 +193,7 @@ class StoreReader(StoreFiles[QueueFiles]):
             "PocketMQ" if self.checkpoint.ours else "RocketMQ",
             not self.was_not_stopped,
             self.log_start,
-            end,
+            self.end_of_records(),
             len(self.log_files),
             disk,
         )
