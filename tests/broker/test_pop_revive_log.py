@@ -113,6 +113,43 @@ def test_a_start_reads_little_however_long_something_is_out(bench: Bench) -> Non
     assert len(bench.pop.log.state) == 0
 
 
+def test_what_was_popped_under_another_cluster_name_stays_popped(bench: Bench) -> None:
+    """Twice renamed, with kills: acknowledged messages do not come again, the others once."""
+    for number in range(6):
+        bench.send(b"%d" % number, 0)
+    before = bench.take(maxMsgNums=4, invisibleTime=60_000)
+    assert bench.ack(before[0]) == 0
+    bench.save()
+    bench.config.broker_cluster_name = "another"
+    for _ in range(2):
+        bench.kill()
+        assert len(bench.pop.log.state) == 1
+    assert bench.ack(before[1]) == 0
+    bench.pop.tick()
+    bench.save()
+    bench.config.broker_cluster_name = "third"
+    bench.kill()
+    assert bench.ack(before[2]) == 0
+    assert [each.body for each in bench.take(invisibleTime=600_000)] == [b"4", b"5"]
+    bench.clock.advance_ms(60_000)
+    bench.pop.step()
+    assert [each.body for each in bench.take()] == [b"3"]
+    assert bench.take() == []
+
+
+def test_a_disk_that_refuses_the_copy_of_an_older_log_is_asked_again(bench: Bench) -> None:
+    bench.send(b"one", 0)
+    assert bench.take(invisibleTime=60_000)
+    bench.config.broker_cluster_name = "another"
+    bench.save()
+    bench.store._refuse(DiskFull("here", "full"))
+    bench.kill()
+    assert len(bench.pop.log.state) == 0
+    bench.store._refuse(None)
+    bench.pop.tick()
+    assert len(bench.pop.log.state) == 1
+
+
 def test_a_record_that_is_none_is_left_out(bench: Bench) -> None:
     bench.send(b"one", 0)
     [message] = bench.take()

@@ -38,16 +38,25 @@ def handed_over(broker: Broker) -> bool:
     return revived >= len(AGAIN) and len(broker.parts.services.pop.log.state) == 0
 
 
-@pytest.mark.parametrize("name", ["v550-main.clean", "v550-main.crash"])
+@pytest.mark.parametrize(
+    ("name", "cluster"),
+    [
+        ("v550-main.clean", "GoldenCluster"),
+        ("v550-main.crash", "GoldenCluster"),
+        # Its log of pops has the name of the cluster.
+        ("v550-main.clean", "DefaultCluster"),
+        ("v550-main.crash", "DefaultCluster"),
+    ],
+)
 async def test_everything_that_was_not_acknowledged_is_popped_once(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, cluster: str
 ) -> None:
     store = unpack(name, tmp_path)
     async with serving(
         store,
         clock=Later(),
         store={"mapped_file_size_commit_log": 65_536},
-        broker_cluster_name="GoldenCluster",
+        broker_cluster_name=cluster,
     ) as broker:
         await until_async(lambda: handed_over(broker))
         async with await Peer.at(broker) as peer:

@@ -11,6 +11,8 @@
 5. RocketMQ sends these records through its timer and sees them when they are due. We append them at once,
    with TIMER_DELIVER_MS set to now, which its PopReviveService takes for the time of its log: an Apache
    broker continues where we stopped. Records that its timer still held reach us later (`follow`).
+6. The log is named by the cluster. What logs of other names in the store say is copied into this one, as it
+   comes: RocketMQ would forget what was popped before its brokerClusterName was changed, or left out. Ours.
 Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
 """
 
@@ -84,6 +86,8 @@ class ReviveLog:
         self._store_host = node.store_host
         self._rewrite_min = rewrite_min
         self._queues: dict[int, _ReviveQueue] = {}
+        # The queues of logs of other names (invariant 6).
+        self._former: list[tuple[str, int]] = []
         # Where the last record that we wrote ends in the commit log (invariant 3).
         self.end = 0
         self._next_queue = 0
@@ -107,10 +111,25 @@ class ReviveLog:
         for topic, queue_id in self._store.queues(self.topic):
             taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
             self._follow(queue_id, self._queue(queue_id), taken)
+        self._former = self._queues_of_other_names()
         ours = bool(self._offsets.of_topic(TAKEN_GROUP, self.topic))
         self._hidden = (self._hidden or not ours) and self._store.max_offset(TIMER_TOPIC, 0) > 0
+        self._copy_former()
         if self._queues:
             log.info("pop: check points in flight after the start count=%d", len(self.state))
+
+    def _queues_of_other_names(self) -> list[tuple[str, int]]:
+        """Return the queues of logs of other names; empty ones, too, which a timer may still fill."""
+        found = {
+            (topic, queue_id)
+            for topic, row in self._topics.topics.items()
+            if topic.startswith(REVIVE_TOPIC_PREFIX)
+            for queue_id in range(row.read_queues)
+        }
+        for topic in self._store.topics():
+            if topic.startswith(REVIVE_TOPIC_PREFIX):
+                found.update(self._store.queues(topic))
+        return sorted(queue for queue in found if queue[0] != self.topic)
 
     # ------------------------------------------------------------ writing
 
@@ -267,6 +286,44 @@ class ReviveLog:
         for queue_id in range(0 if topic is None else topic.read_queues):
             if self._store.max_offset(self.topic, queue_id):
                 self._follow(queue_id, self._queue(queue_id), 0)
+        self._copy_former()
+
+    def _copy_former(self) -> None:
+        """Apply invariant 6, as far as the disk lets it: the rest is copied by a later call."""
+        try:
+            for place in self._former:
+                self._copy_from(*place)
+        except StoreError as error:
+            log.warning("pop: cannot copy an older log of pops yet reason=%s", error)
+
+    def _copy_from(self, topic: str, queue_id: int) -> None:
+        """Copy what is new in one queue. Raises: StoreError."""
+        done = self._offsets.query(REVIVE_GROUP, topic, queue_id)
+        read = max(done + 1, self._store.min_offset(topic, queue_id))
+        if read >= self._store.max_offset(topic, queue_id):
+            return
+        taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
+        # A check point and its acknowledgements are in one queue, there and here.
+        row = self._topics.create_internal(self.topic, REVIVE_QUEUES)
+        into = queue_id % max(1, row.write_queues)
+        while read < self._store.max_offset(topic, queue_id):
+            result = self._store.read(topic, queue_id, read, _READ_COUNT, None, _READ_SIZE)
+            for buffer in result.buffers:
+                for record in read_records(buffer):
+                    self._copy(record, into, taken)
+                    self._offsets.place(REVIVE_GROUP, topic, queue_id, record.queue_offset)
+            if result.next_offset <= read:
+                break
+            read = result.next_offset
+
+    def _copy(self, record: Record, into: int, taken: int) -> None:
+        said = self._said(record)
+        if isinstance(said, CheckPoint):
+            self._append_point(said, into, again=self._is_again(record))
+            self._take_point(said, record, taken)
+        elif said is not None:
+            self._append(into, said.tag, said.unique_key(), said.body())
+            self._acked(said)
 
     def _follow(self, queue_id: int, queue: _ReviveQueue, taken: int) -> None:
         """Read one queue. taken: the groups' offsets include the check points before that record."""
@@ -282,31 +339,45 @@ class ReviveLog:
             queue.read = result.next_offset
 
     def _take(self, queue_id: int, record: Record, taken: int) -> None:
+        said = self._said(record)
+        if isinstance(said, CheckPoint):
+            said.revive_queue, said.revive_offset = queue_id, record.queue_offset
+            self._take_point(said, record, taken)
+        elif said is not None:
+            self._acked(said)
+
+    def _take_point(self, point: CheckPoint, record: Record, taken: int) -> None:
+        timed = get_property(record.properties, b"REAL_TOPIC") is not None
+        self._hidden |= timed
+        self._enter(point, TIMER_GRACE_MS if timed else 0)
+        if record.queue_offset >= taken and not self._is_again(record):
+            name = point.name
+            queue = QueueOf(name.group, name.topic, name.queue_id)
+            known = self.state.next_offset(queue, self._offsets.query(*queue))
+            self.moved(queue, max(known, point.offsets[-1] + 1), point)
+
+    def _said(self, record: Record) -> CheckPoint | Ack | None:
+        """Return what a record says; None, logged, for one that cannot be read."""
         tag = (get_property(record.properties, b"TAGS") or b"").decode("utf-8", "replace")
         try:
             if tag == CHECK_POINT_TAG:
-                point = CheckPoint.from_body(bytes(record.body), self._broker_name)
-                point.revive_queue, point.revive_offset = queue_id, record.queue_offset
-                timed = get_property(record.properties, b"REAL_TOPIC") is not None
-                self._hidden |= timed
-                self._enter(point, TIMER_GRACE_MS if timed else 0)
-                again = get_property(record.properties, _AGAIN.encode()) is not None
-                if record.queue_offset >= taken and not again:
-                    name = point.name
-                    queue = QueueOf(name.group, name.topic, name.queue_id)
-                    known = self.state.next_offset(queue, self._offsets.query(*queue))
-                    self.moved(queue, max(known, point.offsets[-1] + 1), point)
-            elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                self._acked(Ack.from_body(bytes(record.body), self._broker_name))
+                return CheckPoint.from_body(bytes(record.body), self._broker_name)
+            if tag in (ACK_TAG, BATCH_ACK_TAG):
+                return Ack.from_body(bytes(record.body), self._broker_name)
         except (KeyError, TypeError, ValueError) as error:
             log.error(
                 "skipped a record of the revive log that cannot be read topic=%s queue=%d offset=%d "
                 "reason=%r",
-                self.topic,
-                queue_id,
+                record.topic,
+                record.queue_id,
                 record.queue_offset,
                 error,
             )
+        return None
+
+    @staticmethod
+    def _is_again(record: Record) -> bool:
+        return get_property(record.properties, _AGAIN.encode()) is not None
 
     # ------------------------------------------------------------ what follows
 
