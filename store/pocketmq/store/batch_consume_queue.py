@@ -37,6 +37,8 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def __init__(self, folder: str, file_size: int, topic: str, queue_id: int) -> None:
         super().__init__(folder, file_size, topic, queue_id)
+        # RocketMQ does not round their sizes.
+        self.files.unit = 1
         self.entry_count = 0
 
     def load(self, file_size: int | None = None) -> None:

@@ -65,7 +65,7 @@ class ConsumeQueue:
     def __init__(self, folder: str, file_size: int, topic: str, queue_id: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = MappedFileQueue(folder, file_size)
+        self.files = MappedFileQueue(folder, file_size, unit=ENTRY_SIZE)
         self.max_offset = 0
         # End of the last record that an entry points to.
         self.max_position = 0

@@ -25,10 +25,14 @@ log = logging.getLogger(__name__)
 class MappedFileQueue:
     """The files of one folder, oldest first."""
 
-    __slots__ = ("cut_at", "file_size", "files", "folder", "keep_open")
+    __slots__ = ("cut_at", "file_size", "files", "folder", "keep_open", "unit")
 
-    def __init__(self, folder: str, file_size: int, *, keep_open: bool = False) -> None:
+    def __init__(
+        self, folder: str, file_size: int, *, keep_open: bool = False, unit: int = 1
+    ) -> None:
+        """unit: every file's size is a multiple of it."""
         self.folder = folder
+        self.unit = unit
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.keep_open = keep_open
@@ -70,8 +74,10 @@ class MappedFileQueue:
         if len(found) > 1:
             return found[1][0] - found[0][0]
         start, _, size = found[0]
-        # A lone file that was cut off would give a size that its own name contradicts.
-        return size if start % size == 0 else self.file_size
+        # A lone file that was cut off may have a size that its own name contradicts, or that no file has.
+        if start % size == 0 == size % self.unit:
+            return size
+        return max(self.file_size, size + -size % self.unit)
 
     def _check(self, found: list[tuple[int, str, int]]) -> None:
         for place, (start, path, size) in enumerate(found):
