@@ -1,11 +1,13 @@
 """config/*.json: files of real brokers are taken over whole, broken entries cost only themselves."""
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.serving import serving
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
@@ -16,7 +18,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.names import BUILT_IN_GROUPS
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
-from pocketmq.store import ConfigFile
+from pocketmq.store import ConfigFile, OffsetFile
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
 ARCHIVES = sorted(path.name for path in STORES.glob("*.tar.gz"))
@@ -87,6 +89,69 @@ def test_the_tables_of_a_real_broker_come_back_as_they_were(archive: str, tmp_pa
             assert offsets.offsets[key] == {int(queue): offset for queue, offset in queues.items()}
             compared += 1
     assert compared or not files
+
+
+# As brokers 4.9.7 and 5.3.3 with enableLmq=true write it.
+LMQ = """{
+\t"lmqOffsetTable":{"%LMQ%a@%LMQ%a":3},
+\t"offsetTable":{
+\t\t"TA@GB-_|x":{3:0
+\t\t},
+\t\t"TA@GA":{0:5,1:7
+\t\t}
+\t}
+}"""
+
+
+def loaded_offsets(folder: Path) -> ConsumerOffsetManager:
+    offsets = ConsumerOffsetManager(OffsetFile(str(folder)))
+    offsets.load()
+    return offsets
+
+
+def test_a_broker_with_light_queues_keeps_the_offsets_of_all_groups_in_another_file(
+    tmp_path: Path,
+) -> None:
+    """Without them, groups began as new ones do. Whichever file RocketMQ reads later is up to date."""
+    (tmp_path / "lmqConsumerOffset.json").write_text(LMQ)
+    offsets = loaded_offsets(tmp_path)
+    assert offsets.offsets == {"TA@GB-_|x": {3: 0}, "TA@GA": {0: 5, 1: 7}}
+    offsets.commit("GA", "TA", 0, 9, "here")
+    offsets.begin_save()()
+    for name in ("lmqConsumerOffset.json", "consumerOffset.json"):
+        table = fastjson.loads((tmp_path / name).read_bytes())
+        assert table["offsetTable"]["TA@GA"] == {"0": 9, "1": 7}
+    assert fastjson.loads((tmp_path / "lmqConsumerOffset.json").read_bytes())["lmqOffsetTable"] == {
+        "%LMQ%a@%LMQ%a": 3
+    }
+    assert loaded_offsets(tmp_path).query("GA", "TA", 0) == 9
+
+
+@pytest.mark.parametrize(("lmq_is_older", "offset"), [(True, 1), (False, 5)])
+def test_of_two_files_of_offsets_the_newer_one_counts(
+    tmp_path: Path, lmq_is_older: bool, offset: int
+) -> None:
+    """The setting was changed: RocketMQ leaves the other file as it was."""
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"TA@GA":{0:1}}}')
+    lmq = tmp_path / "lmqConsumerOffset.json"
+    lmq.write_text(LMQ)
+    written = (tmp_path / "consumerOffset.json").stat().st_mtime
+    os.utime(lmq, (written, written - 60 if lmq_is_older else written + 60))
+    assert loaded_offsets(tmp_path).query("GA", "TA", 0) == offset
+
+
+def test_without_light_queues_there_is_one_file_of_offsets(tmp_path: Path) -> None:
+    offsets = loaded_offsets(tmp_path / "new")
+    offsets.commit("GA", "TA", 0, 9, "here")
+    offsets.persist()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consumerOffset.json"]
+
+
+async def test_a_broker_takes_the_offsets_of_a_store_with_light_queues(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "lmqConsumerOffset.json").write_text(LMQ)
+    async with serving(tmp_path) as broker:
+        assert broker.parts.tables.offsets.groups_of("TA") == {"GA", "GB-_|x"}
 
 
 def test_a_broken_entry_is_left_out_and_the_rest_is_taken(

@@ -1,5 +1,6 @@
 """Selecting and planning: topics, offsets, times, tags; damaged stores; other file systems; exports."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -324,6 +325,27 @@ def test_offsets_come_from_the_backup_where_the_file_is_no_json(
     offsets.parent.mkdir(exist_ok=True)
     offsets.write_bytes(b'{"offsetTable":{"T@G":{0:')
     offsets.with_name("consumerOffset.json.bak").write_bytes(b'{"offsetTable":{"T@G":{0:3}}}')
+    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+
+
+def test_offsets_of_a_store_with_light_queues_are_in_another_file(
+    written: WrittenStore, tmp_path: Path
+) -> None:
+    """The newer one, where the setting (enableLmq) was changed."""
+    root = Path(shutil.copytree(written.root, tmp_path / "store"))
+    light = root / "config" / "lmqConsumerOffset.json"
+    light.parent.mkdir(exist_ok=True)
+    light.write_bytes(b'{"lmqOffsetTable":{},"offsetTable":{"T@G":{0:3}}}')
+    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    usual = light.with_name("consumerOffset.json")
+    usual.write_bytes(b'{"offsetTable":{"T@G":{0:2}}}')
+    now = usual.stat().st_mtime
+    os.utime(light, (now - 60, now - 60))
+    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 2)]
+    os.utime(light, (now + 60, now + 60))
+    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    usual.unlink()
+    light.rename(light.with_name("lmqConsumerOffset.json.bak"))
     assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
 
 

@@ -40,7 +40,7 @@ from pocketmq.broker.stats import BrokerStats, Totals
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore
+from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
 from pocketmq.store.timer.service import TimerService
 
@@ -176,7 +176,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         return ConfigFile(os.path.join(folder, name))
 
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
-    offsets = ConsumerOffsetManager(file("consumerOffset.json"), events)
+    offsets = ConsumerOffsetManager(OffsetFile(folder), events)
     modes = GroupModes(config, groups)
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter

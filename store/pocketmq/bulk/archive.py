@@ -20,9 +20,11 @@ from pocketmq.bulk.arrays import Int64s
 from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
 from pocketmq.bulk.errors import DataLoss, NotAStore
 from pocketmq.bulk.fetch import LocalFolders, file_system_of
+from pocketmq.bulk.side_files import name_of_offsets
 from pocketmq.bulk.store import CATALOG, Root, Store
 from pocketmq.bulk.walk import walk
 from pocketmq.files.layout import ARCHIVED, FileSpan
+from pocketmq.files.side_file import OFFSETS
 from pocketmq.remoting.errors import IllegalArgument
 
 _log = logging.getLogger(__name__)
@@ -96,9 +98,10 @@ class Archiver:
         self._to.write(f"{CATALOG}/{len(self._parts) - 1:08d}.arrow", last.to_bytes())
 
     def _copy_config(self) -> None:
-        for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+        for name in ("topics.json", OFFSETS, "subscriptionGroup.json"):
+            source = name_of_offsets(self.store) if name == OFFSETS else name
             try:
-                opened = self.store.folders.open(f"{self.store.base}/config/{name}")
+                opened = self.store.folders.open(f"{self.store.base}/config/{source}")
             except FileNotFoundError:
                 continue
             self._to.write(f"config/{name}", opened.read(0, opened.size))

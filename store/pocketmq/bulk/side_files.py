@@ -6,7 +6,8 @@ from typing import Any
 from pocketmq.bulk.errors import BulkError
 from pocketmq.bulk.offsets import Offsets, QueueKey, store_at
 from pocketmq.bulk.store import Store
-from pocketmq.files.side_file import SideFileBroken, read_or_backup
+from pocketmq.files.local import list_or_empty
+from pocketmq.files.side_file import SideFileBroken, file_of_offsets, read_or_backup
 
 
 def read_side_file(store: Store, name: str) -> Any:
@@ -25,9 +26,15 @@ def read_side_file(store: Store, name: str) -> Any:
         raise BulkError(f"{error} cannot be read") from error
 
 
+def name_of_offsets(store: Store) -> str:
+    """Return the file in `config` that has the groups' offsets."""
+    folder = f"{store.base}/config"
+    return file_of_offsets(folder, {e.name for e in list_or_empty(store.folders, folder)})
+
+
 def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
-    """Yield (group, topic, queue id, next offset to consume) of config/consumerOffset.json."""
-    table = read_side_file(store, "consumerOffset.json").get("offsetTable") or {}
+    """Yield (group, topic, queue id, next offset to consume) as the store's files have them."""
+    table = read_side_file(store, name_of_offsets(store)).get("offsetTable") or {}
     for name, queues in sorted(table.items()):
         topic, separator, group = name.partition("@")
         if separator:

@@ -1,12 +1,17 @@
 """Reads config/NAME.json, or else NAME.json.bak, in fastjson's dialect.
 
 If the file is missing, empty or not JSON, its .bak is read. Source: ConfigManager.load, RocketMQ 4.9.7.
+A broker with enableLmq keeps the offsets of all groups in another file. Source: LmqConsumerOffsetManager.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pocketmq.remoting import fastjson
+
+OFFSETS = "consumerOffset.json"
+LMQ_OFFSETS = "lmqConsumerOffset.json"
 
 
 class SideFileBroken(ValueError):
@@ -33,3 +38,24 @@ def read_or_backup(path: str, read: Callable[[str], bytes]) -> tuple[Any, str | 
     if problems:
         raise SideFileBroken("; ".join(problems))
     return None, None
+
+
+def file_of_offsets(folder: str, names: Collection[str]) -> str:
+    """Return which of the two files has the groups' offsets: the newer one where both are.
+
+    names: of all files in `folder`, which is a store's `config`.
+    """
+    there = [name for name in (OFFSETS, LMQ_OFFSETS) if {name, f"{name}.bak"} & {*names}]
+    if len(there) < 2:
+        return there[0] if there else OFFSETS
+    return max(there, key=lambda name: _written_ns(os.path.join(folder, name)))
+
+
+def _written_ns(path: str) -> int:
+    """Return when a file, or else its .bak, was written; 0 where nobody tells."""
+    for candidate in (path, f"{path}.bak"):
+        try:
+            return os.stat(candidate).st_mtime_ns
+        except OSError:
+            continue
+    return 0

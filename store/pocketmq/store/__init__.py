@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from pocketmq.store.config_file import ConfigFile
+    from pocketmq.store.config_file import ConfigFile, OffsetFile
     from pocketmq.store.delay import DelayService
     from pocketmq.store.errors import (
         DiskFull,
@@ -39,6 +39,7 @@ __all__ = [
     "MessageIllegal",
     "MessageStore",
     "MessageTooLarge",
+    "OffsetFile",
     "QueryResult",
     "ReadResult",
     "ReadStatus",
@@ -55,7 +56,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "pocketmq.store.config_file": ("ConfigFile",),
+        "pocketmq.store.config_file": ("ConfigFile", "OffsetFile"),
         "pocketmq.store.delay": ("DelayService",),
         "pocketmq.store.errors": (
             "DiskFull",

@@ -13,7 +13,13 @@ import logging
 import os
 from typing import Any
 
-from pocketmq.files.side_file import SideFileBroken, read_or_backup
+from pocketmq.files.side_file import (
+    LMQ_OFFSETS,
+    OFFSETS,
+    SideFileBroken,
+    file_of_offsets,
+    read_or_backup,
+)
 from pocketmq.remoting import fastjson
 from pocketmq.store.descriptors import open_file
 from pocketmq.store.errors import StoreUnreadable
@@ -94,3 +100,43 @@ def _content(path: str) -> bytes:
         raise
     except OSError as error:
         raise StoreUnreadable(path, error) from error
+
+
+class OffsetFile(ConfigFile):
+    """The file of the groups' offsets, and the other one that a RocketMQ broker with enableLmq has.
+
+    The newer one is read; both are written, so that either setting of a RocketMQ broker goes on from here.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(os.path.join(folder, OFFSETS))
+        self._folder = folder
+        self._lmq = ConfigFile(os.path.join(folder, LMQ_OFFSETS))
+        # What else the other file holds; None without that file.
+        self._more: dict[str, Any] | None = None
+
+    def load(self) -> Any | None:
+        """See ConfigFile."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            names = []
+        if not {LMQ_OFFSETS, f"{LMQ_OFFSETS}.bak"} & {*names}:
+            return super().load()
+        value = self._lmq.load()
+        self._more = value if isinstance(value, dict) else {}
+        if file_of_offsets(self._folder, names) == OFFSETS:
+            value = super().load()
+        log.info(
+            "offsets are those of %s, the newer file of %s and %s",
+            file_of_offsets(self._folder, names),
+            OFFSETS,
+            LMQ_OFFSETS,
+        )
+        return value
+
+    def save(self, value: Any) -> None:
+        """See ConfigFile."""
+        super().save(value)
+        if self._more is not None:
+            self._lmq.save({**self._more, **value})
