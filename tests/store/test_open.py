@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.store.stores import open_store, read_all, send
 
+from pocketmq import bulk
 from pocketmq.store import ConfigFile, MessageIllegal, StoreForeign, StoreLocked, StoreUnreadable
 from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.reader import StoreReader
 
 
 def test_a_store_that_is_open_is_refused_to_others(tmp_path: Path) -> None:
@@ -84,6 +86,45 @@ def test_the_log_of_a_dledger_broker_is_no_log_that_is_lost(tmp_path: Path) -> N
     (data / "00000000000000000000").write_bytes(bytes(100))
     with pytest.raises(StoreForeign, match="in dledger-n0, a log of DLedger"):
         open_store(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 19, 20, 21, 300, 510, 599, 600, 601, 999])
+def test_a_lone_queue_file_that_was_cut_off_is_filled_again(tmp_path: Path, size: int) -> None:
+    """A store of RocketMQ, which does not start then; its checkpoint does not tell the size of the files."""
+    store = open_store(tmp_path)
+    for number in range(30):
+        send(store, body=b"%d" % number)
+    store.close()
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "abort").touch()
+    [queue] = (tmp_path / "consumequeue").glob("*/*/*")
+    os.truncate(queue, size)
+    store = open_store(tmp_path)
+    assert [bytes(record.body) for record in read_all(store)] == [b"%d" % n for n in range(30)]
+    send(store, body=b"more")
+    store.close()
+
+
+def test_who_only_reads_is_told_where_else_the_messages_are(tmp_path: Path) -> None:
+    """Of a store that had DLedger added later, all readers saw the messages before that, and no word."""
+    store = open_store(tmp_path)
+    send(store)
+    store.close()
+    (tmp_path / "commitlog").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreForeign, match=r"has no folder `commitlog`.*put a link `commitlog`"):
+        StoreReader(str(tmp_path))
+    with pytest.raises(bulk.NotAStore, match=r"has no folder `commitlog`.*put a link `commitlog`"):
+        bulk.scan(str(tmp_path))
+    (tmp_path / "commitlog").symlink_to("elsewhere")
+    assert len(list(StoreReader(str(tmp_path)).walk())) == 1
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    assert bulk.scan(str(tmp_path)).read_all().num_rows == 1
+    (data / "00000000000000000000").write_bytes(bytes(100))
+    with pytest.raises(StoreForeign, match=r"in dledger-n0, a log of DLedger.*Consume them"):
+        StoreReader(str(tmp_path))
+    with pytest.raises(bulk.NotAStore, match=r"in dledger-n0, a log of DLedger.*Consume them"):
+        bulk.scan(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,20 @@ class BulkError(PocketMQError):
 
 
 class NotAStore(BulkError):
-    """The path holds no commit log."""
+    """The path holds no commit log that can be read. instead: what to do then, if not the usual."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"path {path} is not a store: {reason}. Give the folder that holds `commitlog` and "
-            "`consumequeue` (storePathRootDir of the broker), a comma list of such folders, or a glob"
+    def __init__(self, path: str, reason: str, instead: str | None = None) -> None:
+        usual = (
+            "Give the folder that holds `commitlog` and `consumequeue` (storePathRootDir of the broker), a "
+            "comma list of such folders, or a glob"
         )
+        super().__init__(f"path {path} is not a store: {reason}. {instead or usual}")
         self.path = path
         self.reason = reason
+        self.instead = instead
 
-    def __reduce__(self) -> tuple[type["NotAStore"], tuple[str, str]]:
-        return (type(self), (self.path, self.reason))
+    def __reduce__(self) -> tuple[type["NotAStore"], tuple[str, str, str | None]]:
+        return (type(self), (self.path, self.reason, self.instead))
 
 
 class OtherStore(BulkError):

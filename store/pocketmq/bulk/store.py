@@ -64,7 +64,7 @@ class Store(StoreFiles[Queue]):
         super().list_again()
         self.__dict__.pop("catalog", None)
         if self.why_not:
-            raise NotAStore(self.root.path, self.why_not)
+            raise NotAStore(self.root.path, self.why_not, self.instead)
 
     @cached_property
     def catalog(self) -> list[Listed]:

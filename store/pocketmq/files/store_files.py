@@ -37,15 +37,33 @@ class StoreFiles(Generic[QueueT]):
         self._log_folder = f"{self.base}/commitlog" if "commitlog" in top else self.base
         self.list_log()
         self.was_not_stopped = "abort" in top
-        # Why this is no store; None for one.
+        # Why this is no store, None for one; and what to do then, where something else than usual is.
         self.why_not: str | None = None
-        if not self.log_files and "commitlog" not in top:
+        self.instead: str | None = None
+        if dledger := next(filter(self._is_dledger, sorted(top)), None):
+            self.why_not = (
+                f"its messages are in {dledger}, a log of DLedger (enableDLegerCommitLog=true), which "
+                "PocketMQ does not read"
+            )
+            self.instead = "Consume them from a RocketMQ broker"
+        elif not self.log_files and "commitlog" not in top:
             self.why_not = "it has no folder `commitlog`" if top else "there is no such folder"
+            if "consumequeue" in top:
+                self.instead = (
+                    "Its storePathCommitLog is another folder: put a link `commitlog` to that into it, or, "
+                    "where it names several, a folder `commitlog` with links to all of their files"
+                )
         self._queue_folders = [
             (name, name == "batchconsumequeue")
             for name in ("consumequeue", "batchconsumequeue")
             if name in top and self._log_folder != self.base
         ]
+
+    def _is_dledger(self, name: str) -> bool:
+        """Return True for the folder of a DLedger log; the broker's own log ends where that begins."""
+        return name.startswith("dledger-") and bool(
+            list_or_empty(self._folders, f"{self.base}/{name}/data")
+        )
 
     # ------------------------------------------------------------ the log
 

@@ -40,8 +40,9 @@ def _refuse_databases(root: str) -> None:
             raise StoreForeign(
                 root,
                 f"config/{name} is a RocksDB database, which PocketMQ does not read. Write it as a file by "
-                f"mqadmin rocksDBConfigToJson -p {config} -t {name} -e {config}/{file}; then move "
-                f"config/{name} and consumequeue out of the store (queues are built again from the log)",
+                f"mqadmin of RocketMQ 5.4 or newer: mqadmin rocksDBConfigToJson -p {config} -t {name} "
+                f"-e {config}/{file}; then move config/{name} and consumequeue out of the store (queues are "
+                "built again from the log)",
             )
     for name in _WHOLE_DATABASES:
         if os.path.exists(os.path.join(config, name, DATABASE)):
