@@ -65,6 +65,18 @@ async def test_the_notice_comes_before_the_answer_of_the_heartbeat(broker: Broke
         assert body_of(await members(one, "g")) == {"consumerIdList": ["c1", "c2"]}
 
 
+async def test_a_client_with_two_connections_is_one_member(broker: Broker) -> None:
+    """One that is half open, or two processes of one client id: both take the first share, and the queues of
+    the other would be nobody's. RocketMQ names it twice.
+    """
+    async with await Peer.at(broker) as old, await Peer.at(broker) as new:
+        await old.heartbeat("g", {"T": "*"})
+        await new.heartbeat("g", {"T": "*"})
+        async with await Peer.at(broker) as other:
+            await other.heartbeat("g", {"T": "*"}, client_id="c2")
+            assert body_of(await members(other, "g")) == {"consumerIdList": ["c1", "c2"]}
+
+
 @pytest.mark.parametrize("way", ["group", "broker"])
 async def test_notices_can_be_switched_off(broker: Broker, peer: Peer, way: str) -> None:
     if way == "group":

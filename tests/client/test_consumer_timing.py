@@ -330,7 +330,9 @@ def test_a_paused_consumer_neither_rebalances_nor_pulls() -> None:
 
 
 def test_queues_and_ids_are_sorted_before_they_are_shared() -> None:
-    """S11: two members see the ids in different orders, and still share without overlap."""
+    """S11: two members see the ids in different orders, and still share without overlap. One has two
+    connections, and is named twice by an Apache broker.
+    """
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=4)
@@ -338,7 +340,7 @@ def test_queues_and_ids_are_sorted_before_they_are_shared() -> None:
 
         def shuffled(asked: Asked) -> RemotingCommand:
             turn[0] += 1
-            ids = ["10.9.9.9@one", "10.9.9.9@two"]
+            ids = ["10.9.9.9@one", "10.9.9.9@two", "10.9.9.9@one"]
             if turn[0] % 2:
                 ids.reverse()
             return asked.reply(body=json.dumps({"consumerIdList": ids}).encode())

@@ -154,7 +154,7 @@ class IsolatedGroups(ConfigManager):
         sub_group = None if isolated is None else isolated.of(connection)
         if sub_group is None or group.message_model == BROADCASTING:
             return None
-        return [each for c, each in sub_group.connections.items() if c.writable]
+        return list(dict.fromkeys(each for c, each in sub_group.connections.items() if c.writable))
 
     def lock_group(self, group: str, client_id: str) -> str:
         """Return the name that a client's queue locks are kept under: its sub-group's own."""

@@ -57,9 +57,11 @@ class Compatible:
         return None
 
     def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
-        """Return the client ids that share queues with the caller."""
-        # Ours: a connection that is just ending is no member any more.
-        return [each.client_id for each in group.channels.values() if each.connection.writable]
+        """Return the client ids that share queues with the caller, each once."""
+        # Ours: a connection that is just ending is no member any more, and a second one of a client is no
+        # further member: each would take the first share, and the queues of the other would be nobody's.
+        members = group.channels.values()
+        return list(dict.fromkeys(each.client_id for each in members if each.connection.writable))
 
     def start(self, queue: QueueOf, peer: Peer) -> int:
         """Return a member's start offset in a queue; -1 if none is stored."""
