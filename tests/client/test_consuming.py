@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -855,3 +856,57 @@ def test_logs_of_a_consumer_say_who_and_what(caplog: pytest.LogCaptureFixture) -
     assert "consumer started group=g client=10.9.9.9@" in caplog.text
     assert "pulling begins" in caplog.text
     assert not logging.getLogger("pocketmq").handlers
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize("wrong", [{"ack_index": None}, {"ack_index": "0"}, {"delay_level": None}])
+async def test_a_listener_that_leaves_no_number_in_its_context_has_failed(
+    kind: str, wrong: dict[str, Any]
+) -> None:
+    """Its message stood still for ever, and the offset of its queue with it."""
+    cluster = FakeCluster(SystemClock(), T=1)
+    for body in (b"bad", b"good"):
+        cluster.put("T", 0, body)
+    got: list[bytes] = []
+
+    def plain(messages: list[MessageExt], context: ConsumeContext) -> None:
+        got.append(messages[0].body)
+        if got.count(b"bad") == 1 and messages[0].body == b"bad":
+            for name, value in wrong.items():
+                setattr(context, name, value)
+            if "delay_level" in wrong:
+                raise RuntimeError("the listener's own bug")
+
+    async def coroutine(messages: list[MessageExt], context: ConsumeContext) -> None:
+        plain(messages, context)
+
+    listener = plain if kind == "function" else coroutine
+    made = PushConsumer("g", listener=listener, **options(cluster, concurrency=1))
+    made.subscribe("T")
+    async with made:
+        async with asyncio.timeout(20):
+            while got.count(b"bad") < 2 or made.committed(QUEUE) != 2:
+                await asyncio.sleep(0.01)
+
+
+def test_an_orderly_queue_goes_on_after_a_pause_that_is_no_number() -> None:
+    """The turn ended with it, and no other began."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        for body in (b"bad", b"good"):
+            cluster.put("T", 0, body)
+        got: list[bytes] = []
+
+        async def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+            got.append(messages[0].body)
+            context.suspend_ms = "soon"  # type: ignore[assignment]
+            return LATER if len(got) == 1 else SUCCESS
+
+        made = PushConsumer("g", listener=listener, **options(cluster, orderly=True))
+        made.subscribe("T")
+        async with made:
+            await until(lambda: got == [b"bad", b"bad", b"good"])
+            await until(lambda: made.committed(QUEUE) == 2)
+
+    run_virtual(main)

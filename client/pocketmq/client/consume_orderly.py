@@ -93,7 +93,13 @@ class ConsumeMessageOrderly(ConsumeService):
             log.warning("the queue was reassigned and is not consumed queue=%s", queue)
             return
         async with self._turns.setdefault(queue, asyncio.Lock()):
-            await self._hold_turn(process_queue, queue)
+            try:
+                await self._hold_turn(process_queue, queue)
+            except Exception:
+                # Such as by what a listener leaves in its context: the queue would stand still.
+                log.exception("a turn failed, its messages are consumed again queue=%s", queue)
+                process_queue.take_all_back()
+                self._turn_later(process_queue, queue, self._options.suspend_ms)
 
     async def _hold_turn(self, process_queue: ProcessQueue, queue: MessageQueue) -> None:
         clock = self._clock

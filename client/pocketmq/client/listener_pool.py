@@ -87,10 +87,23 @@ class ListenerPool:
     def _done(self, run: Run, call: Call, outcome: Outcome | None) -> None:
         try:
             run.done(call, outcome)
-        except Exception:
-            log.exception("could not process a consume result queue=%s", call.context.queue)
+        except Exception as error:
+            log.exception("could not process a consume result queue=%s", run.queue)
+            if outcome is not None:
+                self._has_failed(run, call, error)
         finally:
             self._end(1)
+
+    @staticmethod
+    def _has_failed(run: Run, call: Call, error: Exception) -> None:
+        """Let a call fail whose listener has left no number in its context: its messages would stand still,
+        and the offset of their queue with them.
+        """
+        call.context = ConsumeContext(run.queue)
+        try:
+            run.done(call, Outcome(None, error, 0))
+        except Exception:
+            log.exception("could not process a failed call either queue=%s", run.queue)
 
     def _end(self, count: int) -> None:
         self._under_way -= count
@@ -376,11 +389,13 @@ class ThreadPool(ListenerPool):
         finished = self._finished
         while finished:
             run, at, context, outcome, cost_s = finished.popleft()
-            if (
-                outcome is None
-                or outcome.result is not _SUCCESS
-                or not self._ended_well(run, at, context, cost_s)
-            ):
+            well = outcome is not None and outcome.result is _SUCCESS
+            try:
+                well = well and self._ended_well(run, at, context, cost_s)
+            except TypeError:
+                # The listener's ack_index is no number: `done` finds that, too.
+                well = False
+            if not well:
                 self._done(run, run.call(at, context), outcome)
         self.settle()
 

@@ -227,6 +227,10 @@ class ProcessQueue:
                 self._messages[offset] = message
                 heapq.heappush(self._order, offset)
 
+    def take_all_back(self) -> None:
+        """Put all taken messages back."""
+        self.take_back(list(self._taken.values()))
+
     @property
     def has_waiting(self) -> bool:
         """Return True if there are messages not taken yet."""
