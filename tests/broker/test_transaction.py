@@ -12,6 +12,7 @@ from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import ConnectionLost
 from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
 from pocketmq.remoting.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -385,6 +386,28 @@ async def test_a_message_with_its_own_immunity_is_left_alone_that_long(
     request, _ = await asked(peer)
     assert bytes(read_record(request.body).body) == b"late"
     assert (await end(peer, late, ROLLBACK)).code == ResponseCode.SUCCESS
+
+
+async def test_a_producer_that_cannot_be_asked_holds_up_no_other(
+    broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One over gRPC that does not read what it is sent: each round of checks ended at its first message."""
+    async with await Peer.at(broker) as deaf, await Peer.at(broker) as other:
+        await deaf.heartbeat("", {}, producer="deaf")
+        await other.heartbeat("", {}, producer="pg")
+        for number_ in range(3):
+            await prepare(deaf, b"deaf %d" % number_, PGROUP="deaf")
+        await prepare(other)
+        connection = broker.parts.members.producers.available("deaf")
+
+        def tell(*_: object) -> None:
+            raise ConnectionLost("the client does not read what it is sent")
+
+        monkeypatch.setattr(connection, "tell", tell)
+        clock.advance_ms(10_000)
+        await check(broker)
+        request, _ = await asked(other)
+        assert bytes(read_record(request.body).body) == b"half"
 
 
 async def test_a_clock_that_is_set_back_stops_no_check(

@@ -533,6 +533,35 @@ async def test_an_orphan_is_asked_about_over_telemetry(tmp_path: Path) -> None:
             assert len(await receive(client, "X")) == 1
 
 
+async def test_an_orphan_of_before_a_restart_is_ended_without_an_index(tmp_path: Path) -> None:
+    """Its place is in the question. The index does not have it where it is off, or made anew, or where the
+    clock had run ahead: refused 15 times, a committed message was given up.
+    """
+    settings: dict[str, Any] = {
+        "transaction_time_out": 0,
+        "transaction_check_interval": 3_600_000,
+        "store": {"message_index_enable": False},
+    }
+    async with front(tmp_path, {"X": "TRANSACTION"}, **settings) as (_, server):
+        async with asking(server.address) as client:
+            await send(client, message("X", b"orphan", message_type=MessageType.TRANSACTION))
+    async with front(tmp_path, {"X": "TRANSACTION"}, **settings) as (broker, server):
+        async with asking(server.address) as client:
+            stream, _ = await client.talk(
+                classes["Settings"](publishing={"topics": [{"name": "X"}]})
+            )
+            await broker.parts.services.check.check()
+            await client.until(lambda: len(client.answers[stream].messages) == 2)
+            command = classes["TelemetryCommand"].FromString(client.answers[stream].messages[1])
+            end = classes["EndTransactionRequest"](
+                topic={"name": "X"},
+                transaction_id=command.recover_orphaned_transaction_command.transaction_id,
+                resolution=1,
+            )
+            assert (await client.ask("EndTransaction", end)).status.code == Code.OK
+            assert len(await receive(client, "X")) == 1
+
+
 async def test_a_recalled_message_does_not_come(tmp_path: Path) -> None:
     """Its answer waits for the disk, as that of a send does."""
     clock = ManualClock()

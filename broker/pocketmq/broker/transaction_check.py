@@ -28,6 +28,7 @@ from pocketmq.broker.parts import Messages, Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -341,7 +342,11 @@ class TransactionCheck:
                 properties=properties,
             )
         )
-        connection.tell(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body)
+        try:
+            connection.tell(RequestCode.CHECK_TRANSACTION_STATE, header.ext(), body)
+        except RemotingError as error:
+            # One that does not read what it is sent must not hold up those behind it.
+            log.warning("cannot ask about a transaction groupId=%s reason=%s", group, error)
 
     def _give_up(self, record: Record) -> None:
         """Apply invariant 4."""

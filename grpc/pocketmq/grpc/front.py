@@ -1,11 +1,13 @@
 """Front: all services for one broker. Imported when the first client connects."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from pocketmq.broker.parts import Parts
 from pocketmq.grpc.access import Access
 from pocketmq.grpc.call import Method
-from pocketmq.grpc.clients import Clients
+from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.common_services import Health, Reflection
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.desk import Desk, Place
@@ -29,10 +31,10 @@ class Front:
 
         access = Access(parts.node.accounts, self._clock.monotonic_ms)
         gone = events.connection_closed
-        self.clients = Clients(self._clock.monotonic_ms, translate, gone, access.account_of)
+        self.clients = Clients(self._clock.monotonic_ms, self._translate, gone, access.account_of)
         desk = Desk(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(desk)
-        transactions = Transactions(desk)
+        self._transactions = transactions = Transactions(desk)
         self.methods: dict[bytes, Method] = {}
         for service in (
             sessions,
@@ -46,6 +48,16 @@ class Front:
             Reflection(),
         ):
             self.methods.update(service.methods())
+
+    def _translate(
+        self, client: GrpcClient, code: int, fields: Mapping[str, str], body: bytes
+    ) -> Any:
+        """See `translate`; a producer that is asked about a transaction answers with its id alone."""
+        command = translate(client, code, fields, body)
+        if command is not None:
+            asked = command.recover_orphaned_transaction_command
+            self._transactions.asked(asked.transaction_id, fields, asked.message.topic.name)
+        return command
 
     def scan(self) -> None:
         """Remove silently lost clients and pick up changed groups; called periodically."""

@@ -1,11 +1,12 @@
 """EndTransaction and RecallMessage. Source: EndTransactionActivity, RecallMessageActivity, RocketMQ 5.5.0.
 
 A producer names a transaction by its topic and id. Ours: the place of its half message is remembered until
-the transaction ends, and found by its key after a restart of the broker; the proxy forgets it after 30 s,
-and answers OK whatever the broker did.
+the transaction ends. After a restart of the broker it is that of the question which is answered, or is found
+by its key; the proxy forgets it after 30 s, and answers OK whatever the broker did.
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.acts.send import Sent
@@ -47,7 +48,15 @@ class Transactions:
 
     def began(self, topic: str, transaction_id: str, sent: Sent) -> None:
         """Remember a stored half message."""
-        self._places[topic, transaction_id] = HalfPlace(topic, sent.queue_offset, sent.position)
+        self._remember(transaction_id, HalfPlace(topic, sent.queue_offset, sent.position))
+
+    def asked(self, transaction_id: str, fields: Mapping[str, str], topic: str) -> None:
+        """Remember the half message that a producer is asked about; fields: of CHECK_TRANSACTION_STATE."""
+        offset, position = int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"])
+        self._remember(transaction_id, HalfPlace(topic, offset, position))
+
+    def _remember(self, transaction_id: str, place: HalfPlace) -> None:
+        self._places[place.producer_group, transaction_id] = place
         if len(self._places) > _KEPT_MAX:
             self._places.popitem(last=False)
 
