@@ -249,12 +249,13 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """
         counts: dict[str, int] = {}
         for name, queue_id in store.open_queues():
-            if not self.is_system(name) and not is_system_topic(name):
-                known = self.topics.get(name)
-                count = 0 if known is None else max(known.read_queues, known.write_queues)
-                first = store.entries(name, queue_id, store.min_offset(name, queue_id), 1)
-                if queue_id >= count and first and first[0][0] >= position:
-                    counts[name] = max(counts.get(name, 0), queue_id + 1)
+            known = self.topics.get(name)
+            count = 0 if known is None else max(known.read_queues, known.write_queues)
+            if queue_id < count or self.is_system(name) or is_system_topic(name):
+                continue
+            first = store.entries(name, queue_id, store.min_offset(name, queue_id), 1)
+            if first and first[0][0] >= position:
+                counts[name] = max(counts.get(name, 0), queue_id + 1)
         for name, count in counts.items():
             found = self.topics.get(name)
             if found is None:
