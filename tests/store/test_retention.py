@@ -14,7 +14,7 @@ from tests.store.stores import HOST, LONG_MAX, open_store, read_all, running_sto
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.store import MessageStore, ReadStatus
+from pocketmq.store import DiskFull, MessageStore, ReadStatus
 from pocketmq.store.mapped_file import MappedFile
 from pocketmq.store.retention import disk_use
 
@@ -281,3 +281,20 @@ def test_a_queue_that_lost_its_files_goes_on_at_its_records_offsets(
 
 def test_the_use_of_a_disk_is_a_share(tmp_path: Path) -> None:
     assert 0 <= disk_use(str(tmp_path / "not" / "there")) <= 1
+
+
+def test_a_disk_that_is_too_full_still_is_after_a_promotion(tmp_path: Path) -> None:
+    """A slave that becomes the master took messages until there was no block left."""
+    store = open_store(tmp_path)
+    retention = store._retention
+    assert retention is not None
+    retention.measure_disk_use = lambda path: 0.95
+    retention.check_disk()
+    store.follow()
+    store.lead()
+    with pytest.raises(DiskFull):
+        send(store, "Topic", 0, b"x")
+    retention.measure_disk_use = lambda path: 0.5
+    retention.check_disk()
+    send(store, "Topic", 0, b"x")
+    store.close()

@@ -304,6 +304,8 @@ class OpenStore:
             following.drop_rest()
             self._log.drop_ahead()
             self._refuse(None)
+            if self._retention is not None:
+                self._retention.look_again()
 
     def cut_back(self, end: int) -> list[str]:
         """Truncate the log at `end`, where a record begins and the master's log diverges. Blocks.

@@ -181,6 +181,11 @@ class Retention:
             log.warning("the disk has room again, messages are accepted use=%.3f", self.disk_use)
         self._refusing = full
 
+    def look_again(self) -> None:
+        """Measure the disk where somebody else has resumed appending."""
+        self._refusing = False
+        self.check_disk()
+
     def delete_followers(self) -> None:
         """Delete files of the index and of open queues whose records are no longer in the log."""
         log_min = self._log.min_position
