@@ -3,7 +3,7 @@
 import os
 import sys
 
-from pocketmq.cli.exits import CannotBegin, ExitCode, without_extras
+from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 
 # RocketMQ's own words for the same, so that its compose files and habits go on working.
 _SERVERS = {
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         except ModuleNotFoundError as missing:
             raise without_extras(missing) from missing
     except CannotBegin as error:
-        print(f"pocketmq: {error}", file=sys.stderr)
+        complain(error)
         return int(ExitCode.USAGE)
 
 

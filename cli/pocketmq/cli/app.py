@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from pocketmq.cli import watch
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 from pocketmq.cli.site import SiteRefused
 
 # What the list of commands says of each group. A module is imported for its own commands only: all of
@@ -213,7 +213,7 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
     except typer.Abort:
         raise
     except SiteRefused as error:
-        sys.stderr.write(f"pocketmq: {error}\n")
+        complain(error)
         return int(ExitCode.FAILED)
     except BrokenPipeError:
         # The reader of our output has left, as `head` does.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pocketmq.cli.exits import visible
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -164,7 +165,8 @@ async def _begin_at_the_end(
             # An empty queue's end is its beginning: a new group starts there untold.
             await admin.groups.place_all(group, {queue: end for queue, end in ends if end})
     except PocketMQError as error:
-        sys.stderr.write(f"what topic {topic} holds may be read first and count as time: {error}\n")
+        text = f"what topic {topic} holds may be read first and count as time: {error}\n"
+        sys.stderr.write(visible(text))
 
 
 async def _forget(group: str, options: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 
 _POLL_S = 0.02
 
@@ -122,7 +122,7 @@ def _become(life: Callable[[], ExitCode], pipes: "_Pipes", others: Sequence[Chil
             other.output.close()
         code = int(life())
     except CannotBegin as error:
-        sys.stderr.write(f"pocketmq: {error}\n")
+        complain(error)
         code = int(ExitCode.USAGE)
     except BaseException:  # noqa: BLE001 - the last frame of this process
         traceback.print_exc()

@@ -1,6 +1,5 @@
 """`pocketmq dlq`: dead letters: list, resend, export."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from pocketmq.cli.message_commands import Limit, Skip, message_fields, message_r
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
-from pocketmq.cli.output import print_fields, print_json, print_rows, with_progress
+from pocketmq.cli.output import json_text, print_fields, print_json, print_rows, with_progress
 from pocketmq.cli.site import SiteRefused, confirm, one_line, with_admin
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import dlq_topic
@@ -121,7 +120,7 @@ def export_dead(
         return await _dead_letters(admin, group, sys.maxsize)
 
     found = with_admin(namesrv, work)
-    lines = (json.dumps(message_fields(m), ensure_ascii=False) + "\n" for m in found)
+    lines = (json_text(message_fields(m)) + "\n" for m in found)
     if out == "-":
         sys.stdout.writelines(lines)
     else:

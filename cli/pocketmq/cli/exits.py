@@ -1,6 +1,30 @@
 """How the command ends: exit codes, and the error that prints one line on standard error."""
 
+import sys
 from enum import IntEnum
+
+# What a peer sends can end up in a line; it must not begin another one, move the cursor or turn the text.
+_LINES = (0x2028, 0x2029)
+_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = {
+    code: repr(chr(code))[1:-1]
+    for code in (*range(32), *range(127, 160), *_LINES, *_DIRECTIONS)
+    if code not in (9, 10)
+}
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are written as escapes, except tabs and ends of lines.
+
+    >>> visible("no \x1b[2J\x9b1m")
+    'no \\x1b[2J\\x9b1m'
+    """
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def complain(text: object, command: str = "pocketmq") -> None:
+    """Print a line on standard error."""
+    sys.stderr.write(f"{command}: {visible(str(text))}\n")
 
 
 class ExitCode(IntEnum):

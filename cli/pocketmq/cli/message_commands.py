@@ -1,6 +1,5 @@
 """`pocketmq message`: send, tail, consume, find, track."""
 
-import json
 import sys
 import time
 from base64 import b64encode
@@ -9,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.connecting import client_options
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, visible
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
-from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
+from pocketmq.cli.output import json_text, print_fields, print_json, print_line, print_rows
 from pocketmq.cli.site import SiteRefused, completed, with_admin
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ def _age(message: "MessageExt") -> tuple[int, str, int, int]:
 
 def _print_message(message: "MessageExt", as_json: bool) -> None:
     if as_json:
-        print_line(json.dumps(message_fields(message), ensure_ascii=False))
+        print_line(json_text(message_fields(message)))
     else:
         row = message_row(message)
         print_line(
@@ -321,7 +320,7 @@ def find(
 
     found = with_admin(namesrv, work)
     for broker, error in left_out.items():
-        sys.stderr.write(f"messages of broker {broker} are missing here: {error}\n")
+        sys.stderr.write(visible(f"messages of broker {broker} are missing here: {error}\n"))
     _print_found(found, as_json)
     if left_out:
         raise typer.Exit(int(ExitCode.FAILED))

@@ -10,17 +10,29 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pocketmq.cli.exits import visible
+
 _T = TypeVar("_T")
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return one value as JSON that steers no terminal: those of its characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# JSON itself escapes what is below a blank.
+_STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def print_json(value: Any) -> None:
     """Print one value, indented, on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
 def print_line(text: str) -> None:
-    """Print one line on standard output."""
-    sys.stdout.write(text + "\n")
+    """Print one line on standard output, with control characters from peers made visible."""
+    sys.stdout.write(visible(text) + "\n")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing") -> None:

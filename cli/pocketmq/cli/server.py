@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pocketmq.cli.broker_set import chosen_count, replica_count
 from pocketmq.cli.event_loop import run
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 from pocketmq.cli.server_config import early_directory, take_variables
 from pocketmq.cli.server_log import start_logging
 from pocketmq.cli.server_options import NAMESRV, UP, ServerOptions, parse
@@ -63,7 +63,7 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
             raise
         raise _first(reason) from None
     if server.failure:
-        sys.stderr.write(f"pocketmq: {server.failure}\n")
+        complain(server.failure)
         return ExitCode.FAILED
     return ExitCode.OK
 

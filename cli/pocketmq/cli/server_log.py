@@ -5,27 +5,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.exits import CannotBegin, visible
 from pocketmq.remoting.clock import SystemClock
 
 LINES_AT_ONCE = 100
 """Lines that one place of the code may write without a pause."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-# What a peer sends can end up in a line; it must not begin another one, move the cursor or turn the text.
-_LINES = (0x2028, 0x2029)
-_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_ESCAPES = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(32), *range(127, 160), *_LINES, *_DIRECTIONS)
-    if code not in (9, 10)
-}
 
 
 class _Formatter(logging.Formatter):
     """`2026-11-21 12:00:00,123 INFO pocketmq.broker: text`; further lines are indented by two blanks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).translate(_ESCAPES).replace("\n", "\n  ")
+        return visible(super().format(record)).replace("\n", "\n  ")
 
 
 class LineLimit(logging.Filter):

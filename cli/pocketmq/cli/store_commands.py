@@ -4,7 +4,6 @@ ls, dump, verify and export only read, also beside a running broker; repair need
 """
 
 import base64
-import json
 import os
 import shutil
 import sys
@@ -21,7 +20,14 @@ import typer
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json
-from pocketmq.cli.output import print_fields, print_json, print_line, print_rows, with_progress
+from pocketmq.cli.output import (
+    json_text,
+    print_fields,
+    print_json,
+    print_line,
+    print_rows,
+    with_progress,
+)
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 from pocketmq.remoting.message_codec import (
@@ -75,15 +81,8 @@ def list_queues(folder: Folder, topic: Topic = None, as_json: Json = False) -> N
     rows = []
     for queue in store.queues(lambda name: topic in (None, name)):
         low, high = store.offsets(queue)
-        rows.append(
-            {
-                "topic": queue.topic,
-                "queue": queue.queue_id,
-                "min": low,
-                "max": high,
-                "messages": high - low,
-            }
-        )
+        where = {"topic": queue.topic, "queue": queue.queue_id}
+        rows.append({**where, "min": low, "max": high, "messages": high - low})
     summary = store.summary()
     fields = {
         "store": summary.root,
@@ -137,7 +136,7 @@ def dump(
     for row in rows:
         shown = True
         if as_json:
-            print_line(json.dumps(row, ensure_ascii=False))
+            print_line(json_text(row))
         else:
             print_fields(row, as_json=False)
             print_line("")
@@ -434,7 +433,7 @@ def _export_lines(store: "StoreReader", file: TextIO, topic: str | None, body: B
     for found in with_progress(store.walk(), "records"):
         if isinstance(found, Damage) or found.topic == filler or wanted not in (None, found.topic):
             continue
-        file.write(json.dumps(message_fields(store, found, body), ensure_ascii=False) + "\n")
+        file.write(json_text(message_fields(store, found, body)) + "\n")
         count += 1
     return count
 

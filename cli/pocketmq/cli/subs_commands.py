@@ -51,7 +51,8 @@ def export(
         return
     import yaml
 
-    print_line(yaml.safe_dump(found, sort_keys=False, allow_unicode=True).rstrip())
+    # As it is: it may go to a file, and YAML has escaped what is not printable.
+    sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
 
 
 @app.command()

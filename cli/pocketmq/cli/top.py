@@ -12,7 +12,7 @@ import typer
 
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import All, Json, NameServer
-from pocketmq.cli.output import print_json, print_line, print_rows
+from pocketmq.cli.output import print_json, print_rows
 from pocketmq.cli.site import with_admin
 from pocketmq.remoting.names import is_system_group
 
@@ -55,7 +55,7 @@ def top(
                 print_json(shown)
                 return
             if sys.stdout.isatty() and not once:
-                print_line("\x1b[H\x1b[J")
+                sys.stdout.write("\x1b[H\x1b[J\n")
             print_rows(shown["topics"], as_json=False, empty="no topics")
             print_rows(shown["groups"], as_json=False, empty="no groups")
             if once:

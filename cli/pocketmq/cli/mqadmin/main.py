@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from pocketmq.cli.exits import CannotBegin, ExitCode, without_extras
+from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 from pocketmq.cli.mqadmin.arguments import parse
 from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
 
@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         from pocketmq.cli.site import SiteRefused
     except ModuleNotFoundError as missing:
-        sys.stderr.write(f"mqadmin: {without_extras(missing)}\n")
+        complain(without_extras(missing), "mqadmin")
         return int(ExitCode.USAGE)
 
     try:
@@ -36,10 +36,10 @@ def run(arguments: Sequence[str]) -> int:
         command = _served(arguments[0])
         _do(command, arguments[1:])
     except CannotBegin as error:
-        sys.stderr.write(f"mqadmin: {error}\n")
+        complain(error, "mqadmin")
         return int(ExitCode.USAGE)
     except SiteRefused as error:
-        sys.stderr.write(f"mqadmin: {error}\n")
+        complain(error, "mqadmin")
         return int(ExitCode.FAILED)
     except BrokenPipeError:
         sys.stderr.close()

@@ -1,0 +1,100 @@
+"""What peers and senders write steers no terminal: not by an error, nor by a name, nor within JSON."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.kit.waiting import until
+
+from pocketmq.cli.__main__ import main
+from pocketmq.cli.exits import visible
+from pocketmq.cli.mqadmin.main import main as mqadmin
+from pocketmq.cli.output import json_text, print_line
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.server import RemotingServer
+
+# Sets the title of the window, clears the screen (twice: by one character of Unicode, too), turns the text.
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b2J\u202e\u2066\u2028\r"
+STEERING = set("\x1b\x07\x9b\u202e\u2066\u2028\r")
+
+
+def answer(request: RemotingCommand, _connection: object) -> RemotingCommand:
+    if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+        body = fastjson.dumps({"topicList": ["T" + HOSTILE]})
+        return request.answer(ResponseCode.SUCCESS, None, None, body)
+    return request.answer(ResponseCode.SYSTEM_ERROR, "no " + HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    """The address of a name server that says such things."""
+    found: list[str] = []
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        async with RemotingServer({}, SystemClock(), default_handler=answer) as server:
+            host, port = await server.listen("127.0.0.1", 0)
+            found.append(f"{host}:{port}")
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        until(lambda: found, "the name server listens")
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (main, ["topic", "list"]),
+        (main, ["topic", "show", "T"]),
+        (main, ["cluster", "list", "--json"]),
+        (main, ["message", "find", "T", "--key", "k"]),
+        (main, ["health"]),
+        (main, ["health", "--json"]),
+        (mqadmin, ["topicList"]),
+        (mqadmin, ["clusterList"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_no_answer_steers_the_terminal(
+    namesrv: str,
+    command: Callable[..., int],
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    monkeypatch.setattr("sys.argv", ["command", *words])
+    command()
+    shown = capsys.readouterr()
+    assert shown.out or shown.err
+    assert not STEERING & set(shown.out + shown.err)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_the_same_value_and_steers_nothing(indent: int | None) -> None:
+    """`message find --json` shows what anybody has sent."""
+    value: Any = {"body": HOSTILE + "中 \U0001f600", "keys": [HOSTILE], HOSTILE: 1}
+    text = json_text(value, indent=indent)
+    assert json.loads(text) == value
+    assert not STEERING & set(text)
+    assert "中 \U0001f600" in text
+
+
+def test_a_line_keeps_its_tabs_and_its_own_end(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(f"a\tb{HOSTILE}\n  c 中")
+    assert capsys.readouterr().out == f"a\tb{visible(HOSTILE)}\n  c 中\n"
+    assert visible("\x1b\r\x9b\u202e") == r"\x1b\r\x9b\u202e"
