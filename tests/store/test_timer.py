@@ -445,6 +445,20 @@ def test_a_long_stop_delivers_everything_that_was_due_meanwhile(timers: Timers) 
     assert timers.delivered("T") == [str(days) for days in range(1, 10)]
 
 
+def test_a_broker_of_rocketmq_reads_on_where_we_stopped(timers: Timers) -> None:
+    """It takes the lower one of two offsets, a slave's and its master's: timers came twice there."""
+    path = timers.folder / "config" / "timercheck"
+    for count in (3, 5):
+        timers.send("T", "waits", TIMER_DELAY_SEC=3_600)
+        timers.send("T", "too", TIMER_DELAY_SEC=3_601)
+        if count == 3:
+            timers.send("T", "comes", TIMER_DELAY_SEC=1)
+        timers.pass_ms(2_000)
+        timers.close()
+        assert struct.unpack(">7q", path.read_bytes()[:56])[2:4] == (count, count)
+        timers.open()
+
+
 @pytest.mark.parametrize("bit", [16, 40, 63, None], ids=str)
 def test_a_damaged_time_of_progress_loses_nothing(timers: Timers, bit: int | None) -> None:
     """A changed bit took what was due for past, or for due in millions of years: nothing came any more."""

@@ -4,7 +4,8 @@
        0  next second to deliver, ms
        8  position in the timer log up to which log and wheel are on disk
       16  next offset of rmq_sys_wheel_timer to be read
-      24  the master's
+      24  the master's: ours. RocketMQ begins with the lower one of both, and puts what it reads again into
+          the wheel: it would come twice
       32  data version: state, time, counter
 
 The file is written in place by one pwrite of 56 bytes: killing the process never leaves it torn.
@@ -14,7 +15,7 @@ Owner: TimerService.
 import logging
 import os
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from pocketmq.store.descriptors import close_file, open_sized
 from pocketmq.store.timer.wheel import SLOTS, TimerWheel
@@ -39,7 +40,7 @@ class TimerCheck:
 
     def pack(self) -> bytes:
         """Return the 56 bytes, also the answer of GET_TIMER_CHECK_POINT."""
-        return _FIELDS.pack(*astuple(self))
+        return _FIELDS.pack(*astuple(replace(self, master_queue_offset=self.queue_offset)))
 
     @classmethod
     def unpack(cls, data: bytes) -> "TimerCheck":
