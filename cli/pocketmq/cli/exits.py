@@ -14,7 +14,7 @@ _ESCAPES = {
 
 
 def visible(text: str) -> str:
-    """Return a text whose control characters are written as escapes, except tabs and ends of lines.
+    r"""Return a text whose control characters are written as escapes, except tabs and ends of lines.
 
     >>> visible("no \x1b[2J\x9b1m")
     'no \\x1b[2J\\x9b1m'
