@@ -51,18 +51,26 @@ def even_indices(count: int) -> pa.Array:
 
 
 def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
-    """Return the array of 2n - 1 ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps."""
+    """Return the array of 2n ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps.
+
+    The last one is what is behind the last range, of any size that makes good the guess of `take`: it makes
+    room for as many elements of middle size, and moves what it has when there are more bytes, as of bodies.
+    """
+    count = len(starts)
     base = int(starts[0])
     span = int(ends[-1]) - base
     if span > SPAN_MAX:
         raise ValueError(
             f"{span} bytes from first to last range; at most {SPAN_MAX} can be gathered"
         )
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2] = starts - base
+    twice = 2 * int((ends - starts).sum())
+    span = min(max(span, twice), data.size - base, SPAN_MAX)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2] = starts - base
     offsets[1::2] = ends - base
+    offsets[-1] = span
     return pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * len(starts) - 1, [None, pa.py_buffer(offsets), data.slice(base, span)]
+        pa.binary(), 2 * count, [None, pa.py_buffer(offsets), data.slice(base, span)]
     )
 
 
