@@ -103,7 +103,12 @@ class Flight:
         outgoing, queue = self.outgoing, self.queue
         if outgoing is None or not values[0].isdigit() or not values[1].isdigit():
             return False
-        queue_id = int(values[0])
+        try:
+            queue_id, queue_offset = int(values[0]), int(values[1])
+            msg_id = values[2].decode()
+            transaction_id = values[3].decode() if len(values) > 3 else common.transaction_id
+        except ValueError:  # more digits than Python reads, or no UTF-8
+            return False
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         self._stored(
@@ -111,9 +116,9 @@ class Flight:
                 common.status,
                 outgoing.unique_key,
                 queue,
-                int(values[1]),
-                values[2].decode(),
-                values[3].decode() if len(values) > 3 else common.transaction_id,
+                queue_offset,
+                msg_id,
+                transaction_id,
                 None,
                 common.region_id,
                 common.trace_on,

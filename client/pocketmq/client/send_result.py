@@ -45,7 +45,7 @@ class SendResult(NamedTuple):
 
 
 def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -> SendResult | None:
-    """Parse the answer to a send of any kind; None if it is a refusal.
+    """Parse the answer to a send of any kind; None if it is a refusal, or its numbers are none.
 
     queue: where it was sent; the answer's own queue id takes precedence, since the broker may choose.
     """
@@ -54,14 +54,18 @@ def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -
     if status is None or ext is None or "queueOffset" not in ext:
         return None
     get = ext.get
-    queue_id = int(get("queueId", queue.queue_id))
+    try:
+        queue_id = int(get("queueId", queue.queue_id))
+        queue_offset = int(ext["queueOffset"])
+    except ValueError:
+        return None
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     return SendResult(
         status,
         unique_key,
         queue,
-        int(ext["queueOffset"]),
+        queue_offset,
         get("msgId", ""),
         get("transactionId"),
         get("recallHandle"),
