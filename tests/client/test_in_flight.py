@@ -491,6 +491,39 @@ async def test_a_connection_that_ends_settles_all_flights_on_it() -> None:
             assert (await producer.send(Message("T", b"warm"))).queue_offset == 0
 
 
+@pytest.mark.parametrize("sends_before", [0, 3], ids=["parsed", "cut from a known shape"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"queueId": "x"},
+        {"queueOffset": ""},
+        {"queueOffset": "9" * 5000},
+    ],
+    ids=["no number", "empty", "more digits than Python reads"],
+)
+async def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown_and_the_connection_open(
+    fields: dict[str, str], sends_before: int
+) -> None:
+    """It says SUCCESS, so the message may be stored; calling it refused would say that it is not."""
+    seen: set[Connection] = set()
+
+    def answer(asked: RemotingCommand, connection: Connection) -> RemotingCommand:
+        seen.add(connection)
+        known = {"msgId": "M", "queueId": "0", "queueOffset": "5"}
+        return asked.answer(0, ext=known | (fields if bytes(asked.body) == b"odd" else {}))
+
+    async with OneBroker(answer) as broker:
+        async with Producer("p", name_server=broker.address, retry_times=0) as producer:
+            for _ in range(sends_before):
+                await producer.send(Message("T", b"good"))
+            with pytest.raises(OutcomeUnknown, match=r"topic 'T'.* answered SUCCESS, but no queue"):
+                await producer.send(Message("T", b"odd"))
+            with pytest.raises(OutcomeUnknown, match=r"topic 'T'.* answered SUCCESS, but no queue"):
+                await (await producer.submit(Message("T", b"odd")))
+            assert (await producer.send(Message("T", b"good"))).queue_offset == 5
+    assert len(seen) == 1
+
+
 async def test_a_signed_producer_signs_what_it_writes_directly() -> None:
     """ACL; the signature covers the fields and the body of that very request."""
     credentials = Credentials("key", "secret")

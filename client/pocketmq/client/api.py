@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pocketmq.client.asking import Asking
-from pocketmq.client.errors import BrokerRefused, NoRoute, from_remoting, refusal
+from pocketmq.client.errors import (
+    AnswerUnreadable,
+    BrokerRefused,
+    NoRoute,
+    from_remoting,
+    refusal,
+)
 from pocketmq.client.pull_result import PullResult, pull_answer
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.send_result import SendResult, send_result
@@ -145,7 +151,7 @@ class MQClientApi(Asking):
             raise from_remoting(error, address, _about_send(ext)) from error
         result = send_result(answer, unique_key, queue)
         if result is None:
-            raise refusal(answer.code, answer.remark, address, _about_send(ext))
+            raise _not_sent(answer, address, _about_send(ext))
         return result
 
     def frame(self, code: int, ext: dict[str, str], body: bytes, opaque: int) -> bytes:
@@ -156,12 +162,12 @@ class MQClientApi(Asking):
     @staticmethod
     def send_result(
         answer: RemotingCommand, unique_key: str, queue: MessageQueue, group: str, address: str
-    ) -> SendResult | BrokerRefused:
+    ) -> SendResult | BrokerRefused | AnswerUnreadable:
         """Interpret the answer to a send."""
         result = send_result(answer, unique_key, queue)
         if result is None:
             about = _about_send_to(queue.topic, queue.queue_id, group)
-            return refusal(answer.code, answer.remark, address, about)
+            return _not_sent(answer, address, about)
         return result
 
     @staticmethod
@@ -350,6 +356,18 @@ class MQClientApi(Asking):
 
 def _about_send(ext: Mapping[str, str]) -> str:
     return _about_send_to(ext.get("b"), ext.get("e"), ext.get("a"))
+
+
+def _not_sent(
+    answer: RemotingCommand, address: str, about: str
+) -> BrokerRefused | AnswerUnreadable:
+    """Return the error for an answer to a send that gives no result."""
+    if answer.code == ResponseCode.SUCCESS:
+        return AnswerUnreadable(
+            f"{about}: {address} answered SUCCESS, but no queue and offset that can be read; the message may "
+            "be stored. Send it again only if consumers can handle duplicates"
+        )
+    return refusal(answer.code, answer.remark, address, about)
 
 
 def _about_send_to(topic: str | None, queue_id: object, group: str | None) -> str:

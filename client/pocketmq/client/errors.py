@@ -7,7 +7,7 @@
     TransientError    nothing was done: the same call may work later or elsewhere
       Unreachable NoAnswer BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
     OutcomeUnknown    it may have been done: repeat it only if doing it twice is harmless
-      AnswerTimeout ConnectionBroken StoredUnsafely
+      AnswerTimeout ConnectionBroken AnswerUnreadable StoredUnsafely
 
 A send that was tried several times raises SendFailed (TransientError) if nothing was stored for certain and
 SendOutcomeUnknown (OutcomeUnknown) otherwise; `attempts` holds each try. Every refusal by a broker is also
@@ -114,6 +114,10 @@ class ConnectionBroken(RemotingError, OutcomeUnknown):
 
 class AnswerTimeout(RemotingError, OutcomeUnknown):
     """The answer did not come in time."""
+
+
+class AnswerUnreadable(RemotingError, OutcomeUnknown):
+    """The answer says SUCCESS, but not what was done: a field is missing, or no number."""
 
 
 def from_remoting(

@@ -45,7 +45,7 @@ class SendResult(NamedTuple):
 
 
 def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -> SendResult | None:
-    """Parse the answer to a send of any kind; None if it is a refusal, or its numbers are none.
+    """Parse the answer to a send of any kind; None if it is a refusal, or its fields cannot be read.
 
     queue: where it was sent; the answer's own queue id takes precedence, since the broker may choose.
     """
