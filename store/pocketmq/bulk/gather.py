@@ -53,8 +53,8 @@ def even_indices(count: int) -> pa.Array:
 def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
     """Return the array of 2n ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps.
 
-    The last one is what is behind the last range, of any size that makes good the guess of `take`: it makes
-    room for as many elements of middle size, and moves what it has when there are more bytes, as of bodies.
+    The last one lies behind the last range. `take` makes room for as many elements of middle size, and moves
+    what it has when they are larger, as bodies are: then the last one is so large that the room is enough.
     """
     count = len(starts)
     base = int(starts[0])
@@ -63,8 +63,10 @@ def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray
         raise ValueError(
             f"{span} bytes from first to last range; at most {SPAN_MAX} can be gathered"
         )
-    twice = 2 * int((ends - starts).sum())
-    span = min(max(span, twice), data.size - base, SPAN_MAX)
+    # The first range speaks for all: adding up short values would cost more than it spares.
+    if 2 * (int(ends[0]) - base) * count > span:
+        wanted = int(ends.sum()) - int(starts.sum())
+        span = min(max(span, 2 * wanted), data.size - base, SPAN_MAX)
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0:-1:2] = starts - base
     offsets[1::2] = ends - base
