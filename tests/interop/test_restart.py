@@ -34,8 +34,7 @@ def test_clients_and_data_live_through_a_restart_of_the_broker(
     consumer.persist_offsets()
     # Offsets reach the disk every five seconds; only a clean stop writes them at once.
     stopped = java_498.push_consumer(broker.namesrv, group + "-stopped", topic, settings=FIRST)
-    stopped.wait(20)
-    stopped.close()
+    stopped.close_when_done(broker.namesrv, group + "-stopped", topic, 20)
 
     stop(broker, how)
     with pytest.raises(PeerError):
