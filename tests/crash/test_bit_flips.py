@@ -54,13 +54,13 @@ def log_file_of(root: Path, position: int) -> tuple[Path, int]:
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
 @pytest.mark.parametrize("which", [20, -1], ids=["in the middle", "the last"])
 def test_a_flipped_bit_in_a_record_costs_that_record_at_most(
-    recorded: RecordedStore, tmp_path: Path, quick: None, clean: bool, which: int, step: int
+    recorded: RecordedStore, quick_folder: Path, quick: None, clean: bool, which: int, step: int
 ) -> None:
     """R5, the bytes of a record: all of header, topic and properties, and some or all of the body."""
     position, size, place = recorded.records[which]
     body = range(NOT_BODY, size - NOT_BODY)
     for at in [each for each in range(size) if each not in body or not each % step]:
-        root = recorded.copy_to(tmp_path / "store")
+        root = recorded.copy_to(quick_folder / "store")
         path, byte = log_file_of(root, position + at)
         flip(path, byte, at % 8)
         if not clean:
@@ -86,14 +86,14 @@ def check_all_but(
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
 @pytest.mark.parametrize("offset", [0, 7, -1], ids=["the first", "in the middle", "the last"])
 def test_a_flipped_bit_in_a_queue_entry_is_mended(
-    recorded: RecordedStore, tmp_path: Path, quick: None, clean: bool, offset: int, step: int
+    recorded: RecordedStore, quick_folder: Path, quick: None, clean: bool, offset: int, step: int
 ) -> None:
     """R5, the bits of an entry, in all its bytes: position, size, tags code."""
     topic, queue_id = "TopicA", 1
     count = sum(1 for place in recorded.bodies if place[:2] == (topic, queue_id))
     entry = offset % count
     for bit in range(0, 160, step):
-        root = recorded.copy_to(tmp_path / "store")
+        root = recorded.copy_to(quick_folder / "store")
         path = root / "consumequeue" / topic / str(queue_id)
         file = path / f"{entry * 20 // 2000 * 2000:020d}"
         before = file.read_bytes()
@@ -111,11 +111,11 @@ def test_a_flipped_bit_in_a_queue_entry_is_mended(
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
 def test_a_flipped_bit_in_the_checkpoint_loses_nothing(
-    recorded: RecordedStore, tmp_path: Path, quick: None, clean: bool
+    recorded: RecordedStore, quick_folder: Path, quick: None, clean: bool
 ) -> None:
     """R5: every byte that is used, and some that are not."""
     for at in [*range(48), *range(64, 2048, 173), *range(2048, 2100), *range(4080, 4096)]:
-        root = recorded.copy_to(tmp_path / "store")
+        root = recorded.copy_to(quick_folder / "store")
         flip(root / "checkpoint", at, at % 8)
         if not clean:
             (root / "abort").touch()
@@ -129,14 +129,14 @@ def test_a_flipped_bit_in_the_checkpoint_loses_nothing(
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
 def test_a_flipped_bit_in_an_index_file_gives_no_wrong_record(
-    recorded: RecordedStore, tmp_path: Path, quick: None, clean: bool, step: int
+    recorded: RecordedStore, quick_folder: Path, quick: None, clean: bool, step: int
 ) -> None:
     """R5: header, slots, entries; a query may miss what the bit stood for, and answers real records."""
     name = sorted(os.listdir(recorded.root / "index"))[0]
     size = (recorded.root / "index" / name).stat().st_size
     asked = list(recorded.keys.items())[::9]
     for at in range(0, size, 2 * step + 1):
-        root = recorded.copy_to(tmp_path / "store")
+        root = recorded.copy_to(quick_folder / "store")
         flip(root / "index" / name, at, at % 8)
         if not clean:
             (root / "abort").touch()
@@ -161,11 +161,11 @@ def test_a_flipped_bit_in_an_index_file_gives_no_wrong_record(
 
 @pytest.mark.parametrize("name", ["abort", "lock"])
 def test_what_is_in_abort_and_lock_does_not_matter(
-    recorded: RecordedStore, tmp_path: Path, quick: None, name: str
+    recorded: RecordedStore, quick_folder: Path, quick: None, name: str
 ) -> None:
     """R5: their being there counts."""
     for content in (b"", b"lock", b"4711", os.urandom(4096)):
-        root = recorded.copy_to(tmp_path / "store")
+        root = recorded.copy_to(quick_folder / "store")
         (root / name).write_bytes(content)
         store = open_store(root, message_index_enable=False)
         assert served(store) == recorded.bodies
