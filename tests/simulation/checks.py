@@ -116,9 +116,16 @@ def missing(cluster: "Cluster", there: Stored) -> list[str]:
 def unprocessed(cluster: "Cluster", there: Stored) -> list[str]:
     """What is stored and was not processed by its group."""
     found = []
-    for (queue, offset), key in sorted(there.items()):
-        group = GROUP_OF.get(queue[0])
-        if group is None or not _asked_for(cluster, group, key):
+    # Nearly all of it was processed, and this is asked again and again.
+    done = {group: handled.keys for group, handled in cluster.ledger.groups.items()}
+    left = [
+        (place, key)
+        for place, key in there.items()
+        if (group := GROUP_OF.get(place[0][0])) is not None and key not in done.get(group, ())
+    ]
+    for (queue, offset), key in sorted(left):
+        group = GROUP_OF[queue[0]]
+        if not _asked_for(cluster, group, key):
             continue
         handled = cluster.ledger.group(group)
         if _place_was_lost(cluster, (queue, offset), key):
@@ -132,8 +139,7 @@ def unprocessed(cluster: "Cluster", there: Stored) -> list[str]:
         if key in handled.failed and not cluster.story.sync_flush and _lost_power(cluster):
             # The copy that was to come again may have been in the end of the log that was lost.
             continue
-        if key not in handled.keys:
-            found.append(f"{key} at {queue} {offset} was never processed by {group}")
+        found.append(f"{key} at {queue} {offset} was never processed by {group}")
     return found
 
 
