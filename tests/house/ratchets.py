@@ -254,8 +254,8 @@ def outside_callbacks() -> dict[str, int]:
             if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Attribute)
-            and ast.unparse(target.value) not in ("self", "cls")
             and (is_function(node.value) or target.attr in _slots_of_callbacks())
+            and ast.unparse(target.value) not in ("self", "cls")
         )
         if count:
             found[module] = count
