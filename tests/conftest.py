@@ -1,7 +1,9 @@
 """Options that every test folder shares."""
 
+import gc
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -212,9 +214,24 @@ def nothing_left_changed() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A script's shell has what it runs in the background ignore Ctrl-C. What the tests start would
+        # inherit that, and a test that sends Ctrl-C would wait for ever.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
     config.addinivalue_line("markers", "grpc_all: an SDK where another stands for it by default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: to look for garbage in it was a third of the collecting."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
