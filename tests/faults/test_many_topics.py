@@ -1,6 +1,7 @@
 """Many topics of eight queues, and a tenth as many groups: what one costs does not grow with their number."""
 
 import json
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 QUEUES = 8
 # In flight at once; the broker bounds what one client may have waiting.
 _AT_ONCE = 100
+_STARTS_MAX = 3
+_START_S_MAX = 2.0
 _SMALL = {"mapped_file_size_consume_queue": 40_000}
 
 
@@ -62,7 +65,7 @@ def _topic(number: int) -> dict[str, object]:
 async def test_topics_cost_the_same_however_many_there_are(
     tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """50,000 with --many-topics 50000: started within 2 s of CPU, 300 MB at most."""
+    """50,000 with --many-topics 50000: started within 2 s of CPU beside an empty broker's, 300 MB at most."""
     count = int(request.config.getoption("--many-topics"))
     async with watched(tmp_path, store=_SMALL) as broker, await Peer.at(broker) as peer:
         before_s = cpu_s(broker.pid)
@@ -71,13 +74,18 @@ async def test_topics_cost_the_same_however_many_there_are(
         await create(peer, range(count // 2, count))
         first_s, second_s = half_s - before_s, cpu_s(broker.pid) - half_s
         empty_s, filled_rss = before_s, broker.rss
-    async with watched(tmp_path, store=_SMALL) as broker, await Peer.at(broker) as peer:
-        start_s, rss = cpu_s(broker.pid), broker.rss
-        for number in (0, count - 1):
-            answer = await peer.ask(
-                RequestCode.GET_MAX_OFFSET, {"topic": f"Topic{number}", "queueId": QUEUES - 1}
-            )
-            assert (answer.ext or {})["offset"] == "1"
+    start_s, rss = math.inf, 0
+    # A machine that others use adds to a start now and then, and never takes away: the least counts.
+    for _ in range(_STARTS_MAX):
+        async with watched(tmp_path, store=_SMALL) as broker, await Peer.at(broker) as peer:
+            start_s, rss = min(start_s, cpu_s(broker.pid)), max(rss, broker.rss)
+            for number in (0, count - 1):
+                answer = await peer.ask(
+                    RequestCode.GET_MAX_OFFSET, {"topic": f"Topic{number}", "queueId": QUEUES - 1}
+                )
+                assert (answer.ext or {})["offset"] == "1"
+        if start_s < empty_s + _START_S_MAX:
+            break
     with capsys.disabled():
         sys.stdout.write(
             f"\n{count} topics: created in {first_s:.2f} and {second_s:.2f} CPU-s a half, "
@@ -85,5 +93,5 @@ async def test_topics_cost_the_same_however_many_there_are(
         )
     # The first half warms up; what grew with the number would take three times as long in the second.
     assert second_s < 2 * first_s + 1
-    assert start_s < empty_s + 4
+    assert start_s < empty_s + _START_S_MAX
     assert max(filled_rss, rss) < 300 << 20

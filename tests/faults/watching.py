@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -15,9 +16,11 @@ from tests.broker.serving import Peer
 from pocketmq.remoting.codes import ResponseCode
 
 ROOT = Path(__file__).parents[2]
-# What others may have to wait for while one client does its worst, in ms of CPU: 50 on a machine of its own.
-# One that is shared takes two or three times as long; what is unbounded takes a hundred times as long.
-TURN_MS_MAX = 150
+# What others may have to wait for while one client does its worst, in ms of CPU.
+TURN_MS_MAX = 50
+# A machine that others use adds to a turn now and then: what a virtual processor waits for the real one is in
+# its CPU time. It never takes away, and what is unbounded shows each time.
+_ATTACKS_MAX = 3
 _ATTACK_S_MAX = 600
 _SMALL_FILES = {
     "mapped_file_size_commit_log": 1 << 26,
@@ -111,7 +114,21 @@ Attack = Callable[[Watched, Peer], Awaitable[object]]
 
 
 async def longest_turn_ms(folder: Path, attack: Attack, **how: Any) -> float:
-    """The longest turn of a broker's loop under an attack; another client is served before and after."""
+    """The longest turn of a broker's loop under an attack; another client is served before and after.
+
+    One above TURN_MS_MAX is tried again with a new broker, at most twice; the least counts.
+    """
+    least = math.inf
+    for number in range(_ATTACKS_MAX):
+        fresh = folder / f"attack{number}"
+        fresh.mkdir()
+        least = min(least, await _attacked(fresh, attack, **how))
+        if least < TURN_MS_MAX:
+            break
+    return least
+
+
+async def _attacked(folder: Path, attack: Attack, **how: Any) -> float:
     async with watched(folder, **how) as broker, await Peer.at(broker) as good:
         assert (await good.produce("T", b"before")).code == ResponseCode.SUCCESS
         await broker.worst_turn_ms()

@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from operator import add
 from typing import ClassVar, NamedTuple
 
 from pocketmq.broker.latencies import Latencies
@@ -32,17 +33,24 @@ SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
+# Messages and their bytes are counted by the same calls, and kept in one item: there may be a million.
+_TOPIC_PUT = "TOPIC_PUT"
+_QUEUE_PUT = "QUEUE_PUT"
+_GROUP_GET = "GROUP_GET"
+_QUEUE_GET = "QUEUE_GET"
+# By RocketMQ's name of an item: which of ours has it, and which of that one's values it is.
+_PLACES = {
+    TOPIC_PUT_NUMS: (_TOPIC_PUT, 0),
+    TOPIC_PUT_SIZE: (_TOPIC_PUT, 1),
+    QUEUE_PUT_NUMS: (_QUEUE_PUT, 0),
+    QUEUE_PUT_SIZE: (_QUEUE_PUT, 1),
+    GROUP_GET_NUMS: (_GROUP_GET, 0),
+    GROUP_GET_SIZE: (_GROUP_GET, 1),
+    QUEUE_GET_NUMS: (_QUEUE_GET, 0),
+    QUEUE_GET_SIZE: (_QUEUE_GET, 1),
+}
 # Items that are sums over counters; each other is one counter's.
-_SUMS = frozenset(
-    (
-        TOPIC_PUT_NUMS,
-        TOPIC_PUT_SIZE,
-        BROKER_PUT_NUMS,
-        GROUP_GET_NUMS,
-        GROUP_GET_SIZE,
-        BROKER_GET_NUMS,
-    )
-)
+_SUMS = frozenset((_TOPIC_PUT, BROKER_PUT_NUMS, _GROUP_GET, BROKER_GET_NUMS))
 
 _SECOND = 1_000
 # A record's size has 31 bits.
@@ -93,38 +101,48 @@ class Window(NamedTuple):
         return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
 
 
-# Time, value and times of each sample, one behind the other: most items are idle, and there may be a million.
 _NO_WINDOWS: "tuple[array[int], ...]" = (array("q"),) * 3
-_FIELDS = 3
 
 
 class _Item:
-    """The samples of one item (invariant 2): minute, hour, day."""
+    """The samples of one item (invariant 2): minute, hour, day.
 
-    __slots__ = ("windows",)
+    A sample is the time, one or two values and how often these were added to, all in one row with the other
+    samples: most items are idle, and there may be a million.
+    """
+
+    __slots__ = ("_fields", "windows")
     PERIODS_MS: ClassVar[tuple[int, ...]] = (10_000, 600_000, 3_600_000)
     POINTS = (7, 7, 25)
 
-    def __init__(self) -> None:
+    def __init__(self, counted: tuple[int, ...]) -> None:
+        """counted: one as it will be sampled."""
+        self._fields = 1 + len(counted)
         # A tuple is small, and a window begins seldom.
         self.windows: tuple[array[int], ...] = _NO_WINDOWS
 
-    def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
+    def sample(self, window: int, now_ms: int, counted: tuple[int, ...]) -> None:
+        """counted: the values, then the times."""
         points = self.windows[window]
         if not points:
-            points = array("q", (now_ms - self.PERIODS_MS[window], 0, 0))
+            points = array("q", (now_ms - self.PERIODS_MS[window], *[0] * len(counted)))
             self.windows = (*self.windows[:window], points, *self.windows[window + 1 :])
-        points.extend((now_ms, value, times))
-        if len(points) > _FIELDS * self.POINTS[window]:
-            del points[:_FIELDS]
+        points.append(now_ms)
+        points.extend(counted)
+        if len(points) > self._fields * self.POINTS[window]:
+            del points[: self._fields]
 
-    def view(self, window: int) -> Window:
-        points = self.windows[window]
+    def view(self, window: int, place: int) -> Window:
+        """Return one value over one window."""
+        points, fields = self.windows[window], self._fields
         if not points:
             return Window(0, 0.0, 0.0)
-        first_ms, first, first_times = points[:_FIELDS]
-        last_ms, last, last_times = points[-_FIELDS:]
-        total, times, ms = last - first, last_times - first_times, last_ms - first_ms
+        first, last = points[:fields], points[-fields:]
+        total, times, ms = (
+            last[1 + place] - first[1 + place],
+            last[-1] - first[-1],
+            last[0] - first[0],
+        )
         return Window(total, total * 1000 / ms if ms else 0.0, total / times if times else 0.0)
 
 
@@ -234,97 +252,93 @@ class BrokerStats:
 
     def _sample(self, windows: list[int]) -> Iterator[None]:
         """Yields after each piece."""
-        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        sums: dict[tuple[str, str], tuple[int, ...]] = {}
         left = PIECE
-        for name, key, value, times in self._parts():
+        for name, key, counted in self._parts():
             if name in _SUMS:
                 old = sums.get((name, key))
-                sums[name, key] = (
-                    (value, times) if old is None else (old[0] + value, old[1] + times)
-                )
+                sums[name, key] = counted if old is None else tuple(map(add, old, counted))
                 left -= 1
             else:
-                left -= self._note(windows, (name, key), value, times)
+                left -= self._note(windows, (name, key), counted)
             if left <= 0:
                 left = PIECE
                 yield
-        for item, (value, times) in sums.items():
-            left -= self._note(windows, item, value, times)
+        for item, counted in sums.items():
+            left -= self._note(windows, item, counted)
             if left <= 0:
                 left = PIECE
                 yield
 
-    def _note(self, windows: list[int], item: tuple[str, str], value: int, times: int) -> int:
+    def _note(self, windows: list[int], item: tuple[str, str], counted: tuple[int, ...]) -> int:
         """Sample one item. Returns: what that costs, in figures."""
         now, cost = self._clock.now_ms(), 1
         found = self._items.get(item)
         if found is None:
-            found = self._items[item] = _Item()
+            found = self._items[item] = _Item(counted)
             cost += _NEW_ITEM
         for window in windows:
-            found.sample(window, now, value, times)
+            found.sample(window, now, counted)
         return cost
 
-    def _sum(self, wanted: tuple[str, str]) -> tuple[int, int] | None:
-        """Return an item's current (value, times) (invariant 1); None if nothing was ever counted for it."""
+    def _sum(self, wanted: tuple[str, str]) -> tuple[int, ...] | None:
+        """Return an item's present values and times (invariant 1); None if none was ever counted."""
         words = None if wanted[0].startswith("BROKER_") else frozenset(wanted[1].split("@"))
-        found = [part[2:] for part in self._parts(words) if part[:2] == wanted]
-        if not found:
-            return None
-        return sum(value for value, _ in found), sum(times for _, times in found)
+        found = [counted for *item, counted in self._parts(words) if tuple(item) == wanted]
+        return tuple(map(sum, zip(*found, strict=True))) if found else None
 
-    def _parts(self, words: frozenset[str] | None = None) -> Iterator[tuple[str, str, int, int]]:
-        """Yield name, key, value, times. words: only of topics among them."""
+    def _parts(
+        self, words: frozenset[str] | None = None
+    ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        """Yield name, key, and values with times. words: only of topics among them."""
         for topic, queue_id in list(self.put):
             put = self.put.get((topic, queue_id))
             if put is None or (words is not None and topic not in words):
                 continue
-            yield TOPIC_PUT_NUMS, topic, put.nums, put.calls
-            yield TOPIC_PUT_SIZE, topic, put.size, put.calls
-            queue = f"{topic}@{queue_id}"
-            yield QUEUE_PUT_NUMS, queue, put.nums, put.calls
-            yield QUEUE_PUT_SIZE, queue, put.size, put.calls
-            yield BROKER_PUT_NUMS, self._cluster, put.nums, 0
+            yield _TOPIC_PUT, topic, (put.nums, put.size, put.calls)
+            yield _QUEUE_PUT, f"{topic}@{queue_id}", (put.nums, put.size, put.calls)
+            yield BROKER_PUT_NUMS, self._cluster, (put.nums, 0)
         for group, topic, queue_id in list(self.got):
             got = self.got.get((group, topic, queue_id))
             if got is None or (words is not None and topic not in words):
                 continue
-            yield GROUP_GET_NUMS, f"{topic}@{group}", got.nums, got.calls
-            yield GROUP_GET_SIZE, f"{topic}@{group}", got.size, got.calls
-            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", got.latency_ms, got.calls
-            queue = f"{topic}@{queue_id}@{group}"
-            yield QUEUE_GET_NUMS, queue, got.nums, got.calls
-            yield QUEUE_GET_SIZE, queue, got.size, got.calls
-            yield BROKER_GET_NUMS, self._cluster, got.nums, 0
+            counted = (got.nums, got.size, got.calls)
+            yield _GROUP_GET, f"{topic}@{group}", counted
+            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", (got.latency_ms, got.calls)
+            yield _QUEUE_GET, f"{topic}@{queue_id}@{group}", counted
+            yield BROKER_GET_NUMS, self._cluster, (got.nums, 0)
         for (group, topic), count in list(self.sent_back.items()):
-            yield SNDBCK_PUT_NUMS, f"{topic}@{group}", count, count
+            yield SNDBCK_PUT_NUMS, f"{topic}@{group}", (count, count)
 
     # ------------------------------------------------------------ asking
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """Return (minute, hour, day) of an item; None if nothing was ever counted for it."""
+        name, place = _PLACES.get(name, (name, 0))
         item = self._items.get((name, key))
         if item is None or not all(item.windows):
             found = self._sum((name, key))
             if found is None:
                 return None
             # An item samples each of its windows when it is made, as in RocketMQ.
-            item = self._items.setdefault((name, key), _Item())
+            item = self._items.setdefault((name, key), _Item(found))
             now = self._clock.now_ms()
             for window, points in enumerate(item.windows):
                 if not points:
-                    item.sample(window, now, *found)
-        return item.view(0), item.view(1), item.view(2)
+                    item.sample(window, now, found)
+        return item.view(0, place), item.view(1, place), item.view(2, place)
 
     def minute_rate(self, name: str, key: str) -> float:
         """Return an item per second over the last minute, as sampled; 0 before the first sample."""
+        name, place = _PLACES.get(name, (name, 0))
         item = self._items.get((name, key))
-        return 0.0 if item is None else item.view(0).tps
+        return 0.0 if item is None else item.view(0, place).tps
 
     def hour_sum(self, name: str, key: str) -> int:
         """Return an item's sum over the last hour, as sampled; a minute's while the hour knows less."""
+        name, place = _PLACES.get(name, (name, 0))
         item = self._items.get((name, key))
-        return 0 if item is None else max(item.view(1).sum, item.view(0).sum)
+        return 0 if item is None else max(item.view(1, place).sum, item.view(0, place).sum)
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return the messages that a group got per second, over the last minute."""

@@ -70,7 +70,7 @@ class FileSpan(NamedTuple):
 
 def is_file_name(name: str) -> bool:
     """Return True if this is the name of a file of a sequence; other files are not ours."""
-    return len(name) == 20 and name.isdecimal()
+    return len(name) == 20 and name.isascii() and name.isdecimal()
 
 
 def row_of_files(listed: Iterable[Listed], folder: str) -> list[FileSpan]:

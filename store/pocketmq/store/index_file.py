@@ -85,11 +85,10 @@ class IndexFile:
         """
         os.makedirs(folder, exist_ok=True)
         size = file_size(slots, entries)
-        path = os.path.join(folder, name)
         file = MappedFile.create(folder, int(name), size)
         try:
-            os.rename(file.path, path)
-            file.path = path
+            os.rename(file.path, os.path.join(folder, name))
+            file.name = name
             # The slots are written all over, so they need their blocks from the beginning.
             file.reserve(HEADER_SIZE + slots * SLOT_SIZE)
             _HEADER.pack_into(file.map, 0, end_ms, end_ms, end_position, end_position, 0, 1)
@@ -244,7 +243,7 @@ def open_files(folder: str, slots: int, entries: int) -> list[IndexFile]:
     files: list[IndexFile] = []
     for name in sorted(names):
         path = os.path.join(folder, name)
-        file = MappedFile(path, 0, os.path.getsize(path))
+        file = MappedFile(folder, 0, os.path.getsize(path), name=name)
         shape = geometry(file, slots, entries) if file.size > HEADER_SIZE else None
         if shape is None:
             log.warning(

@@ -30,12 +30,28 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MappedFile:
-    """`start` is the position of the file's first byte in its sequence of files; `size` in bytes."""
+    """`start` is the position of the file's first byte in its sequence of files; `size` in bytes.
 
-    __slots__ = ("_descriptor", "_map", "_view", "keep_open", "path", "reserved", "size", "start")
+    folder: the path is made when it is asked for, since there may be as many files as queues. name: if it
+    is not the 20 digits of `start`.
+    """
 
-    def __init__(self, path: str, start: int, size: int, *, keep_open: bool = False) -> None:
-        self.path = path
+    __slots__ = (
+        *("_descriptor", "_folder", "_map", "_view"),
+        *("keep_open", "name", "reserved", "size", "start"),
+    )
+
+    def __init__(
+        self,
+        folder: str,
+        start: int,
+        size: int,
+        *,
+        keep_open: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self._folder = folder
+        self.name = name
         self.start = start
         self.size = size
         self.reserved = 0
@@ -53,17 +69,21 @@ class MappedFile:
         exclusive: fail if it exists; else an existing file is emptied.
         Raises: DiskFull, StoreUnreadable.
         """
-        path = os.path.join(folder, f"{start:020d}")
+        made = cls(folder, start, size, keep_open=keep_open)
         how = os.O_EXCL if exclusive else os.O_TRUNC
         try:
-            descriptor = open_file(path, os.O_RDWR | os.O_CREAT | how, 0o644)
+            descriptor = open_file(made.path, os.O_RDWR | os.O_CREAT | how, 0o644)
             try:
                 os.ftruncate(descriptor, size)
             finally:
                 close_file(descriptor)
         except OSError as error:
-            raise refusal(path, error) from error
-        return cls(path, start, size, keep_open=keep_open)
+            raise refusal(made.path, error) from error
+        return made
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self._folder, self.name or f"{self.start:020d}")
 
     @property
     def end(self) -> int:

@@ -65,8 +65,8 @@ class MappedFileQueue:
             return
         self.file_size = file_size or self._size_of(found)
         self.files = [
-            MappedFile(path, start, self.file_size, keep_open=self.keep_open)
-            for start, path, _ in found
+            MappedFile(self.folder, start, self.file_size, keep_open=self.keep_open)
+            for start, _, _ in found
         ]
         self._check(found)
 
