@@ -142,6 +142,14 @@ async def test_the_brokers_own_port_speaks_grpc_too(tmp_path: Path) -> None:
             await client.until(lambda: client.closed)
 
 
+async def test_a_route_does_not_repeat_endpoints_of_any_size(client: Asking) -> None:
+    """Each queue of the answer has those of the request."""
+    endpoints = {"scheme": 1, "addresses": [{"host": "h" * 20_000, "port": 1}]}
+    asked = classes["QueryRouteRequest"](topic={"name": "T"}, endpoints=endpoints)
+    answer = await client.ask("QueryRoute", asked)
+    assert (answer.status.code, len(answer.message_queues)) == (Code.ILLEGAL_ACCESS_POINT, 0)
+
+
 async def test_a_message_comes_as_it_was_sent_and_is_acknowledged(client: Asking) -> None:
     sent = message(tag="A", keys=["k1", "k2"], born_timestamp={"seconds": 1_700_000_000})
     sent.user_properties["colour"] = "blue"

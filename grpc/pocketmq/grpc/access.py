@@ -19,8 +19,10 @@ from pocketmq.grpc.call import Call
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.schema import ClientType, Code
 
+# The key is possessive: what follows takes the same characters, and a text without a comma would be tried at
+# every length of both.
 _HEADER = re.compile(
-    r"MQv2-HMAC-SHA1\s+Credential=([^/,\s]+)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9a-fA-F]{40})\s*"
+    r"MQv2-HMAC-SHA1\s+Credential=([^/,\s]++)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9a-fA-F]{40})\s*"
 )
 
 Needs = Callable[[Any], Wanted]

@@ -32,6 +32,8 @@ _TLS_HANDSHAKE = 0x16
 _JOIN_SIZE_MAX = 65_536
 _LONG_MS = 1
 _WRITE_BUFFER_HIGH = 1 << 20
+# Below it what waits is not counted.
+_UNREAD_MIN = 65_536
 # Answers beyond this wait until the peer's windows have let others go.
 _UNSENT_MAX = 4 << 20
 _NOT_GRPC = encode([(b":status", b"415")])
@@ -69,6 +71,7 @@ class GrpcConnection(asyncio.Protocol):
         self._paused = self._held = self._turn_over = False
         self._is_reading = True
         self._corked = self._flush_scheduled = self._ending = False
+        self._has_unread = False
         self._later: deque[Callable[[], None]] = deque()
         self.peer = self.local = ""
         self.host = b"\0" * 8
@@ -196,14 +199,22 @@ class GrpcConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._paused = True
         self._update_reading()
-        if self._transport is not None:
-            size = self._transport.get_write_buffer_size() + self.sending.unsent
-            self._port.shares.unread(self, size)
+        self._count_unread()
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._port.shares.unread(self, 0)
+        self._count_unread()
         self._go_on_soon()
+
+    def _count_unread(self) -> None:
+        """Tell the shares what waits in memory: for the peer to read, or for its windows."""
+        size = self.sending.unsent
+        if self._paused and self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        size = size if size >= _UNREAD_MIN else 0
+        if size or self._has_unread:
+            self._has_unread = size > 0
+            self._port.shares.unread(self, size)
 
     def read_again(self) -> None:
         """Resume reading: there is room for its half messages."""
@@ -281,6 +292,11 @@ class GrpcConnection(asyncio.Protocol):
                     return
                 data = whole
             while data and not call.gone:
+                if method.is_session and self.is_backed_up:
+                    raise GrpcError(
+                        GrpcStatus.RESOURCE_EXHAUSTED,
+                        "too many answers of this connection wait to be read: read them first",
+                    )
                 message, data = self._cut(call, data, ended=ended)
                 if message is not None:
                     method.handle(call, message)
@@ -390,6 +406,8 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        if self._has_unread or self.sending.unsent >= _UNREAD_MIN:
+            self._count_unread()
         out = self._http2.take()
         transport = self._transport
         if not out or transport is None or transport.is_closing():

@@ -14,6 +14,8 @@ TABLE_SIZE_MAX = 4_096
 # What the table counts for an entry beside its texts.
 _ENTRY_SIZE = 32
 _KNOWN_TEXTS_MAX = 512
+# Of one text, in Huffman's code: what repeats is short, and a connection must not keep megabytes of it.
+_KNOWN_SIZE_MAX = 256
 _INTEGER_MAX = 1 << 28
 
 _STATIC: tuple[Header, ...] = (
@@ -151,9 +153,10 @@ class HpackDecoder:
         text = self._known.get(raw)
         if text is None:
             text = huffman.decode(raw)
-            if len(self._known) >= _KNOWN_TEXTS_MAX:
-                self._known.clear()
-            self._known[raw] = text
+            if len(raw) <= _KNOWN_SIZE_MAX:
+                if len(self._known) >= _KNOWN_TEXTS_MAX:
+                    self._known.clear()
+                self._known[raw] = text
         return text, end
 
     def _entry(self, index: int) -> Header:

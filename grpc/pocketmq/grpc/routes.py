@@ -20,6 +20,7 @@ _PERMISSIONS = {
     (True, False): Permission.READ,
     (False, True): Permission.WRITE,
 }
+_ENDPOINTS_SIZE_MAX = 16_384
 # All queues of a broker; its pops share them.
 _ALL_QUEUES = -1
 
@@ -92,6 +93,12 @@ class Routes:
     ) -> list[tuple[Any, TopicConfig | Elsewhere]]:
         """Return a topic at each broker that has it, with the Broker of the answer. Raises: Failed."""
         desk = self._desk
+        if endpoints.ByteSize() > _ENDPOINTS_SIZE_MAX:
+            # Each queue of the answer has them.
+            raise Failed(
+                Code.ILLEGAL_ACCESS_POINT,
+                f"the endpoints have more than {_ENDPOINTS_SIZE_MAX} bytes: name fewer addresses",
+            )
         others = await desk.place.neighbours.of(name)
         found: list[tuple[Any, TopicConfig | Elsewhere]] = []
         if not others or desk.parts.tables.topics.get(name) is not None:
