@@ -36,6 +36,8 @@ _WRITE_BUFFER_HIGH = 1 << 20
 _UNREAD_MIN = 65_536
 # Answers beyond this wait until the peer's windows have let others go.
 _UNSENT_MAX = 4 << 20
+# Of one lasting call, while more than that waits: it is ended then, as its next messages cannot be kept.
+_SESSION_UNSENT_MAX = 65_536
 _NOT_GRPC = encode([(b":status", b"415")])
 _NOT_POST = encode([(b":status", b"405")])
 
@@ -292,10 +294,10 @@ class GrpcConnection(asyncio.Protocol):
                     return
                 data = whole
             while data and not call.gone:
-                if method.is_session and self.is_backed_up:
+                if method.is_session and self.is_backed_up and call.unsent > _SESSION_UNSENT_MAX:
                     raise GrpcError(
                         GrpcStatus.RESOURCE_EXHAUSTED,
-                        "too many answers of this connection wait to be read: read them first",
+                        "too many answers of this call wait to be read: read them first",
                     )
                 message, data = self._cut(call, data, ended=ended)
                 if message is not None:
