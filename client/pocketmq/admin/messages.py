@@ -15,8 +15,14 @@ from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import MessageCodecError, RemotingError
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text, to_messages
+from pocketmq.remoting.message_codec import (
+    INFLATED_SIZE_MAX,
+    parse_offset_msg_id,
+    properties_to_text,
+    to_messages,
+)
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
     RETRY_PREFIX,
@@ -282,8 +288,15 @@ class Messages:
         result, body = await self._api.pull(address, header.ext(), _CALL_TIMEOUT_MS)
         messages: list[MessageExt] = []
         if result.status is PullStatus.FOUND:
+            unpacked = 0
             for record in read_records(body):
-                messages += to_messages(record, queue.broker_name)
+                if unpacked >= INFLATED_SIZE_MAX:
+                    # The next pull begins with it.
+                    return messages, record.queue_offset
+                found = to_messages(record, queue.broker_name)
+                if record.sys_flag & MessageSysFlag.COMPRESSED:
+                    unpacked += sum(len(message.body) for message in found)
+                messages += found
         return messages, result.next_begin_offset
 
     # ------------------------------------------------------------ sending

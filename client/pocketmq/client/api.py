@@ -21,7 +21,7 @@ from pocketmq.client.send_result import SendResult, send_result
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.errors import MessageCodecError, RemotingError
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.message_codec import to_message, to_messages
 from pocketmq.remoting.queue_json import message_queue, queue_json
@@ -34,6 +34,10 @@ NOTHING_POPPED = (
     ResponseCode.POLLING_TIMEOUT,
     ResponseCode.POLLING_FULL,
 )
+
+
+# What the answer to a query unpacks to: 64 messages of the size that brokers take by default.
+_QUERIED_SIZE_MAX = 256 << 20
 
 
 class MQClientApi(Asking):
@@ -351,7 +355,17 @@ class MQClientApi(Asking):
         )
         if found.code == ResponseCode.QUERY_NOT_FOUND:
             return []
-        return [message for record in read_records(found.body) for message in to_messages(record)]
+        messages: list[MessageExt] = []
+        size = 0
+        for record in read_records(found.body):
+            messages += (of_record := to_messages(record))
+            size += sum(len(message.body) for message in of_record)
+            if size > _QUERIED_SIZE_MAX:
+                raise MessageCodecError(
+                    f"the messages of topic {topic!r} with key {key!r} at {address} unpack to more than "
+                    f"{_QUERIED_SIZE_MAX >> 20} MiB: ask for fewer, or for a shorter time"
+                )
+        return messages
 
 
 def _about_send(ext: Mapping[str, str]) -> str:

@@ -8,6 +8,8 @@
 3. A message is made without its constructor, with what every consumer needs: topic, body, queue offset. The
    rest waits until somebody asks for it, as many listeners look at nothing but the body. For a consumer that
    does ask, it is read at once (`Habit`).
+4. A few KB may unpack to 64 MiB: records of an answer whose bodies would go beyond UNPACKED_MAX together are
+   left for later (`Room`). The first is always read, so a queue moves on.
 tests/client/test_decode.py compares it with message_codec.to_messages.
 """
 
@@ -19,9 +21,17 @@ import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pocketmq.client.pull_result import PullResult
 from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.message_codec import decompress, to_message, to_messages, unpack_host
+from pocketmq.remoting.message_codec import (
+    INFLATED_SIZE_MAX,
+    decompress,
+    to_message,
+    to_messages,
+    unpack_host,
+)
 from pocketmq.remoting.record import (
     BORN_V6,
     FIXED_V4,
@@ -60,6 +70,9 @@ def _topic(raw: bytes) -> str:
 
 # IPv6 hosts, inner batches: the general decoder reads those.
 _UNUSUAL = BORN_V6 | STORE_V6 | WRAPPED_BATCH
+_PACKED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.INNER_BATCH)
+# What a message of an inner batch costs besides its body, bytes: 22 in the record become a whole object.
+_BESIDES = 1024
 
 
 class Habit:
@@ -74,6 +87,28 @@ class Habit:
     def asks(self) -> bool:
         """True once more was asked for of every sixteenth message: asking costs ten times the reading."""
         return self.asked * 16 > self.left
+
+
+UNPACKED_MAX = INFLATED_SIZE_MAX
+"""Bytes that the compressed bodies of one answer unpack to, but for the last of them."""
+
+
+class Room:
+    """How much may still be unpacked (invariant 4); of what was left, first byte and queue offset."""
+
+    __slots__ = ("left", "rest_at", "rest_offset")
+
+    def __init__(self, size: int = UNPACKED_MAX) -> None:
+        self.left = size
+        self.rest_at: int | None = None
+        self.rest_offset: int | None = None
+
+    def ends(self, at: int, queue_offset: int) -> bool:
+        """Return whether a compressed record has to be left, with what is behind it."""
+        if self.left > 0:
+            return False
+        self.rest_at, self.rest_offset = at, queue_offset
+        return True
 
 
 class _Pull(NamedTuple):
@@ -108,12 +143,15 @@ def decode_messages(
     offset_delta: int = 0,
     bounds: tuple[int, int] | None = None,
     habit: Habit | None = None,
+    room: Room | None = None,
 ) -> list[MessageExt]:
-    """Decode all messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
+    """Decode the messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
 
     offset_delta: of a 5.x static topic, added to each queue offset. bounds: least and greatest offset of the
-    queue, which become properties. habit: the consumer's; without it all is read at once.
+    queue, which become properties. habit: the consumer's; without it all is read at once. room: tells what
+    was left.
     """
+    room = room or Room()
     found: list[MessageExt] = []
     shown = None if bounds is None else (str(bounds[0]), str(bounds[1]))
     pull = _Pull(broker_name, shown, habit)
@@ -126,9 +164,13 @@ def decode_messages(
         if end - at < _FIXED_SIZE:
             raise MessageCodecError(f"a pull answer ends within the record at byte {at}")
         size, magic, queue_offset, sys_flag, body_size = _needed(body, at)
+        if sys_flag & _PACKED and room.ends(at, queue_offset + offset_delta):
+            break
         if sys_flag & _UNUSUAL or magic not in (MAGIC_V1, MAGIC_V2):
             record = read_record(body, at, check_crc=False)
             for message in _general(record, broker_name):
+                if record.sys_flag & _PACKED:
+                    room.left -= len(message.body) + _BESIDES
                 message.queue_offset += offset_delta
                 if shown is not None:
                     _complete(message, shown)
@@ -159,7 +201,11 @@ def decode_messages(
         content = body[body_at : body_at + body_size]
         message = make(MessageExt)
         message.topic = topic
-        message.body = _unpacked(content, sys_flag) if sys_flag & 1 else content
+        if sys_flag & 1:
+            message.body = _unpacked(content, sys_flag)
+            room.left -= len(message.body)
+        else:
+            message.body = content
         message.queue_offset = queue_offset + offset_delta
         late = body[at:body_at], body[properties_at:stop]
         if at_once:
@@ -172,6 +218,25 @@ def decode_messages(
     if habit is not None and not at_once:
         habit.left += len(found)
     return found
+
+
+def decode_pulled(
+    result: PullResult, body: bytes, broker_name: str, habit: Habit | None = None
+) -> list[MessageExt]:
+    """Decode an answer; where it holds too much, `result` says to go on at the first that was left."""
+    room = Room()
+    messages = decode_messages(body, broker_name, result.offset_delta, result.bounds, habit, room)
+    if room.rest_offset is not None:
+        log.warning(
+            "the bodies of a pull unpack to more than %s MiB; the rest is pulled again broker=%s messages=%s "
+            "next=%s",
+            UNPACKED_MAX >> 20,
+            broker_name,
+            len(messages),
+            room.rest_offset,
+        )
+        result.next_begin_offset = room.rest_offset
+    return messages
 
 
 def _cut_alike(

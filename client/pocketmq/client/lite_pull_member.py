@@ -10,16 +10,17 @@ Source: DefaultLitePullConsumerImpl, AssignedMessageQueue, RocketMQ 4.9.8 (wire.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.decode import decode_messages, filter_by_tags
+from pocketmq.client.decode import decode_pulled, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, CallerError
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
 from pocketmq.client.options import LitePullConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_pace import PullPace
 from pocketmq.client.pull_result import PullStatus
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.remoting.codes import ResponseCode
@@ -54,6 +55,7 @@ class Assigned:
     consume_offset: int | None = None
     paused: bool = False
     fetcher: "asyncio.Task[None] | None" = None
+    pace: PullPace = field(default_factory=PullPace)
 
 
 class _Chunk(NamedTuple):
@@ -201,9 +203,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         if assigned.process_queue.dropped:
             return
         if result.status is PullStatus.FOUND:
-            messages = decode_messages(
-                body, queue.broker_name, result.offset_delta, result.bounds, self.habit
-            )
+            messages = decode_pulled(result, body, queue.broker_name, self.habit)
             kept = filter_by_tags(messages, subscription)
             if kept:
                 assigned.process_queue.put(kept)
@@ -218,10 +218,13 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
                 offset,
                 result.next_begin_offset,
             )
-        assigned.pull_offset = result.next_begin_offset
+        assigned.pull_offset = following = result.next_begin_offset
         if assigned.process_queue.message_count == 0:
             # Nothing of it waits for poll(): what was filtered out is consumed.
-            assigned.consume_offset = result.next_begin_offset
+            assigned.consume_offset = following
+        took_ms = self.clock.monotonic_ms() - began
+        if delay_ms := assigned.pace.delay_ms(queue, offset, following, took_ms):
+            await asyncio.sleep(delay_ms / 1000)
 
     def _subscription(self, topic: str) -> SubscriptionData:
         known = self.rebalance.subscriptions.get(topic)

@@ -12,7 +12,7 @@ Source: DefaultMQPullConsumer, RocketMQ 4.9.7.
 from typing import TYPE_CHECKING
 
 from pocketmq.client.consumer_member import ConsumerMember
-from pocketmq.client.decode import decode_messages, filter_by_tags
+from pocketmq.client.decode import decode_pulled, filter_by_tags
 from pocketmq.client.giving_back import RECONSUME_TIMES_MAX, SEND_BACK_TIMEOUT_MS
 from pocketmq.client.group_client import ReadingConsumer
 from pocketmq.client.lite_pull_member import pull_fields
@@ -90,7 +90,7 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
         timeout = self.config.request_timeout_ms + wait_ms
         result, body = await instance.api.pull(address, fields, timeout)
         if result.status is PullStatus.FOUND:
-            messages = decode_messages(body, queue.broker_name, result.offset_delta, result.bounds)
+            messages = decode_pulled(result, body, queue.broker_name)
             result.messages = filter_by_tags(messages, subscription)
             for message in result.messages:
                 message.topic = without_namespace(self.config.namespace, message.topic)

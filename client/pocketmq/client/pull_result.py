@@ -19,6 +19,7 @@ class PullStatus(StrEnum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
+_OFFSET_MAX = (1 << 63) - 1
 STATUS_OF_CODE = {
     int(ResponseCode.SUCCESS): PullStatus.FOUND,
     int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MSG,
@@ -49,17 +50,21 @@ class PullResult:
 
 
 def pull_answer(answer: RemotingCommand) -> PullResult | None:
-    """Parse an answer, its messages not decoded yet; None if it is a refusal."""
+    """Parse an answer, its messages not decoded yet; None if it is a refusal, or its numbers are none."""
     status = STATUS_OF_CODE.get(answer.code)
     ext = answer.ext
     if status is None or ext is None or "nextBeginOffset" not in ext:
         return None
-    return PullResult(
-        status,
-        int(ext["nextBeginOffset"]),
-        int(ext.get("minOffset", 0)),
-        int(ext.get("maxOffset", 0)),
-        int(ext.get("suggestWhichBrokerId", 0)),
-        [],
-        int(ext.get("offsetDelta") or 0),
-    )
+    try:
+        result = PullResult(
+            status,
+            int(ext["nextBeginOffset"]),
+            int(ext.get("minOffset", 0)),
+            int(ext.get("maxOffset", 0)),
+            int(ext.get("suggestWhichBrokerId", 0)),
+            [],
+            int(ext.get("offsetDelta") or 0),
+        )
+    except ValueError:
+        return None
+    return result if 0 <= result.next_begin_offset <= _OFFSET_MAX else None

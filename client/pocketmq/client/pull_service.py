@@ -8,10 +8,11 @@ Source: PullMessageService, PullRequest, RocketMQ 4.9.7.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_pace import PullPace
 from pocketmq.client.runner import Runner
 from pocketmq.remoting.message import MessageQueue
 
@@ -27,6 +28,7 @@ class PullRequest:
     process_queue: ProcessQueue
     next_offset: int
     previously_locked: bool = False
+    pace: PullPace = field(default_factory=PullPace)
 
 
 Pull = Callable[[PullRequest], Coroutine[Any, Any, bool]]

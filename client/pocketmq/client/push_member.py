@@ -6,8 +6,9 @@ One pull, from its request to the next one (S43 to S53):
     which broker?         the one that the last answer suggested, else the master
     FOUND                 decode, filter by tag, cache, consume; pull again
     NO_NEW, NO_MATCHED    if nothing is cached, advance the offset as the broker says; pull again
-    OFFSET_ILLEGAL        store the broker's offset and take the queue again
+    OFFSET_ILLEGAL        store the broker's offset and take the queue again; a second time soon after, wait
     refused or failed     retry after a while
+    no way forward        see PullPace
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 4.9.8.
 """
@@ -30,16 +31,16 @@ from pocketmq.client.consume_concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume_orderly import ConsumeMessageOrderly
 from pocketmq.client.consume_service import ConsumeParts
 from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.decode import decode_messages, filter_by_tags
+from pocketmq.client.decode import decode_pulled, filter_by_tags
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.giving_back import GivingBack
 from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.listener_log import PAUSE_MS
 from pocketmq.client.listener_pool import make_pool
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore
 from pocketmq.client.options import PushConsumerOptions
 from pocketmq.client.process_queue import ProcessQueue
+from pocketmq.client.pull_pace import PullFailures
 from pocketmq.client.pull_result import PullResult, PullStatus
 from pocketmq.client.pull_service import PullRequest
 from pocketmq.remoting.codes import ResponseCode
@@ -60,6 +61,7 @@ EXCEPTION_DELAY_MS = 3_000
 BROKER_FLOW_CONTROL_DELAY_MS = 20
 BROKER_SUSPEND_MS_MAX = 15_000
 PULL_TIMEOUT_MS = 30_000
+ILLEGAL_DELAY_MS = 10_000
 UNLOCK_DELAY_MS = 20_000
 CONSUME_LOCK_WAIT_MS = 1_000
 # As numbers: to join flags of an enum costs more than all else that a pull's fields do.
@@ -112,9 +114,10 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self.consume: ConsumeMessageConcurrently | ConsumeMessageOrderly
         self._clustering = options.message_model is MessageModel.CLUSTERING
         self._retry_topic = retry_topic(self.group)
-        # Why pulls fail: when it was logged, and how often it has happened since.
-        self._pulls_failed: dict[tuple[str, str, type[PocketMQError]], tuple[int, int]] = {}
+        self._failures = PullFailures()
         self._pull_from: dict[MessageQueue, int] = {}
+        # When a broker's offset was last taken for ours, which was outside the queue.
+        self._corrected_ms: dict[MessageQueue, int] = {}
         self._count_max = options.pull_threshold_count
         self._size_max = options.pull_threshold_mib << 20
         self._flow_control_times = 0
@@ -324,7 +327,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
                 address,
                 f"pulling topic {queue.topic!r} for group {self.group!r}",
             )
-        began = self.clock.monotonic_ms()
+        began, asked = self.clock.monotonic_ms(), request.next_offset
         slave = instance.addresses.is_slave(queue.broker_name, address)
         ext = self.pull_fields(request, subscription, slave=slave)
         result, body = await instance.api.pull(address, ext, PULL_TIMEOUT_MS)
@@ -332,13 +335,22 @@ class PushMember(SharingMember[PushConsumerOptions]):
             return False
         self._pull_from[queue] = result.suggest_broker_id
         if result.status is PullStatus.FOUND:
-            return self._found(request, subscription, result, body, began)
+            at_once = self._found(request, subscription, result, body, began)
+            return at_once and self._go_on(request, asked, began)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             await self._take_anew(request, result)
             return False
         request.next_offset = result.next_begin_offset
         self._correct_tags_offset(request)
-        return True
+        return self._go_on(request, asked, began)
+
+    def _go_on(self, request: PullRequest, asked: int, began_ms: int) -> bool:
+        """Return whether to pull again at once; else it is done later."""
+        took_ms = self.clock.monotonic_ms() - began_ms
+        delay_ms = request.pace.delay_ms(request.queue, asked, request.next_offset, took_ms)
+        if delay_ms:
+            self._pull_later(request, delay_ms)
+        return not delay_ms
 
     def pull_fields(
         self, request: PullRequest, subscription: SubscriptionData, *, slave: bool
@@ -381,9 +393,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         began_ms: int,
     ) -> bool:
         queue = request.queue
-        messages = decode_messages(
-            body, queue.broker_name, result.offset_delta, result.bounds, self.habit
-        )
+        messages = decode_pulled(result, body, queue.broker_name, self.habit)
         kept = filter_by_tags(messages, subscription)
         if self.options.filter_hook is not None:
             kept = self.options.filter_hook(kept, queue, False)
@@ -424,7 +434,15 @@ class PushMember(SharingMember[PushConsumerOptions]):
             self.offsets.table.update(request.queue, request.next_offset, increase_only=True)
 
     async def _take_anew(self, request: PullRequest, result: PullResult) -> None:
-        """Store the broker's offset, as ours is outside the queue, and let the next round take the queue."""
+        """Store the broker's offset, as ours is outside the queue, and let the next round take the queue.
+
+        A round asks every broker, so a queue whose offsets never suit begins one every ten seconds at most.
+        """
+        now, queue = self.clock.monotonic_ms(), request.queue
+        if now - self._corrected_ms.get(queue, now - ILLEGAL_DELAY_MS) < ILLEGAL_DELAY_MS:
+            self._pull_later(request, ILLEGAL_DELAY_MS)
+            return
+        self._corrected_ms[queue] = now
         log.warning(
             "the pull request offset illegal, corrected queue=%s offset=%s to=%s",
             request.queue,
@@ -439,30 +457,11 @@ class PushMember(SharingMember[PushConsumerOptions]):
 
     def _failed(self, request: PullRequest, error: PocketMQError) -> None:
         if not is_retry_topic(request.queue.topic):
-            self._log_failed(request.queue, error)
+            self._failures.log(request.queue, error, self.clock.monotonic_ms())
         flow_control = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
         self._pull_later(
             request, BROKER_FLOW_CONTROL_DELAY_MS if flow_control else EXCEPTION_DELAY_MS
         )
-
-    def _log_failed(self, queue: MessageQueue, error: PocketMQError) -> None:
-        """Log the first of a topic's failures at a broker, then once a minute how many there were.
-
-        A topic or group that is closed refuses each queue's pull every three seconds, for hours.
-        """
-        now, kind = self.clock.monotonic_ms(), (queue.topic, queue.broker_name, type(error))
-        told_ms, count = self._pulls_failed.get(kind, (now - PAUSE_MS, 0))
-        if now - told_ms < PAUSE_MS:
-            self._pulls_failed[kind] = told_ms, count + 1
-            return
-        log.warning(
-            "execute the pull request exception; it is tried again, and more of this kind are counted "
-            "queue=%s since_the_last_line=%s %s",
-            queue,
-            count,
-            error,
-        )
-        self._pulls_failed[kind] = now, 0
 
     async def consume_directly(
         self, message: MessageExt, broker_name: str | None

@@ -5,6 +5,8 @@
    over: the caller hears of it if nothing came from the others.
 2. A pop is never cancelled, since its messages would be invisible until their time is over: what it still
    brings is kept for the next call while it is invisible to others.
+3. Bodies are unpacked up to decode.UNPACKED_MAX for an answer; what is over is kept packed, until what was
+   unpacked before it has been received.
 """
 
 import asyncio
@@ -14,11 +16,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.decode import decode_messages
+from pocketmq.client.decode import UNPACKED_MAX, Room, decode_messages
 from pocketmq.client.heartbeat import ConsumeFromWhere
 from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import SimpleConsumerOptions
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.errors import IllegalArgument, MessageCodecError, PocketMQError
 from pocketmq.remoting.headers import (
     AckMessageHeader,
     ChangeInvisibleTimeHeader,
@@ -43,6 +45,16 @@ class Place(NamedTuple):
     broker_name: str
 
 
+class _Popped(NamedTuple):
+    """A pop's answer, or what is left of it. ours_until: monotonic ms."""
+
+    place: Place
+    tags: frozenset[str]
+    ours_until: int
+    header: PopMessageResponseHeader
+    body: bytes
+
+
 class SimpleMember(SharingMember[SimpleConsumerOptions]):
     """Owner: SimpleConsumer, between start() and shutdown()."""
 
@@ -53,6 +65,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         self._waiting: set[Place] = set()
         # With the monotonic ms until which a message is ours.
         self._kept: deque[tuple[int, MessageExt]] = deque()
+        self._packed: deque[_Popped] = deque()
         self._failure: PocketMQError | None = None
         self._news = asyncio.Event()
 
@@ -70,6 +83,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def receive(self, count: int, invisible_ms: int, wait_ms: int) -> list[MessageExt]:
         """See SimpleConsumer."""
+        await self._unpack()
         found = self._take(count)
         if found:
             return found
@@ -109,6 +123,13 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         for _ in found:
             self._kept.popleft()
         return found
+
+    async def _unpack(self) -> None:
+        """Open what was left packed, once nothing else is kept (invariant 3)."""
+        while self._packed and not self._kept:
+            popped = self._packed.popleft()
+            if popped.ours_until > self.clock.monotonic_ms():
+                self._kept += await self._opened(popped)
 
     async def _places(self) -> list[Place]:
         """Return the places to pop from. Raises: IllegalArgument, NoRoute."""
@@ -175,13 +196,28 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         if answer is None:
             return []
         ours_until = self.clock.monotonic_ms() + invisible_ms
-        messages = _with_receipts(*answer, place.broker_name)
-        tags = subscription.tags_set
+        tags = frozenset(subscription.tags_set)
+        return await self._opened(_Popped(place, tags, ours_until, *answer))
+
+    async def _opened(self, popped: _Popped) -> list[tuple[int, MessageExt]]:
+        """Return the messages that are wanted, with the time of each; the rest of the answer stays packed."""
+        room = Room()
+        place, tags = popped.place, popped.tags
+        messages = _with_receipts(popped.header, popped.body, place.broker_name, room)
+        if room.rest_at is not None:
+            log.warning(
+                "the bodies of a pop unpack to more than %s MiB; the rest is received next place=%s "
+                "messages=%s",
+                UNPACKED_MAX >> 20,
+                place,
+                len(messages),
+            )
+            self._packed.append(popped._replace(body=popped.body[room.rest_at :]))
         passed = [each for each in messages if not tags or each.tags in tags]
         for other in (each for each in messages if tags and each.tags not in tags):
             # Two tags may have one hash code: nobody wants this one.
             await self.ack(place.topic, other)
-        return [(ours_until, each) for each in passed]
+        return [(popped.ours_until, each) for each in passed]
 
     # ------------------------------------------------------------ receipts
 
@@ -232,19 +268,26 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
 
 def _with_receipts(
-    header: PopMessageResponseHeader, body: bytes, broker_name: str
+    header: PopMessageResponseHeader, body: bytes, broker_name: str, room: Room
 ) -> list[MessageExt]:
-    """Return the messages of a pop's answer; redelivered ones carry their receipts already."""
-    starts: dict[tuple[str, int], int] = {}
-    for part in (header.start_offset_info or "").split(";"):
-        flag, queue, first = part.split(" ")
-        starts[flag, int(queue)] = int(first)
-    messages = decode_messages(body, broker_name)
+    """Return the messages of a pop's answer; redelivered ones carry their receipts already.
+
+    Raises: MessageCodecError.
+    """
+    starts = _starts(header.start_offset_info or "")
+    messages = decode_messages(body, broker_name, room=room)
     for message in messages:
         if Property.POP_CK in message.properties:
             continue
+        start = starts.get((NORMAL, message.queue_id))
+        if start is None:
+            raise MessageCodecError(
+                f"broker {broker_name} answered a pop with a message of queue {message.queue_id}, but does "
+                f"not say where it began there: {header.start_offset_info!r}; the messages come again when "
+                "their invisible time is over"
+            )
         receipt = Receipt(
-            starts[NORMAL, message.queue_id],
+            start,
             header.pop_time,
             header.invisible_time,
             header.revive_qid,
@@ -255,3 +298,18 @@ def _with_receipts(
         )
         message.properties[Property.POP_CK.value] = str(receipt)
     return messages
+
+
+def _starts(text: str) -> dict[tuple[str, int], int]:
+    """Parse where a pop began: `flag queue offset`, separated by semicolons. Raises: MessageCodecError."""
+    starts: dict[tuple[str, int], int] = {}
+    try:
+        for part in text.split(";") if text else ():
+            flag, queue, first = part.split(" ")
+            starts[flag, int(queue)] = int(first)
+    except ValueError as error:
+        raise MessageCodecError(
+            f"the broker's answer to a pop does not say where it began: {text!r}; the messages come again "
+            "when their invisible time is over"
+        ) from error
+    return starts

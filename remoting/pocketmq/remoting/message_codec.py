@@ -14,7 +14,7 @@ from typing import Any
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.record import WRAPPED_BATCH, Buffer, Record, decode_batch
+from pocketmq.remoting.record import INNER_COUNT_MAX, WRAPPED_BATCH, Buffer, Record, decode_batch
 
 _PORT = struct.Struct(">i")
 
@@ -144,7 +144,8 @@ def parse_offset_msg_id(msg_id: str) -> tuple[str, int]:
 
 # ---------------------------------------------------------------- packed bodies
 
-_INFLATED_SIZE_MAX = 64 * 1024 * 1024
+INFLATED_SIZE_MAX = 64 << 20
+"""Bytes of a body that is unpacked."""
 
 
 def compress(body: bytes, compression: Compression = Compression.ZLIB, level: int = 5) -> bytes:
@@ -160,7 +161,7 @@ def compress(body: bytes, compression: Compression = Compression.ZLIB, level: in
     return packed_zstd
 
 
-def decompress(body: Buffer, sys_flag: int, size_max: int = _INFLATED_SIZE_MAX) -> bytes:
+def decompress(body: Buffer, sys_flag: int, size_max: int = INFLATED_SIZE_MAX) -> bytes:
     """Decompress a body; `sys_flag` bits 8-10 give the method (the COMPRESSED bit is ignored).
 
     size_max: a body that would exceed it is refused, so that a few bytes cannot fill memory.
@@ -271,7 +272,7 @@ def to_messages(record: Record, broker_name: str = "") -> list[MessageExt]:
     except ValueError:
         base = record.queue_offset
     messages: list[MessageExt] = []
-    for place, member in enumerate(decode_batch(whole.body)):
+    for place, member in enumerate(decode_batch(whole.body, INNER_COUNT_MAX)):
         inner = to_message(record, broker_name, unpack=False)
         inner.body = bytes(member.body)
         inner.flag = member.flag

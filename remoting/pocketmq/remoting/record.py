@@ -36,6 +36,8 @@ MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 PROPERTIES_SIZE_MAX = 32767
 BATCH_COUNT_MAX = 8_192
 """Messages that are stored at once. More, which RocketMQ allows too, would hold up a broker's event loop."""
+INNER_COUNT_MAX = 32_767
+"""Messages of an inner batch: an index entry of RocketMQ 5 counts them in 16 bits."""
 BORN_V6 = int(MessageSysFlag.BORN_HOST_V6)
 STORE_V6 = int(MessageSysFlag.STORE_HOST_V6)
 WRAPPED_BATCH = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
@@ -386,8 +388,8 @@ def encode_batch(members: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(data: Buffer) -> list[BatchMember]:
-    """Return the messages of a batch body. Raises: MessageCodecError if lengths do not add up."""
+def decode_batch(data: Buffer, count_max: int | None = None) -> list[BatchMember]:
+    """Return the messages of a batch body. Raises: MessageCodecError if they are more, or lengths wrong."""
     view = memoryview(data)
     end = len(view)
     at = 0
@@ -395,6 +397,8 @@ def decode_batch(data: Buffer) -> list[BatchMember]:
     while at < end:
         if end - at < BATCH_MEMBER_SIZE_MIN:
             raise MessageCodecError(f"a batch ends inside message {len(members)}")
+        if len(members) == count_max:
+            raise MessageCodecError(f"a batch holds more than {count_max} messages")
         size, _, _, flag, body_size = BATCH_MEMBER.unpack_from(view, at)
         body_end = at + BATCH_MEMBER.size + body_size
         if (
