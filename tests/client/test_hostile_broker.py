@@ -13,7 +13,14 @@ from tests.client.test_decode import record
 from tests.client.virtual_time import LoopClock, run_virtual, until
 
 from pocketmq.admin.messages import Messages
-from pocketmq.client import LitePullConsumer, MessageQueue, PullConsumer, SimpleConsumer, decode
+from pocketmq.client import (
+    LitePullConsumer,
+    MessageQueue,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    decode,
+)
 from pocketmq.client.decode import Habit, Room, decode_messages
 from pocketmq.client.errors import BrokerRefused
 from pocketmq.client.pull_result import PullResult, PullStatus
@@ -186,6 +193,7 @@ async def ten_seconds(kind: str, answer: Answer) -> Counter[int]:
     cluster = FakeCluster(LoopClock(), T=1)
     cluster.latency_s = 0.001
     cluster.on(RC.PULL_MESSAGE, answer)
+    made: PushConsumer | LitePullConsumer
     if kind == "push":
         made = consumer(cluster, Listener())
     else:

@@ -151,8 +151,8 @@ def decode_messages(
     queue, which become properties. habit: the consumer's; without it all is read at once. room: tells what
     was left.
     """
-    room = room or Room()
     found: list[MessageExt] = []
+    room = room or Room()
     shown = None if bounds is None else (str(bounds[0]), str(bounds[1]))
     pull = _Pull(broker_name, shown, habit)
     at_once = habit is None or habit.asks
@@ -167,15 +167,7 @@ def decode_messages(
         if sys_flag & _PACKED and room.ends(at, queue_offset + offset_delta):
             break
         if sys_flag & _UNUSUAL or magic not in (MAGIC_V1, MAGIC_V2):
-            record = read_record(body, at, check_crc=False)
-            for message in _general(record, broker_name):
-                if record.sys_flag & _PACKED:
-                    room.left -= len(message.body) + _BESIDES
-                message.queue_offset += offset_delta
-                if shown is not None:
-                    _complete(message, shown)
-                found.append(message)
-            at += record.size
+            at = _unusual(body, at, found, offset_delta, pull, room)
             continue
         body_at = at + _FIXED_SIZE
         topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
@@ -201,11 +193,7 @@ def decode_messages(
         content = body[body_at : body_at + body_size]
         message = make(MessageExt)
         message.topic = topic
-        if sys_flag & 1:
-            message.body = _unpacked(content, sys_flag)
-            room.left -= len(message.body)
-        else:
-            message.body = content
+        message.body = _unpacked(content, sys_flag, room) if sys_flag & 1 else content
         message.queue_offset = queue_offset + offset_delta
         late = body[at:body_at], body[properties_at:stop]
         if at_once:
@@ -218,6 +206,26 @@ def decode_messages(
     if habit is not None and not at_once:
         habit.left += len(found)
     return found
+
+
+def _unusual(
+    body: bytes,
+    at: int,
+    found: list[MessageExt],
+    offset_delta: int,
+    pull: _Pull,
+    room: Room,
+) -> int:
+    """Add the messages of any record, by the general decoder. Returns: where the next record begins."""
+    record = read_record(body, at, check_crc=False)
+    for message in _general(record, pull.broker_name):
+        if record.sys_flag & _PACKED:
+            room.left -= len(message.body) + _BESIDES
+        message.queue_offset += offset_delta
+        if pull.bounds is not None:
+            _complete(message, pull.bounds)
+        found.append(message)
+    return at + record.size
 
 
 def decode_pulled(
@@ -352,9 +360,11 @@ def _own(message: MessageExt, name: str) -> Any:
         return _UNSET
 
 
-def _unpacked(content: bytes, sys_flag: int) -> bytes:
+def _unpacked(content: bytes, sys_flag: int, room: Room) -> bytes:
     try:
-        return decompress(content, sys_flag)
+        body = decompress(content, sys_flag)
+        room.left -= len(body)
+        return body
     except MessageCodecError as error:
         if isinstance(error.__cause__, ImportError):
             raise

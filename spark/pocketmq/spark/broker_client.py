@@ -159,14 +159,18 @@ class BrokerClient:
             for address, numbers_of in list(waiting.items()):
                 connection = self._connections[address]
                 try:
-                    if connection.step():
-                        ends[address] = time.monotonic() + quiet_s
-                    elif time.monotonic() > ends[address]:
-                        raise RequestTimeout(address, "a request", self.access.timeout_ms)
+                    connection.step()
                 except RemotingError as error:
                     failure = error
                     self.forget(address)
-                for opaque, answer in connection.arrived().items():
+                arrived = connection.arrived()
+                if arrived:
+                    # Not with all that comes: it may never become an answer.
+                    ends[address] = time.monotonic() + quiet_s
+                elif time.monotonic() > ends[address]:
+                    failure = RequestTimeout(address, "a request", self.access.timeout_ms)
+                    self.forget(address)
+                for opaque, answer in arrived.items():
                     number = numbers_of.pop(opaque, None)
                     if number is not None and answer.code not in BUSY:
                         answers[number] = answer

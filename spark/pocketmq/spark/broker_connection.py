@@ -73,12 +73,13 @@ class Access:
 
 
 class Connection:
-    """One socket. Answers may arrive in any order; each is kept for its request."""
+    """One socket. Answers may arrive in any order; each is kept for its request, and others are not."""
 
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
         self._access = access
         self._frames = FrameDecoder()
+        self._owed: set[int] = set()
         self._answers: dict[int, RemotingCommand] = {}
         self._unsent = memoryview(b"")
         host, _, port = address.rpartition(":")
@@ -112,6 +113,7 @@ class Connection:
         command = RemotingCommand(code, ext, body, opaque=next(_OPAQUES))
         if self._access.access_key:
             self._access.credentials.sign(command)
+        self._owed.add(command.opaque)
         return command
 
     def _lost_in_send(self, error: OSError) -> ConnectionLost:
@@ -188,7 +190,8 @@ class Connection:
             raise ConnectionLost(f"{self.address} closed the connection while {what}")
         for frame in self._frames.feed(data):
             command = decode(frame)
-            if command.is_response:
+            if command.is_response and command.opaque in self._owed:
+                self._owed.discard(command.opaque)
                 self._answers[command.opaque] = command
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ without a word: its answer goes on behind. So a pull without a filter must bring
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from pocketmq.spark.retry import BUSY
 if TYPE_CHECKING:
     from pocketmq.bulk.rows import Read
 
-# A group that every broker has, so that a read needs no subscription group of its own.
+_LIGHT_PREFIX = "%LMQ%"
 _IN_FLIGHT = 4
 
 
@@ -149,7 +149,7 @@ class _Holes:
         if self.expected or self._is_compacted(queue):
             return
         self._loss.lost(
-            f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: {missing} of the "
+            f"{_named(queue)}: {missing} of the "
             f"offsets {before} to {after} are not in the broker's answer: they were deleted while they were "
             "read, or are damaged"
         )
@@ -254,7 +254,7 @@ def _advance(
         )
     header = PullMessageResponseHeader.parse(answer.ext)
     before, after = cursor.next, header.next_begin_offset
-    what = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
+    what = _named(queue)
     if answer.code == ResponseCode.SUCCESS:
         cursor.next = max(after, before + 1)
         if not len(answer.body):
@@ -293,6 +293,8 @@ class _Decoder:
     ) -> None:
         self._broker = ranges[0].queue.broker_name if ranges else ""
         self._exact = {(r.queue.topic, r.queue.queue_id): (r.start, r.end) for r in ranges}
+        # RocketMQ's light queues hold records of other topics, with those queues' numbers and offsets.
+        self._is_light = any(r.queue.topic.startswith(_LIGHT_PREFIX) for r in ranges)
         self._read = read
         self._loss = loss
         self._holes = holes
@@ -300,43 +302,119 @@ class _Decoder:
     def __call__(self, replies: Sequence[_Reply]) -> Iterator[pa.RecordBatch]:
         # Not imported where a query is planned, as in file_reader.
         from pocketmq.bulk.rows import decode_joined
-        from pocketmq.bulk.walk import record_starts
 
-        data = pa.py_buffer(b"".join(reply.body for reply in replies))
         try:
-            starts = record_starts(data)
-        except MessageCodecError as error:
-            self._loss.lost(
-                f"broker {self._broker} answered a pull with bytes that are not a record: {error}"
-            )
-            return
-        if not self._holes.expected:
-            self._look_for_holes(data, starts, replies)
+            joined = _Joined(replies)
+        except MessageCodecError:
+            joined = _Joined([reply for reply in replies if self._is_whole(reply)])
+        if not self._is_light:
+            self._drop_others(joined)
+        if not (self._holes.expected or joined.is_exact):
+            self._look_for_holes(joined)
         # A record is at least 91 bytes and every place is used once: starts are already ascending.
         batch = decode_joined(
-            data, starts.astype(np.int64), self._read, self._loss, self._broker, self._exact
+            joined.data,
+            joined.starts,
+            self._read,
+            self._loss,
+            self._broker,
+            self._exact,
+            others=self._is_light,
         )
         if batch.num_rows:
             yield batch
 
-    def _look_for_holes(
-        self, data: pa.Buffer, starts: npt.NDArray[Any], replies: Sequence[_Reply]
-    ) -> None:
-        """Compare the number of records with the offsets that were passed."""
-        if len(starts) == sum(reply.after - reply.before for reply in replies):
+    def _is_whole(self, reply: _Reply) -> bool:
+        from pocketmq.bulk.walk import record_starts
+
+        try:
+            record_starts(pa.py_buffer(reply.body))
+        except MessageCodecError as error:
+            self._loss.lost(
+                f"{_named(reply.queue)}: the broker answered a pull of offset {reply.before} with bytes that "
+                f"are not a record: {error}"
+            )
+            return False
+        return True
+
+    def _drop_others(self, joined: "_Joined") -> None:
+        """Leave out the records that were not asked for: others may be missing for them."""
+        if joined.is_exact:
             return
+        good = joined.asked_for()
+        if good.all():
+            return
+        for number in np.unique(joined.reply_of[~good]).tolist():
+            reply = joined.replies[number]
+            count = int((~good & (joined.reply_of == number)).sum())
+            self._loss.lost(
+                f"{_named(reply.queue)}: {count} of the records in the broker's answer for offsets "
+                f"{reply.before} to {reply.after} are not of these, or come twice"
+            )
+        joined.keep(good)
+
+    def _look_for_holes(self, joined: "_Joined") -> None:
+        """Compare the number of records with the offsets that were passed."""
+        for number, reply in enumerate(joined.replies):
+            here = joined.reply_of == number
+            wanted = int((joined.offsets[here] < reply.end).sum())
+            missing = reply.end - reply.before - wanted
+            if missing > 0 and not joined.several[here].any():
+                self._holes.found(reply.queue, reply.before, reply.end, missing)
+
+
+class _Joined:
+    """Answers in one buffer, record by record: where each starts, of which reply, queue and offset it is."""
+
+    def __init__(self, replies: Sequence[_Reply]) -> None:
+        """Raises: MessageCodecError if the end of an answer is not that of a record."""
         from pocketmq.bulk.body import INNER
         from pocketmq.bulk.record import FixedPart
+        from pocketmq.bulk.walk import record_starts
 
-        fixed = FixedPart(data, starts.astype(np.int64), ("sys_flag", "queue_offset"))
-        # Records that hold several messages take several offsets.
-        several = (fixed.column("sys_flag") & INNER) == INNER
-        offsets = fixed.column("queue_offset")
-        ends = np.cumsum([len(reply.body) for reply in replies])
-        first = 0
-        for reply, after in zip(replies, np.searchsorted(starts, ends).tolist(), strict=True):
-            wanted = int((offsets[first:after] < reply.end).sum())
-            missing = reply.end - reply.before - wanted
-            if missing > 0 and not several[first:after].any():
-                self._holes.found(reply.queue, reply.before, reply.end, missing)
-            first = after
+        self.replies = replies
+        self.data = pa.py_buffer(b"".join(reply.body for reply in replies))
+        self.starts: npt.NDArray[np.int64] = record_starts(self.data)
+        ends = np.cumsum([len(reply.body) for reply in replies], dtype=np.int64)
+        after = np.searchsorted(self.starts, ends)
+        if not np.array_equal(self.starts[after[:-1]], ends[:-1]):
+            raise MessageCodecError("a record reaches over the end of its answer")
+        counts = np.diff(after, prepend=0)
+        self.reply_of = np.repeat(np.arange(len(replies)), counts)
+        fixed = FixedPart(self.data, self.starts, ("sys_flag", "queue_id", "queue_offset"))
+        self.offsets = fixed.column("queue_offset")
+        self._own = fixed.column("queue_id") == self._of_each([r.queue.queue_id for r in replies])
+        # Records that hold several messages take several offsets, the first may lie before.
+        self.several = (fixed.column("sys_flag") & INNER) == INNER
+        self._before = self._of_each([reply.before for reply in replies])
+        place = np.arange(len(self.starts)) - (after - counts)[self.reply_of]
+        self.is_exact = bool(
+            np.array_equal(counts, [reply.after - reply.before for reply in replies])
+            and self._own.all()
+            and np.array_equal(self.offsets, self._before + place)
+            and not self.several.any()
+        )
+
+    def _of_each(self, values: Sequence[int]) -> npt.NDArray[np.int64]:
+        return np.array(values, np.int64)[self.reply_of]
+
+    def asked_for(self) -> npt.NDArray[np.bool_]:
+        """Return the records of the queue, and of offsets that the answer passes, in ascending order."""
+        after = self._of_each([reply.after for reply in self.replies])
+        good: npt.NDArray[np.bool_] = self._own & (self.offsets < after)
+        good &= (self.offsets >= self._before) | self.several
+        for number in range(len(self.replies)):
+            mine = np.flatnonzero(good & (self.reply_of == number))
+            offsets = self.offsets[mine]
+            if (offsets[1:] <= offsets[:-1]).any():
+                good[mine[1:]] = offsets[1:] > np.maximum.accumulate(offsets)[:-1]
+        return good
+
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """Leave the others out."""
+        self.starts, self.reply_of = self.starts[rows], self.reply_of[rows]
+        self.offsets, self.several = self.offsets[rows], self.several[rows]
+
+
+def _named(queue: BrokerQueue) -> str:
+    return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"

@@ -62,6 +62,8 @@ _log = logging.getLogger("pocketmq.spark")
 _TIMES_TOGETHER = 4
 # Messages that a plan looks at for their sizes, over all queues.
 _SAMPLED = 4096
+# Some 500 bytes each in the driver, and as much work of Spark's for a task.
+_PARTITIONS_MAX = 100_000
 
 
 class _Asked:
@@ -242,7 +244,7 @@ def cut_ranges(
 ) -> list[InputPartition]:
     """Group ranges of queues into tasks of about partition_bytes, at least partitions_min of them.
 
-    cores: that many tasks, if as many queues have data.
+    cores: that many tasks, if as many queues have data. Raises: IllegalArgument for more than a driver holds.
     """
     ranges: dict[str, list[tuple[Range, int]]] = {}
     total = 0
@@ -256,6 +258,8 @@ def cut_ranges(
         ranges.setdefault(queue.address, []).append((Range(queue, start, end), mean))
     least = max(1, sizes.partitions_min, min(cores, sum(map(len, ranges.values()))))
     step = max(1, min(sizes.partition_bytes, -(-total // least)))
+    if total // step > max(_PARTITIONS_MAX, least):
+        raise _too_many(ranges, total // step)
     partitions: list[InputPartition] = []
     for of_broker in ranges.values():
         taken: list[Range] = []
@@ -274,6 +278,18 @@ def cut_ranges(
         if taken:
             partitions.append(InputPartition(BrokerPartition(tuple(taken))))
     return partitions
+
+
+def _too_many(ranges: Mapping[str, list[tuple[Range, int]]], partitions: int) -> IllegalArgument:
+    each_range = [one for of_broker in ranges.values() for one in of_broker]
+    longest, mean = max(each_range, key=lambda one: (one[0].end - one[0].start) * one[1])
+    queue = longest.queue
+    return IllegalArgument(
+        f"the read would be {partitions} partitions, more than {_PARTITIONS_MAX}: raise option "
+        f"maxPartitionBytes, or read less. Most is said to be in topic {queue.topic}, broker "
+        f"{queue.broker_name}, queue {queue.queue_id}: {longest.start} to {longest.end}, of {mean} bytes a "
+        "message. If that cannot be, the broker tells wrong offsets"
+    )
 
 
 def read_broker(

@@ -99,10 +99,14 @@ def _reached(
 def _times(
     queue: BrokerQueue, first: int, count: int, settings: PullSettings
 ) -> Generator[tuple[RequestCode, Header], RemotingCommand, dict[int, int]]:
-    """Return when messages from an offset on were stored, as many of `count` as the broker gives together."""
+    """Return when messages from an offset on were stored, as many of `count` as the broker gives together.
+
+    Offsets that were not asked for would lead out of the queue, and are left out.
+    """
     some = PullSettings(settings.group, "*", "TAG", count)
     answer = yield RequestCode.PULL_MESSAGE, pull_header(queue, first, some)
     if answer.code != ResponseCode.SUCCESS:
         return {}
-    records = islice(read_records(answer.body, check_crc=False), count)
-    return {r.queue_offset: r.store_ms for r in records}
+    wanted = range(first, first + count)
+    records = (r for r in read_records(answer.body, check_crc=False) if r.queue_offset in wanted)
+    return {r.queue_offset: r.store_ms for r in islice(records, count)}

@@ -112,9 +112,19 @@ def decode_filtered(
 
 
 def decode_joined(
-    data: pa.Buffer, starts: Int64s, read: Read, loss: LossRule, broker_name: str, exact: Exact
+    data: pa.Buffer,
+    starts: Int64s,
+    read: Read,
+    loss: LossRule,
+    broker_name: str,
+    exact: Exact,
+    *,
+    others: bool = False,
 ) -> pa.RecordBatch:
-    """Decode and filter records that a broker sent: replies to pulls, concatenated."""
+    """Decode and filter records that a broker sent: replies to pulls, concatenated.
+
+    others: whether records of queues that `exact` does not name are rows; else they are a loss.
+    """
 
     def on_bad(place: int, reason: str) -> None:
         loss.lost(f"broker {broker_name} sent an invalid record: {reason}", "reply", place)
@@ -123,7 +133,18 @@ def decode_joined(
         data, starts, _with_helpers(read, exact, ()), on_bad=on_bad, broker_name=broker_name,
         unpack=read.decompress, verify_crc=read.verify_crc,
     )  # fmt: skip
-    return batch.filter(_mask(batch, read.filters, exact)).select(list(read.columns))
+    places, inside = Wanted(exact).find(batch)
+    foreign = places < 0
+    if foreign.any() and not others:
+        (row,) = batch.slice(int(np.argmax(foreign)), 1).select(["topic", "queueId"]).to_pylist()
+        loss.lost(
+            f"broker {broker_name} answered with {int(foreign.sum())} records that were not asked for, of "
+            f"topic {row['topic']!r}, queue {row['queueId']}"
+        )
+    mask = pc.and_(
+        _mask(batch, read.filters, None), pa.array(inside | foreign if others else inside)
+    )
+    return batch.filter(mask).select(list(read.columns))
 
 
 def _with_helpers(read: Read, exact: Exact | None, extra: Sequence[str]) -> list[str]:
