@@ -280,17 +280,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="keep what is made here, or use what is there")
     parser.add_argument(
-        "--unix-sockets", action="store_true", help="between JVM and Python (Spark 4.1 and newer)"
+        "--tcp", action="store_true", help="between JVM and Python, in place of Unix sockets"
     )
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-spark-"))
     try:
         root = _made(folder, options.mib)
-        conf = CONF | {_UNIX_SOCKETS: str(options.unix_sockets).lower()}
+        conf = CONF | {_UNIX_SOCKETS: str(not options.tcp).lower()}
         spark = session("local[2]", conf=conf)
         spark.sparkContext.setLogLevel("ERROR")
         load, today = os.getloadavg()[0], time.strftime("%d %B %Y, %H:%M")
-        way = "Unix sockets" if options.unix_sockets else "TCP"
+        way = "TCP" if options.tcp else "Unix sockets"
         print(
             f"Spark {spark.version}, local[2], {way}, {today}, load of the machine {load:.1f} before"
         )

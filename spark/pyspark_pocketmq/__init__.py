@@ -4,7 +4,11 @@ If a broken pyspark_* module is installed, Spark silently finds none of them: th
 `spark.dataSource.register(PocketMQDataSource)` or `pocketmq.spark.setup(spark)`.
 """
 
+from pocketmq.spark.settled import settle
 from pocketmq.spark.source import PocketMQDataSource
+
+# The process that looks for modules does nothing else of ours.
+settle()
 
 
 class DefaultSource(PocketMQDataSource):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.remoting.errors import PocketMQError
@@ -76,7 +77,7 @@ def session(
         builder = builder.config(name, value)
     if not re.fullmatch(r"local(\[[^]]*\])?", master):
         return setup(builder.getOrCreate())
-    with without_zip():
+    with without_zip(has_us=_has_us(os.environ["PYSPARK_PYTHON"])):
         return setup(builder.getOrCreate())
 
 
@@ -122,6 +123,33 @@ def _check_interpreter(spark: "SparkSession") -> None:
     if context is None:
         return  # Spark Connect: the planner runs on the server's side
     python = str(context.pythonExec)
+    version, has_us = _probed(python)
+    mine = str(tuple(sys.version_info[:2]))
+    if version != mine:
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which is Python {version}, but this "
+            f"process is {mine}: both must be the same. Set PYSPARK_PYTHON={sys.executable}"
+        )
+    # Files that were given by addPyFile or --py-files reach planners and executors.
+    if not has_us and not getattr(context, "_python_includes", None):
+        raise SetupError(
+            f"Spark runs its Python processes with {python!r}, which has no package pocketmq. Set "
+            f"PYSPARK_PYTHON={sys.executable} before the session is made, or ship the source first: "
+            "python -m pocketmq.spark.bundle pocketmq-spark.zip, then spark.sparkContext.addPyFile"
+        )
+
+
+def _has_us(python: str) -> bool:
+    try:
+        return _probed(python)[1]
+    except SetupError:
+        # Said once the session is made, which may bring another interpreter.
+        return False
+
+
+@cache
+def _probed(python: str) -> tuple[str, bool]:
+    """Return an interpreter's version, and whether it finds this package. Raises: SetupError."""
     try:
         answer = subprocess.run(
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=False
@@ -138,17 +166,5 @@ def _check_interpreter(spark: "SparkSession") -> None:
             f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or install pocketmq[spark] "
             "there"
         )
-    mine = str(tuple(sys.version_info[:2]))
     version, _, has_us = answer.stdout.strip().rpartition(" ")
-    if version != mine:
-        raise SetupError(
-            f"Spark runs its Python processes with {python!r}, which is Python {version}, but this "
-            f"process is {mine}: both must be the same. Set PYSPARK_PYTHON={sys.executable}"
-        )
-    # Files that were given by addPyFile or --py-files reach planners and executors.
-    if has_us != "True" and not getattr(context, "_python_includes", None):
-        raise SetupError(
-            f"Spark runs its Python processes with {python!r}, which has no package pocketmq. Set "
-            f"PYSPARK_PYTHON={sys.executable} before the session is made, or ship the source first: "
-            "python -m pocketmq.spark.bundle pocketmq-spark.zip, then spark.sparkContext.addPyFile"
-        )
+    return version, has_us == "True"

@@ -1,14 +1,25 @@
-"""Two habits of Spark's Python processes that cost a short query as much as its work, and how to end them.
+"""Three habits of Spark's Python processes, and how to end them: two cost a short query as much as its work.
 
 Spark collects garbage after every call of theirs, and looks at all that they have imported: 10 ms of CPU a
 call, two calls a query and one a task.
 
 glibc gives the memory of each batch's arrays back to the system, and takes it anew for the next batch, with a
 fault for every page of 4 KiB: 30 ms of CPU for a GiB of log, where only tags are read.
+
+PySpark's daemon prints the traceback of a BrokenPipeError where Spark closes the socket of a process that has
+something to say: of a task where a LIMIT is reached, and of any process where the session stops.
 """
 
 import gc
 import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+
+    Worker = Callable[[socket.socket, bool], int]
 
 _settled = False
 # Blocks of up to this size stay with the process when they are freed, together twice as much. Batches are
@@ -25,7 +36,24 @@ def settle() -> None:
     if not _settled and os.environ.get("SPARK_REUSE_WORKER"):
         # Once only: garbage that is there stays for ever, and that of imports alone is little.
         gc.freeze()
+        # The daemon of planners cannot be chosen: spark.python.daemon.module is that of tasks.
+        daemon: Any = sys.modules["__main__"]
+        if getattr(daemon.__spec__, "name", "") == "pyspark.daemon" and hasattr(daemon, "worker"):
+            daemon.worker = quiet(daemon.worker)
     _settled = True
+
+
+def quiet(worker: "Worker") -> Any:
+    """Return a daemon's function that serves a call, without the text for an answer that nobody reads."""
+
+    def serve(sock: "socket.socket", authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except BrokenPipeError:
+            # As the daemon does after its text.
+            os._exit(1)
+
+    return serve
 
 
 def keep_freed() -> None:
