@@ -98,7 +98,11 @@ class End:
         return (
             bytes(store.raw(0, store.commit_log_max_position) or b""),
             [list(store.entries("T", queue_id, 0, 1 << 20)) for queue_id in range(QUEUES)],
-            {name: (put.nums, put.batched, put.size, put.sizes) for name, put in stats.put.items()},
+            {
+                (topic, queue_id): (put.nums, put.batched, put.size, put.sizes)
+                for topic, queues in stats.put.items()
+                for queue_id, put in queues.items()
+            },
             (store.put_count, store.put_size),
             self.waiting.arrived_there,
             [bytes(found) for found in store.query_by_key("T", key, 64, 0, 1 << 60).records],

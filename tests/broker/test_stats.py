@@ -1,6 +1,8 @@
 """Counters and windows: what brokerStatus and statsAll show."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketmq.broker import stats as stats_module
 from pocketmq.broker.stats import BrokerStats, Totals
@@ -78,6 +80,27 @@ def test_a_minute_is_seven_samples_of_ten_seconds(stats: BrokerStats, clock: Man
     assert stats.hour_sum("TOPIC_PUT_NUMS", "T") == 1_000
 
 
+@given(st.lists(st.sampled_from((0, 0, 0, 1, 5)), min_size=1, max_size=40))
+def test_a_window_is_that_of_its_last_seven_samples(added: list[int]) -> None:
+    """Those that say nothing new are not kept."""
+    clock = ManualClock()
+    stats = BrokerStats(clock, "c", Store())
+    counter = stats.put_counter("T", 0)
+    samples = [(0, 0)]
+    for count in added:
+        counter.nums += count
+        run(stats, clock, 10)
+        samples = [*samples, (len(samples) * 10 + 10, counter.nums)]
+        (first_s, first), (last_s, last) = samples[-7:][0], samples[-1]
+        found = stats.windows("QUEUE_PUT_NUMS", "T@0")
+        assert found is not None
+        assert found[0].sum == last - first
+        if first or first_s:
+            assert found[0].tps == pytest.approx((last - first) / (last_s - first_s))
+    changes = sum(count > 0 for count in added[-7:])
+    assert len(counter.minute) <= 4 * (2 * changes + 3)
+
+
 def test_items_are_sums_over_queues_and_groups(stats: BrokerStats) -> None:
     """Every name of the table, by its key (wire.md 2.9)."""
     for queue_id in range(2):
@@ -115,15 +138,20 @@ def test_many_queues_are_sampled_over_several_ticks(
     monkeypatch.setattr(stats_module, "PIECE", 100)
     for number in range(200):
         stats.put_counter(f"T{number}", 0).nums = 30
+
+    def items() -> int:
+        of_queues = sum(bool(p.minute) for queues in stats.put.values() for p in queues.values())
+        return len(stats._items) + of_queues
+
     run(stats, clock, 10)
-    sampled = [len(stats._items)]
+    sampled = [items()]
     assert sampled[0] <= 100
     # Two of each topic's, and the broker's.
     while sampled[-1] < 2 * 200 + 1:
         stats.put_counter(f"U{len(sampled)}", 0).nums = 1
         run(stats, clock, 1)
-        assert len(stats._items) - sampled[-1] <= 100
-        sampled.append(len(stats._items))
+        assert items() - sampled[-1] <= 100
+        sampled.append(items())
         assert len(sampled) < 200
     assert {stats.minute_rate("TOPIC_PUT_NUMS", f"T{n}") for n in range(200)} == {3.0}
 

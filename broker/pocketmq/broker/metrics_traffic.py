@@ -19,6 +19,7 @@ from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFI
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.client_channel import ClientChannel
+    from pocketmq.broker.stats import PutCounter
 
 _Key = TypeVar("_Key", str, tuple[str, str])
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
@@ -64,9 +65,16 @@ def _summed(figures: Iterable[tuple[_Key, int]]) -> Generator[None, None, "Count
     return sums
 
 
+def _put_counters(broker: "Broker") -> "Iterator[tuple[str, PutCounter]]":
+    for topic, queues in list(broker.parts.messages.stats.put.items()):
+        for counter in list(queues.values()):
+            yield topic, counter
+
+
 def _messages_in(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
-    put = broker.parts.messages.stats.put
-    sums = yield from _summed((key[0], getattr(put[key], attribute)) for key in list(put))
+    sums = yield from _summed(
+        (topic, getattr(counter, attribute)) for topic, counter in _put_counters(broker)
+    )
     for topic, count in sums.items():
         yield (topic, _message_type(broker, topic), _is_system(broker, topic)), count
 
@@ -79,9 +87,9 @@ def _messages_out(broker: "Broker", attribute: str) -> Iterator[Sample | None]:
 
 
 def _sent_to_dlq(broker: "Broker") -> Iterator[Sample | None]:
-    put = broker.parts.messages.stats.put
     sums = yield from _summed(
-        (key[0], put[key].nums if key[0].startswith(DLQ_PREFIX) else 0) for key in list(put)
+        (topic, counter.nums if topic.startswith(DLQ_PREFIX) else 0)
+        for topic, counter in _put_counters(broker)
     )
     for topic, count in sums.items():
         if topic.startswith(DLQ_PREFIX):
@@ -214,8 +222,7 @@ def _code_name(kind: type[IntEnum], code: int) -> str:
 
 
 def _sizes(broker: "Broker") -> Iterator[Spread | None]:
-    put = broker.parts.messages.stats.put
-    sums = yield from _summed((key[0], put[key].size) for key in list(put))
+    sums = yield from _summed((topic, counter.size) for topic, counter in _put_counters(broker))
     for number, (topic, powers) in enumerate(list(broker.parts.messages.stats.sizes.items())):
         if not number % _SPREADS:
             yield None

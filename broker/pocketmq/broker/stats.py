@@ -6,6 +6,7 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
 2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is its
    last point less its first; the very first point is an artificial zero one period before the second.
    A tick looks at PIECE figures at most: those of many thousand queues are sampled over several ticks.
+   Of points with the same values the first and the last are kept.
 3. Whole-broker rates are sampled every second and kept for 10 minutes; all of them are three numbers,
    for 10, 60 and 600 s, from the first second on (tools read them as numbers).
 """
@@ -33,7 +34,8 @@ SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
-# Messages and their bytes are counted by the same calls, and kept in one item: there may be a million.
+# Messages and their bytes are counted by the same calls, and kept in one item: there may be a million. A
+# counter keeps its own.
 _TOPIC_PUT = "TOPIC_PUT"
 _QUEUE_PUT = "QUEUE_PUT"
 _GROUP_GET = "GROUP_GET"
@@ -49,9 +51,6 @@ _PLACES = {
     QUEUE_GET_NUMS: (_QUEUE_GET, 0),
     QUEUE_GET_SIZE: (_QUEUE_GET, 1),
 }
-# Items that are sums over counters; each other is one counter's.
-_SUMS = frozenset((_TOPIC_PUT, BROKER_PUT_NUMS, _GROUP_GET, BROKER_GET_NUMS))
-
 _SECOND = 1_000
 # A record's size has 31 bits.
 _POWERS = 32
@@ -60,33 +59,6 @@ _PERIODS = (10, 60, 600)
 PIECE = 8_192
 # What making an item costs, in figures.
 _NEW_ITEM = 8
-
-
-class PutCounter:
-    """Messages put into one queue: count, bytes, and how many followed the first of a batch (so that a
-    single message costs three additions). sizes: of its topic's messages, by the powers of two that they
-    do not exceed.
-    """
-
-    __slots__ = ("batched", "nums", "size", "sizes")
-
-    def __init__(self, sizes: list[int]) -> None:
-        self.nums = self.size = self.batched = 0
-        self.sizes = sizes
-
-    @property
-    def calls(self) -> int:
-        """Return the number of requests."""
-        return self.nums - self.batched
-
-
-class GetCounter:
-    """Messages that one group got from one queue: count, bytes, pulls, and ms spent in those pulls."""
-
-    __slots__ = ("calls", "latency_ms", "nums", "size")
-
-    def __init__(self) -> None:
-        self.nums = self.size = self.calls = self.latency_ms = 0
 
 
 class Window(NamedTuple):
@@ -101,7 +73,7 @@ class Window(NamedTuple):
         return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
 
 
-_NO_WINDOWS: "tuple[array[int], ...]" = (array("q"),) * 3
+_NONE: "array[int]" = array("q")
 
 
 class _Item:
@@ -111,30 +83,61 @@ class _Item:
     samples: most items are idle, and there may be a million.
     """
 
-    __slots__ = ("_fields", "windows")
+    __slots__ = ("day", "hour", "minute")
     PERIODS_MS: ClassVar[tuple[int, ...]] = (10_000, 600_000, 3_600_000)
-    POINTS = (7, 7, 25)
+    POINTS: ClassVar[tuple[int, ...]] = (7, 7, 25)
+    FIELDS: ClassVar[int] = 4
 
-    def __init__(self, counted: tuple[int, ...]) -> None:
-        """counted: one as it will be sampled."""
-        self._fields = 1 + len(counted)
-        # A tuple is small, and a window begins seldom.
-        self.windows: tuple[array[int], ...] = _NO_WINDOWS
+    def __init__(self) -> None:
+        self.minute: array[int] = _NONE
+        self.hour: array[int] = _NONE
+        self.day: array[int] = _NONE
+
+    @property
+    def windows(self) -> "tuple[array[int], array[int], array[int]]":
+        return self.minute, self.hour, self.day
 
     def sample(self, window: int, now_ms: int, counted: tuple[int, ...]) -> None:
         """counted: the values, then the times."""
-        points = self.windows[window]
+        points, fields = self.windows[window], len(counted) + 1
         if not points:
             points = array("q", (now_ms - self.PERIODS_MS[window], *[0] * len(counted)))
-            self.windows = (*self.windows[:window], points, *self.windows[window + 1 :])
+            if window == 0:
+                self.minute = points
+            elif window == 1:
+                self.hour = points
+            else:
+                self.day = points
+        elif (
+            len(points) >= 2 * fields
+            and points[-1] == counted[-1]
+            and points[1 - fields] == counted[0]
+            and points[1 - fields :] == points[1 - 2 * fields : -fields]
+        ):
+            # Nothing has changed since the last two.
+            points[-fields] = now_ms
+            self._forget(points, fields, window)
+            return
         points.append(now_ms)
         points.extend(counted)
-        if len(points) > self._fields * self.POINTS[window]:
-            del points[: self._fields]
+        self._forget(points, fields, window)
+
+    def _forget(self, points: "array[int]", fields: int, window: int) -> None:
+        """Let a window begin with the value that it had as long ago as it reaches."""
+        period, kept, now_ms = self.PERIODS_MS[window], self.POINTS[window], points[-fields]
+        began_ms = now_ms - period * (kept - 1)
+        # Half a period: a tick may be late.
+        while len(points) > 2 * fields and points[fields] <= began_ms + period // 2:
+            del points[:fields]
+        if points[0] < began_ms and points[1:fields] == points[fields + 1 : 2 * fields]:
+            points[0] = began_ms
+        if len(points) > fields * kept:
+            # The clock was set back.
+            del points[:fields]
 
     def view(self, window: int, place: int) -> Window:
         """Return one value over one window."""
-        points, fields = self.windows[window], self._fields
+        points, fields = self.windows[window], self.FIELDS
         if not points:
             return Window(0, 0.0, 0.0)
         first, last = points[:fields], points[-fields:]
@@ -144,6 +147,53 @@ class _Item:
             last[0] - first[0],
         )
         return Window(total, total * 1000 / ms if ms else 0.0, total / times if times else 0.0)
+
+
+class _OneValue(_Item):
+    """An item of one value."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[int] = 3
+
+
+class PutCounter(_Item):
+    """Messages put into one queue: count, bytes, and how many followed the first of a batch (so that a
+    single message costs three additions). sizes: of its topic's messages, by the powers of two that they
+    do not exceed.
+    """
+
+    __slots__ = ("batched", "nums", "size", "sizes")
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.nums = self.size = self.batched = 0
+        self.sizes = sizes
+
+    @property
+    def calls(self) -> int:
+        """Return the number of requests."""
+        return self.nums - self.batched
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Return what is sampled."""
+        return self.nums, self.size, self.nums - self.batched
+
+
+class GetCounter(_Item):
+    """Messages that one group got from one queue: count, bytes, pulls, and ms spent in those pulls."""
+
+    __slots__ = ("calls", "latency", "latency_ms", "nums", "size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nums = self.size = self.calls = self.latency_ms = 0
+        self.latency = _OneValue()
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Return what is sampled of its messages."""
+        return self.nums, self.size, self.calls
 
 
 class Totals(NamedTuple):
@@ -163,7 +213,8 @@ class BrokerStats:
         self._cluster = cluster
         self._totals = totals
         self.latencies = Latencies()
-        self.put: dict[tuple[str, int], PutCounter] = {}
+        # By topic and queue id.
+        self.put: dict[str, dict[int, PutCounter]] = {}
         self.sizes: dict[str, list[int]] = {}
         self.got: dict[tuple[str, str, int], GetCounter] = {}
         self.sent_back: dict[tuple[str, str], int] = {}
@@ -184,10 +235,13 @@ class BrokerStats:
 
     def put_counter(self, topic: str, queue_id: int) -> PutCounter:
         """Return the counter of a queue; keep it, and add to it."""
-        found = self.put.get((topic, queue_id))
+        queues = self.put.get(topic)
+        if queues is None:
+            queues = self.put[topic] = {}
+            self.sizes[topic] = [0] * _POWERS
+        found = queues.get(queue_id)
         if found is None:
-            sizes = self.sizes.setdefault(topic, [0] * _POWERS)
-            found = self.put[topic, queue_id] = PutCounter(sizes)
+            found = queues[queue_id] = PutCounter(self.sizes[topic])
         return found
 
     def get_counter(self, group: str, topic: str, queue_id: int) -> GetCounter:
@@ -205,7 +259,7 @@ class BrokerStats:
         """Drop the counters of a deleted topic."""
         self._sampling = None
         self.sizes.pop(topic, None)
-        self.put = {key: counter for key, counter in self.put.items() if key[0] != topic}
+        self.put.pop(topic, None)
         self.got = {key: counter for key, counter in self.got.items() if key[1] != topic}
         self.sent_back = {key: n for key, n in self.sent_back.items() if key[1] != topic}
         self._items = {
@@ -254,90 +308,127 @@ class BrokerStats:
         """Yields after each piece."""
         sums: dict[tuple[str, str], tuple[int, ...]] = {}
         left = PIECE
-        for name, key, counted in self._parts():
-            if name in _SUMS:
-                old = sums.get((name, key))
-                sums[name, key] = counted if old is None else tuple(map(add, old, counted))
-                left -= 1
-            else:
-                left -= self._note(windows, (name, key), counted)
+        for topic, queues in list(self.put.items()):
+            for put in list(queues.values()):
+                _add(sums, _TOPIC_PUT, topic, put.counted)
+                _add(sums, BROKER_PUT_NUMS, self._cluster, (put.nums, 0))
+                left -= self._note(put, windows, put.counted) + 2
+                if left <= 0:
+                    left = PIECE
+                    yield
+        for (group, topic, _), got in list(self.got.items()):
+            _add(sums, _GROUP_GET, f"{topic}@{group}", got.counted)
+            _add(sums, BROKER_GET_NUMS, self._cluster, (got.nums, 0))
+            left -= self._note(got, windows, got.counted) + 2
+            left -= self._note(got.latency, windows, (got.latency_ms, got.calls))
             if left <= 0:
                 left = PIECE
                 yield
-        for item, counted in sums.items():
-            left -= self._note(windows, item, counted)
+        for (group, topic), count in self.sent_back.items():
+            sums[SNDBCK_PUT_NUMS, f"{topic}@{group}"] = count, count
+        for (name, key), counted in sums.items():
+            left -= self._note(self._kept_item(name, key), windows, counted)
             if left <= 0:
                 left = PIECE
                 yield
 
-    def _note(self, windows: list[int], item: tuple[str, str], counted: tuple[int, ...]) -> int:
+    def _note(self, item: _Item, windows: list[int], counted: tuple[int, ...]) -> int:
         """Sample one item. Returns: what that costs, in figures."""
         now, cost = self._clock.now_ms(), 1
-        found = self._items.get(item)
-        if found is None:
-            found = self._items[item] = _Item(counted)
-            cost += _NEW_ITEM
         for window in windows:
-            found.sample(window, now, counted)
+            if not item.windows[window]:
+                cost += _NEW_ITEM
+            item.sample(window, now, counted)
         return cost
 
-    def _sum(self, wanted: tuple[str, str]) -> tuple[int, ...] | None:
-        """Return an item's present values and times (invariant 1); None if none was ever counted."""
-        words = None if wanted[0].startswith("BROKER_") else frozenset(wanted[1].split("@"))
-        found = [counted for *item, counted in self._parts(words) if tuple(item) == wanted]
-        return tuple(map(sum, zip(*found, strict=True))) if found else None
+    def _kept_item(self, name: str, key: str) -> _Item:
+        """Return an item that is a sum, made if there is none."""
+        item = self._items.get((name, key))
+        if item is None:
+            made = _Item() if name in (_TOPIC_PUT, _GROUP_GET) else _OneValue()
+            item = self._items[name, key] = made
+        return item
 
-    def _parts(
-        self, words: frozenset[str] | None = None
-    ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-        """Yield name, key, and values with times. words: only of topics among them."""
-        for topic, queue_id in list(self.put):
-            put = self.put.get((topic, queue_id))
-            if put is None or (words is not None and topic not in words):
-                continue
-            yield _TOPIC_PUT, topic, (put.nums, put.size, put.calls)
-            yield _QUEUE_PUT, f"{topic}@{queue_id}", (put.nums, put.size, put.calls)
-            yield BROKER_PUT_NUMS, self._cluster, (put.nums, 0)
-        for group, topic, queue_id in list(self.got):
-            got = self.got.get((group, topic, queue_id))
-            if got is None or (words is not None and topic not in words):
-                continue
-            counted = (got.nums, got.size, got.calls)
-            yield _GROUP_GET, f"{topic}@{group}", counted
-            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", (got.latency_ms, got.calls)
-            yield _QUEUE_GET, f"{topic}@{queue_id}@{group}", counted
-            yield BROKER_GET_NUMS, self._cluster, (got.nums, 0)
-        for (group, topic), count in list(self.sent_back.items()):
-            yield SNDBCK_PUT_NUMS, f"{topic}@{group}", (count, count)
+    def _item(self, name: str, key: str) -> _Item | None:
+        """Return where an item's samples are; None for a sum without any, and for what is not counted."""
+        counter = self._counter(name, key)
+        if counter is None:
+            return self._items.get((name, key))
+        if isinstance(counter, GetCounter) and name == GROUP_GET_LATENCY:
+            return counter.latency
+        return counter
+
+    def _counted(self, name: str, key: str) -> tuple[int, ...] | None:
+        """Return an item's present values and times (invariant 1); None if none was ever counted."""
+        counter = self._counter(name, key)
+        if counter is None:
+            return self._sum(name, key)
+        if isinstance(counter, GetCounter) and name == GROUP_GET_LATENCY:
+            return counter.latency_ms, counter.calls
+        return counter.counted
+
+    def _counter(self, name: str, key: str) -> PutCounter | GetCounter | None:
+        """Return the counter of which an item is; None for a sum over some, or if there is none yet."""
+        if name == _QUEUE_PUT:
+            topic, _, queue = key.rpartition("@")
+            return self.put.get(topic, {}).get(_number(queue))
+        parts = key.split("@")
+        if len(parts) != 3:
+            return None
+        if name == _QUEUE_GET:
+            topic, queue, group = parts
+        elif name == GROUP_GET_LATENCY:
+            queue, topic, group = parts
+        else:
+            return None
+        return self.got.get((group, topic, _number(queue)))
+
+    def _sum(self, name: str, key: str) -> tuple[int, ...] | None:
+        """Return a sum's values and times; None if none was ever counted."""
+        topic, _, group = key.partition("@")
+        found: list[tuple[int, ...]] = []
+        if name == _TOPIC_PUT:
+            found = [put.counted for put in self.put.get(key, {}).values()]
+        elif name == BROKER_PUT_NUMS and key == self._cluster:
+            found = [(put.nums, 0) for queues in self.put.values() for put in queues.values()]
+        elif name == _GROUP_GET:
+            found = [
+                got.counted for (of, on, _), got in self.got.items() if (of, on) == (group, topic)
+            ]
+        elif name == BROKER_GET_NUMS and key == self._cluster:
+            found = [(got.nums, 0) for got in self.got.values()]
+        elif name == SNDBCK_PUT_NUMS and (group, topic) in self.sent_back:
+            found = [(self.sent_back[group, topic],) * 2]
+        return tuple(map(sum, zip(*found, strict=True))) if found else None
 
     # ------------------------------------------------------------ asking
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """Return (minute, hour, day) of an item; None if nothing was ever counted for it."""
         name, place = _PLACES.get(name, (name, 0))
-        item = self._items.get((name, key))
+        item = self._item(name, key)
         if item is None or not all(item.windows):
-            found = self._sum((name, key))
-            if found is None:
+            counted = self._counted(name, key)
+            if counted is None:
                 return None
             # An item samples each of its windows when it is made, as in RocketMQ.
-            item = self._items.setdefault((name, key), _Item(found))
+            item = item or self._kept_item(name, key)
             now = self._clock.now_ms()
             for window, points in enumerate(item.windows):
                 if not points:
-                    item.sample(window, now, found)
+                    item.sample(window, now, counted)
         return item.view(0, place), item.view(1, place), item.view(2, place)
 
     def minute_rate(self, name: str, key: str) -> float:
         """Return an item per second over the last minute, as sampled; 0 before the first sample."""
         name, place = _PLACES.get(name, (name, 0))
-        item = self._items.get((name, key))
+        item = self._item(name, key)
         return 0.0 if item is None else item.view(0, place).tps
 
     def hour_sum(self, name: str, key: str) -> int:
         """Return an item's sum over the last hour, as sampled; a minute's while the hour knows less."""
         name, place = _PLACES.get(name, (name, 0))
-        item = self._items.get((name, key))
+        item = self._item(name, key)
         return 0 if item is None else max(item.view(1, place).sum, item.view(0, place).sum)
 
     def group_get_tps(self, group: str, topic: str) -> float:
@@ -370,3 +461,16 @@ def _next_midnight(now_ms: int) -> int:
     """Return the wall time of the next local midnight."""
     day = datetime.fromtimestamp(now_ms / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
     return int((day + timedelta(days=1)).timestamp() * 1000)
+
+
+def _add(
+    sums: dict[tuple[str, str], tuple[int, ...]], name: str, key: str, counted: tuple[int, ...]
+) -> None:
+    """Add values to an item's sum."""
+    old = sums.get((name, key))
+    sums[name, key] = counted if old is None else tuple(map(add, old, counted))
+
+
+def _number(text: str) -> int:
+    """Return a queue id; -1 for what is none."""
+    return int(text) if text.isdecimal() and len(text) < 12 else -1
