@@ -235,6 +235,32 @@ def test_a_single_topic_is_registered_only_when_nobody_has_it(routes: RouteInfo)
     assert old["queueDatas"][0]["readQueueNums"] == 4
 
 
+def test_no_broker_makes_clients_hold_more_queues_than_they_can(
+    routes: RouteInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Java client would make 1,000,000,000 queues; the brokers of the same topic are not hurt."""
+    counts = {"huge": 10**9, "large": 700_000, "less": 600_000, "minus": -(1 << 31), "usual": 8}
+    for name, count in counts.items():
+        topics = {"T": TopicConfig("T", 4, count, 6)}
+        if name == "minus":
+            topics = {"T": TopicConfig("T", count, count, 6)}
+        routes.register(registration(name, address=f"{name}:1", topics=topics), name)
+    route = routes.route("T")
+    assert route is not None
+    shown = {each["brokerName"]: each["writeQueueNums"] for each in route["queueDatas"]}
+    assert list(shown.items()) == [("less", 600_000), ("minus", -(1 << 31)), ("usual", 8)]
+    assert [each["brokerName"] for each in route["brokerDatas"]] == sorted(counts)
+    left_out = [each for each in caplog.records if "left out of routes" in each.message]
+    assert [each.levelname for each in left_out] == ["WARNING"]
+    # One that repairs its topic is back; one that stands alone has no queue for anybody.
+    mended = {"T": TopicConfig("T", 4, 4, 6)}
+    routes.register(registration("huge", address="huge:1", topics=mended, version=2), "huge")
+    assert "huge" in str((routes.route("T") or {})["queueDatas"])
+    alone = {"U": TopicConfig("U", (1 << 31) - 1, 1, 6)}
+    routes.register(registration("huge", address="huge:1", topics=alone, version=3), "huge")
+    assert (routes.route("U") or {})["queueDatas"] == []
+
+
 # ------------------------------------------------------------ the registration's body
 
 
@@ -246,6 +272,11 @@ def compressed(topics: list[str], tail: bytes = b"") -> bytes:
     version = text(json.dumps({"counter": 3, "timestamp": 5, "stateVersion": 2}))
     body = version + struct.pack(">i", len(topics)) + b"".join(text(topic) for topic in topics)
     return zlib.compress(body + text("[]") + tail)
+
+
+def wrapped(name: str = "T", **config: float) -> bytes:
+    wrapper = {"topicConfigTable": {name: config}}
+    return json.dumps({"topicConfigSerializeWrapper": wrapper}).encode()
 
 
 def test_a_compressed_registration_gives_the_same_table_with_and_without_attributes() -> None:
@@ -263,6 +294,14 @@ def test_a_compressed_registration_gives_the_same_table_with_and_without_attribu
         (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":"x"}}}}', False),
         (b'{"topicConfigSerializeWrapper":{"topicConfigTable":[1]}}', False),
         (b'{"topicConfigSerializeWrapper":{"dataVersion":7}}', False),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"order":"yes"}}}}', False),
+        # Java could not read the route of such a topic, of any broker.
+        (wrapped(perm=1 << 31), False),
+        (wrapped(readQueueNums=1 << 40), False),
+        (wrapped(topicSysFlag=1e300), False),
+        (wrapped(name="T" * 1_025), False),
+        (b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":9223372036854775808}}}', False),
+        (compressed(["T 4 4294967296 6 SINGLE_TAG"]), True),
         (b"\xff\xfe", False),
         (b"not zlib", True),
         (compressed(["T four 8 6 SINGLE_TAG"]), True),

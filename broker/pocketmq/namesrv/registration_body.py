@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pocketmq.namesrv.room import NAME_SIZE_MAX
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
@@ -28,6 +29,9 @@ _TOPICS_MAX = 200_000
 # Between two steps: some milliseconds.
 _UNPACKED_AT_ONCE = 1 << 20
 _TOPICS_AT_ONCE = 500
+# What Java's readers of a route take for a number of queues, a permission or a flag: one more, and they
+# could not read the queues of the other brokers either.
+_INT = range(-(1 << 31), 1 << 31)
 # Brokers write plain JSON, of which a registration may have as much as a frame holds.
 _DIALECT_SIZE_MAX = 32 << 10
 
@@ -113,9 +117,21 @@ def _queue_data(table: Any) -> Generator[None, None, dict[str, TopicConfig]]:
 
 def _one_queue_data(topic: str, config: Mapping[Any, Any]) -> TopicConfig:
     try:
-        return TopicConfig.from_json({**config, "topicName": topic})
-    except (AttributeError, TypeError, ValueError) as error:
-        raise HeaderError(f"cannot read the topic {topic!r} of a registration: {error}") from None
+        return _of_java(TopicConfig.from_json({**config, "topicName": topic}))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise HeaderError(
+            f"cannot read the topic {topic[:100]!r} of a registration: {str(error)[:100]}"
+        ) from None
+
+
+def _of_java(config: TopicConfig) -> TopicConfig:
+    """Return a topic that a Java broker could have written. Raises: ValueError."""
+    if len(config.topic) > NAME_SIZE_MAX:
+        raise ValueError(f"its name has more than {NAME_SIZE_MAX} characters")
+    for number in (config.read_queues, config.write_queues, config.perm, config.sys_flag):
+        if number not in _INT:
+            raise ValueError("a number has more than 32 bits")
+    return config
 
 
 def _unpacked(body: bytes) -> Generator[None, None, bytes]:
@@ -147,7 +163,9 @@ def _decode_compressed(body: bytes) -> Decoding:
         line = reader.text()
         words = line.split(" ", 5)
         try:
-            topics[words[0]] = TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]))
+            topics[words[0]] = _of_java(
+                TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]))
+            )
         except (IndexError, ValueError):
             raise HeaderError(
                 f"cannot read a topic of a compressed registration: {line[:100]!r}"

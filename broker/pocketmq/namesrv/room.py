@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 BROKERS_MAX = 2_000
 # Estimated: 700,000 topics with names of 100 characters.
 SIZE_MAX = 512 << 20
-# Of a cluster, a broker, an address.
+# Of a cluster, a broker, an address, a topic.
 NAME_SIZE_MAX = 1_024
 # What a topic costs besides its name: its queues, and its place among those that a broker has sent.
 _QUEUES_SIZE, _SENT_SIZE = 500, 100

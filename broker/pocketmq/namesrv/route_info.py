@@ -16,7 +16,9 @@
 5. A broker of this process cannot be impersonated: requests over a connection can neither take its place or
    address nor remove it. Ours: in RocketMQ, and for brokers of other processes here, the last request wins.
 6. Answers are ordered by name, so a client that compares two of them sees no change where there is none.
-7. All registrations together have a bound (room.py). A broker that is known stays alive above it.
+7. A route has at most QUEUES_MAX queues: the brokers with most of them are left out of its queues. Ours:
+   whoever reaches a name server may register any number, and all clients would make as many queues.
+8. All registrations together have a bound (room.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -41,6 +43,8 @@ BROKER_TIMEOUT_MS = 120_000
 # Between two steps of a registration: a millisecond or less.
 _TOPICS_AT_ONCE = 500
 _NAMED_MAX = 100
+QUEUES_MAX = 1 << 20
+"""Of a topic, at all its brokers: far beyond any in use, and some 100 bytes each for a client."""
 
 
 @dataclass(slots=True)
@@ -120,7 +124,7 @@ class RouteInfo:
 
         connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
         If that closes between two steps, the rest is not taken, and the broker is removed.
-        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 7).
+        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 8).
         """
         name, broker_id, address = (
             registration.broker_name,
@@ -178,7 +182,7 @@ class RouteInfo:
                 raise RegistrationRefused(name, each)
 
     def _check_room(self, registration: Registration) -> None:
-        """Check what a registration adds besides topics. Raises: NoRoom (invariant 7)."""
+        """Check what a registration adds besides topics. Raises: NoRoom (invariant 8)."""
         cluster, name, address = (
             registration.cluster,
             registration.broker_name,
@@ -239,6 +243,13 @@ class RouteInfo:
             new.append(topic)
         elif old != queues:
             log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+        if old != queues and _counted(queues) > QUEUES_MAX:
+            log.warning(
+                "left out of routes, since no client can hold so many queues broker=%r topic=%r queues=%d",
+                broker_name,
+                topic,
+                _counted(queues),
+            )
         self._topics.setdefault(topic, {})[broker_name] = queues
         return True
 
@@ -396,7 +407,7 @@ class RouteInfo:
         return {
             "brokerDatas": [self._brokers[name].to_json() for name in names],
             "filterServerTable": {},
-            "queueDatas": [table[name].queue_data(name) for name in names],
+            "queueDatas": [table[name].queue_data(name) for name in _holdable(table, names)],
         }
 
     def cluster_info(self) -> dict[str, Any]:
@@ -443,3 +454,22 @@ class RouteInfo:
             addresses = self._brokers[name].addresses
             return found, addresses[min(addresses)]
         return found, None
+
+
+def _counted(queues: TopicConfig) -> int:
+    """Return how many queues a client makes of them; of a negative number, none."""
+    return max(queues.read_queues, queues.write_queues, 0)
+
+
+def _holdable(table: Mapping[str, TopicConfig], names: Sequence[str]) -> Sequence[str]:
+    """Return the brokers whose queues fit into a route, in the order of `names` (invariant 7)."""
+    left = QUEUES_MAX - sum(_counted(table[name]) for name in names)
+    if left >= 0:
+        return names
+    kept = set(names)
+    for name in sorted(names, key=lambda each: _counted(table[each]), reverse=True):
+        if left >= 0:
+            break
+        kept.remove(name)
+        left += _counted(table[name])
+    return [name for name in names if name in kept]

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from pocketmq.remoting.errors import HeaderError
 
+_NAMES = ("timestamp", "counter", "stateVersion")
+
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
@@ -24,18 +26,14 @@ class DataVersion:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Parse a version. Raises: HeaderError if it is not an object of numbers."""
+        """Parse a version. Raises: HeaderError if it is not an object of numbers of at most 64 bits."""
         if not isinstance(data, Mapping):
             raise HeaderError("a dataVersion is not an object")
         try:
-            return cls(
-                int(data.get("timestamp", 0)),
-                int(data.get("counter", 0)),
-                int(data.get("stateVersion", 0)),
-            )
-        except (TypeError, ValueError) as error:
+            return cls(*(_long(data.get(name, 0)) for name in _NAMES))
+        except (OverflowError, TypeError, ValueError) as error:
             raise HeaderError(
-                f"a dataVersion contains something that is not a number: {data!r}"
+                f"a dataVersion contains something that is no number of 64 bits: {str(data)[:200]}"
             ) from error
 
     @classmethod
@@ -45,3 +43,11 @@ class DataVersion:
             return cls.from_json(data)
         except HeaderError:
             return cls()
+
+
+def _long(value: Any) -> int:
+    """Return a number that Java's readers take, too. Raises: OverflowError, TypeError, ValueError."""
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("more than 64 bits")
+    return number
