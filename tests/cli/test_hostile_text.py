@@ -2,26 +2,30 @@
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 from tests.kit.waiting import until
 
 from pocketmq.cli.__main__ import main
 from pocketmq.cli.exits import visible
+from pocketmq.cli.message_commands import _print_message
 from pocketmq.cli.mqadmin.main import main as mqadmin
-from pocketmq.cli.output import json_text, print_line
+from pocketmq.cli.output import json_text, print_line, yaml_text
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.message import MessageExt
 from pocketmq.remoting.server import RemotingServer
 
 # Sets the title of the window, clears the screen (twice: by one character of Unicode, too), turns the text.
-HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b2J\u202e\u2066\u2028\r"
-STEERING = set("\x1b\x07\x9b\u202e\u2066\u2028\r")
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b2J\x85\u202e\u2066\u200f\u061c\u2028\r"
+STEERING = set("\x1b\x07\x9b\x85\u202e\u2066\u200f\u061c\u2028\r")
 
 
 def answer(request: RemotingCommand, _connection: object) -> RemotingCommand:
@@ -92,6 +96,44 @@ def test_json_is_the_same_value_and_steers_nothing(indent: int | None) -> None:
     assert json.loads(text) == value
     assert not STEERING & set(text)
     assert "中 \U0001f600" in text
+
+
+def test_yaml_is_the_same_value_and_steers_nothing() -> None:
+    """`subs export` shows what members are named, and `subs plan` reads it again."""
+    value: Any = [
+        {
+            "group": "g" + HOSTILE,
+            "tags": ["中 \U0001f600", HOSTILE, "plain", "\u202e'\\"],
+            HOSTILE: 1,
+        },
+        {"subscription": "no: \u2066yes\n\nlong " + "word " * 40 + "\u200f"},
+    ]
+    text = yaml_text(value)
+    assert yaml.safe_load(text) == value
+    assert not STEERING & set(text)
+    assert "中 \U0001f600" in yaml_text(["中 \U0001f600"])
+    assert yaml_text([{"a": "plain"}]) == "- a: plain\n"
+
+
+def test_warnings_of_the_client_in_a_command_steer_nothing(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command has no log of its own: what its libraries warn of goes to standard error."""
+    monkeypatch.setattr("logging.root.handlers", [])
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    monkeypatch.setattr("sys.argv", ["command", "topic", "list"])
+    main()
+    capfd.readouterr()
+    logging.getLogger("pocketmq.client").warning("fetch failed %s", f"T{HOSTILE}\nbroker: ok")
+    said = capfd.readouterr().err
+    assert said == f"fetch failed T{visible(HOSTILE)}\n  broker: ok\n"
+
+
+def test_what_a_sender_wrote_begins_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tag with an end of line in it would be read as another message."""
+    message = MessageExt("T", b"b\nc", properties={"TAGS": "t\n2026 b/0@1", "KEYS": "k\n1"})
+    _print_message(message, as_json=False)
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_a_line_keeps_its_tabs_and_its_own_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.exits import CannotBegin, in_line
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
 from pocketmq.cli.output import print_fields, print_line, print_rows
 from pocketmq.cli.site import with_admin
@@ -136,5 +136,5 @@ def _print_by_broker(found: dict[str, dict[str, str]], as_json: bool) -> None:
         return
     for name, fields in found.items():
         if len(found) > 1:
-            print_line(f"# {name}")
+            print_line(f"# {in_line(name)}")
         print_fields(dict(sorted(fields.items())), as_json=False)

@@ -3,14 +3,13 @@
 import sys
 from enum import IntEnum
 
-# What a peer sends can end up in a line; it must not begin another one, move the cursor or turn the text.
+# What a peer sends can end up in a line; it must not begin another one, move the cursor or turn the text:
+# Unicode's ends of lines, and all that it calls Bidi_Control.
 _LINES = (0x2028, 0x2029)
-_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_ESCAPES = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(32), *range(127, 160), *_LINES, *_DIRECTIONS)
-    if code not in (9, 10)
-}
+_DIRECTIONS = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+STEERING = (*range(32), *range(127, 160), *_LINES, *_DIRECTIONS)
+"""The characters that no peer's text may bring to a terminal."""
+_ESCAPES = {code: repr(chr(code))[1:-1] for code in STEERING if code not in (9, 10)}
 
 
 def visible(text: str) -> str:
@@ -22,9 +21,31 @@ def visible(text: str) -> str:
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
+def in_line(text: str) -> str:
+    r"""Return a part of a line, in which each character that is not printable is an escape.
+
+    >>> in_line("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def complain(text: object, command: str = "pocketmq") -> None:
     """Print a line on standard error."""
     sys.stderr.write(f"{command}: {visible(str(text))}\n")
+
+
+def keep_readable() -> None:
+    """Make what a command's libraries warn of steer no terminal.
+
+    A command starts no log: Python writes warnings to standard error, as they are.
+    """
+    import logging
+
+    from pocketmq.cli.server_log import LineFormatter
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LineFormatter("%(message)s"))
 
 
 class ExitCode(IntEnum):

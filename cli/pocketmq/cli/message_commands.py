@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.connecting import client_options
-from pocketmq.cli.exits import CannotBegin, ExitCode, visible
+from pocketmq.cli.exits import CannotBegin, ExitCode, in_line, visible
 from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
@@ -277,7 +277,7 @@ def _print_message(message: "MessageExt", as_json: bool) -> None:
         row = message_row(message)
         print_line(
             f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']}  "
-            f"{row['tag'] or '-'}  {row['keys'] or '-'}  {row['body']!r}"
+            f"{in_line(row['tag'] or '-')}  {in_line(row['keys'] or '-')}  {row['body']!r}"
         )
     sys.stdout.flush()
 

@@ -10,19 +10,37 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pocketmq.cli.exits import visible
+from pocketmq.cli.exits import STEERING, in_line, visible
 
 _T = TypeVar("_T")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Return one value as JSON that steers no terminal: those of its characters are escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _escaped(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 # JSON itself escapes what is below a blank.
-_STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_STEERING = re.compile(f"[{''.join(chr(code) for code in STEERING if code >= 32)}]")
+
+
+def yaml_text(value: Any) -> str:
+    """Return one value as YAML, as `json_text` does."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes the texts in which something is to be escaped: only there YAML reads escapes."""
+
+    def quoted(dumper: Any, text: str) -> Any:
+        style = '"' if _STEERING.search(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, quoted)
+    return _escaped(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _escaped(text: str) -> str:
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_json(value: Any) -> None:
@@ -66,7 +84,7 @@ def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
         return
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
-        print_line(f"{name:<{width}}  {_cell(value)}")
+        print_line(f"{in_line(name):<{width}}  {_cell(value)}")
 
 
 def _title(name: str) -> str:
@@ -85,9 +103,8 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple, set)):
         return ", ".join(_cell(item) for item in value)
-    text = str(value)
     # What a peer named something must not steer the terminal.
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return in_line(str(value))
 
 
 def with_progress(items: Iterable[_T], what: str, total: int | None = None) -> Iterator[_T]:

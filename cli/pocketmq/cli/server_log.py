@@ -13,7 +13,7 @@ LINES_AT_ONCE = 100
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-class _Formatter(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """`2026-11-21 12:00:00,123 INFO pocketmq.broker: text`; further lines are indented by two blanks."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -70,6 +70,6 @@ def start_logging(level: str | None, process: str = "") -> None:
     handler = logging.StreamHandler(sys.stderr)
     which = f"[{process.replace('%', '%%')}] " if process else ""
     handler.addFilter(LineLimit(SystemClock().monotonic_ms))
-    handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s"))
     # A forked process had its parent's handler until now.
     logging.basicConfig(level=name, handlers=[handler], force=True)

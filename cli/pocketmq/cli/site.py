@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, keep_readable
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.names import FAQ
 
@@ -51,6 +51,7 @@ def answered(call: Callable[[], _T]) -> _T:
     """Return what `call` returns, converting its errors to this command line's."""
     from pocketmq.client.errors import Unauthorised
 
+    keep_readable()
     try:
         return call()
     except IllegalArgument as error:

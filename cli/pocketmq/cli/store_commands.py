@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.exits import CannotBegin, ExitCode, keep_readable
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import (
@@ -57,6 +57,7 @@ def _opened_store(folder: str, *, file: bool = False) -> "StoreReader":
     from pocketmq.store.errors import StoreForeign
     from pocketmq.store.reader import StoreReader
 
+    keep_readable()
     if not file and os.path.isfile(folder):
         raise CannotBegin(f"{folder} is a file: name the broker's --data directory")
     try:
@@ -331,6 +332,7 @@ def _locked(root: Path) -> "StoreLock":
     from pocketmq.store import StoreError, StoreLocked
     from pocketmq.store.store_lock import StoreLock
 
+    keep_readable()
     lock = StoreLock(str(root))
     try:
         lock.acquire()

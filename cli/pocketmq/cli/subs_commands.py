@@ -10,7 +10,7 @@ import typer
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.group_report import check_known
 from pocketmq.cli.options import Json, NameServer
-from pocketmq.cli.output import print_json, print_line, print_rows
+from pocketmq.cli.output import print_json, print_line, print_rows, yaml_text
 from pocketmq.cli.site import one_line, with_admin
 from pocketmq.remoting.names import is_system_group
 
@@ -49,10 +49,7 @@ def export(
     if as_json:
         print_json(found)
         return
-    import yaml
-
-    # As it is: it may go to a file, and YAML has escaped what is not printable.
-    sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
+    sys.stdout.write(yaml_text(found))
 
 
 @app.command()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.exits import CannotBegin, in_line
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
@@ -198,4 +198,4 @@ def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
         return
     print_rows(found["brokers"], as_json=False)
     print_rows(found["queues"], as_json=False, empty="no queues")
-    print_line(f"groups: {', '.join(found['groups']) or 'none'}")
+    print_line(f"groups: {in_line(', '.join(found['groups'])) or 'none'}")

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime
 
-from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.exits import CannotBegin, visible
 
 
 def say(text: str) -> None:
     """Print one line, with control characters from peers made visible."""
-    safe = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-    sys.stdout.write(safe.rstrip() + "\n")
+    sys.stdout.write(visible(text).rstrip() + "\n")
 
 
 def print_columns(heading: str, form: str, rows: Iterable[tuple[object, ...]]) -> None:
