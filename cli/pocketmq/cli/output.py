@@ -28,15 +28,15 @@ def yaml_text(value: Any) -> str:
     """Return one value as YAML, as `json_text` does."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """Quotes the texts in which something is to be escaped: only there YAML reads escapes."""
+    # Texts in which something is to be escaped are quoted: only there YAML reads escapes.
+    dumper_class: Any = type("Dumper", (yaml.SafeDumper,), {})
 
     def quoted(dumper: Any, text: str) -> Any:
         style = '"' if _STEERING.search(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, quoted)
-    return _escaped(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    dumper_class.add_representer(str, quoted)
+    return _escaped(yaml.dump(value, Dumper=dumper_class, sort_keys=False, allow_unicode=True))
 
 
 def _escaped(text: str) -> str:
