@@ -1,6 +1,7 @@
 """What clients ask goes on to another server, and they stay connected."""
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -194,6 +195,70 @@ async def test_nobody_there_ends_the_connection(site: Site) -> None:
     with pytest.raises(ConnectionLost):
         await site.ask()
     await until(lambda: not site.passage.passed)
+
+
+async def test_an_answer_that_is_none_ends_the_connection(site: Site) -> None:
+    """Else the client stayed connected, and all that it asked waited for good."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\0\0\0\3abc")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        site.passage.target = "{}:{}".format(*other.sockets[0].getsockname())
+        site.passage.open()
+        with pytest.raises(ConnectionLost):
+            await site.ask()
+        await until(lambda: not site.passage.passed)
+
+
+async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
+    """What was held goes first; what comes after it is not read before the other broker takes it."""
+    deaf = asyncio.Event()
+
+    async def never_read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await deaf.wait()
+        writer.transport.abort()
+
+    size = 1 << 20
+    frame = encode(RemotingCommand(_C.PULL_MESSAGE, {}, bytes(size)))
+    async with await asyncio.start_server(never_read, "127.0.0.1", 0) as other:
+        site.passage.target = "{}:{}".format(*other.sockets[0].getsockname())
+        site.passage.open()
+        site.passage.hold()
+        host, _, port = site.at_here.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < 64:
+                async with asyncio.timeout(0.5):
+                    writer.write(frame)
+                    await writer.drain()
+                sent += 1
+                if sent == 10:
+                    await until(lambda: any(len(each._held) > 7 for each in site.passage.passed))
+                    site.passage.go_on()
+        assert 10 <= sent < 64
+        writer.transport.abort()
+        deaf.set()
+        await until(lambda: not site.passage.passed)
+
+
+async def test_a_broker_that_never_answers_is_not_asked_without_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.remoting.passage._OPEN_MAX", 100)
+    site.passage.open()
+    site.holds = True
+    await site.ask()
+    (connection,) = site.passage.passed
+    asked = [asyncio.ensure_future(site.ask(HELD)) for _ in range(101)]
+    assert {type(each) for each in await asyncio.gather(*asked, return_exceptions=True)} == {
+        ConnectionLost
+    }
+    assert connection not in site.passage.passed
 
 
 async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_here() -> None:

@@ -52,6 +52,8 @@ _ONEWAY = 2
 _CONNECT_S = 3
 # A client that asks for more than this while it is held is not read from any more.
 _HELD_SIZE_MAX = 8 << 20
+# Requests of one client without an answer; as a server's own connections have.
+_OPEN_MAX = 65_536
 
 Known = Callable[[RemotingCommand], Awaitable[bool]]
 
@@ -247,6 +249,10 @@ class Passed(asyncio.Protocol):
                 self.read(False)
             return
         if request is not None and not request.is_oneway:
+            if len(self._open) >= _OPEN_MAX:
+                log.warning("connection closed: too many requests have no answer open=%d", _OPEN_MAX)
+                self.close()
+                return
             self._open[request.opaque] = frame if request.code in REPEATABLE else b""
         there.write(frame)
 
@@ -289,9 +295,10 @@ class Passed(asyncio.Protocol):
                 self._connect()
             return
         held, self._held, self._held_size = self._held, [], 0
+        # Before they are asked: what the other broker does not take stops the reading again.
+        self.read(True)
         for frame, request, _ in held:
             self._ask(frame, request)
-        self.read(True)
 
     def refuse_held(self, before_ms: int) -> None:
         kept = []
@@ -399,6 +406,7 @@ class _There(asyncio.Protocol):
         except ProtocolError as error:
             log.warning("connection closed: bad bytes of a broker reason=%r", str(error))
             self.close()
+            self._passed.gone(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_over:
