@@ -1,18 +1,21 @@
 """Archives: finished files of a log elsewhere, read alone and as one table with the live store."""
 
 import json
+import random
 import resource
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.archived import JoinedBounds
+from pocketmq.bulk.catalog import Part
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planner import Planner
 from pocketmq.remoting.errors import IllegalArgument
@@ -248,3 +251,96 @@ def test_an_archive_goes_neither_into_a_store_nor_into_that_of_another(
         Archiver(str(store.root), str(other.root))
     with pytest.raises(IllegalArgument, match="the archive of a different store"):
         Archiver(str(other.root), str(archive))
+
+
+def part_of(archive: Path) -> tuple[Path, bytes]:
+    (path,) = (archive / "catalog").iterdir()
+    return path, path.read_bytes()
+
+
+def test_a_damaged_catalog_is_named_and_neither_ends_the_process_nor_loses_a_row(
+    store: WrittenStore, archive: Path
+) -> None:
+    """Cuts, and single bits: Arrow followed a changed one out of its memory (a segmentation fault)."""
+    path, whole = part_of(archive)
+    good, chance = read(archive), random.Random(1)
+    damaged = [whole[:size] for size in range(0, len(whole), len(whole) // 20)]
+    for _ in range(150):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        damaged.append(bytes(data))
+    refused = 0
+    for data in damaged:
+        path.write_bytes(data)
+        try:
+            assert read(archive) == good
+        except bulk.NotAStore as error:
+            refused += 1
+            assert str(path) in str(error)
+            assert "Bring back this file" in str(error)
+            with pytest.raises(bulk.NotAStore):
+                Archiver(str(store.root), str(archive))
+    assert refused > 100
+
+
+def edited(whole: bytes, file: dict[str, Any], row: dict[str, Any]) -> bytes:
+    """Return the part with other values for its second file or row, and no checksum, as of before."""
+    table = pa.ipc.open_file(pa.py_buffer(whole)).read_all()
+    metadata = dict(table.schema.metadata)
+    files = json.loads(metadata[b"files"])
+    files[1].update(file)
+    columns = table.to_pydict()
+    for name, value in row.items():
+        columns[name][1] = value
+    fields = {"version": metadata[b"version"], "files": json.dumps(files)}
+    table = pa.table(columns, schema=table.schema).replace_schema_metadata(fields)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("file", "row"),
+    [
+        *(({"first": value}, {}) for value in ("../../x", -5, 1 << 70, 0, None, True)),
+        *(({"size": value}, {}) for value in (1 << 60, 0, -1)),
+        *(({"marks": value}, {}) for value in ([5, 3, -1], [1 << 70], None, ["0"])),
+        *(({}, {"queueId": value}) for value in (-1, None)),
+        *(
+            ({}, {name: value})
+            for name in ("file", "startOffset", "endOffset", "firstPosition", "endPosition", "bytes")
+            for value in (-1, 1 << 62)
+        ),
+        ({}, {"topic": None}),
+        ({}, {"startOffset": 1}),
+        ({}, {"firstStoreMs": 1 << 62}),
+    ],
+)
+def test_a_catalog_that_lies_is_refused(
+    archive: Path, file: dict[str, Any], row: dict[str, Any]
+) -> None:
+    path, whole = part_of(archive)
+    path.write_bytes(edited(whole, file, row))
+    with pytest.raises(bulk.NotAStore, match="catalog cannot be read"):
+        read(archive)
+
+
+def test_a_catalog_of_before_it_had_a_checksum_is_read_and_of_a_later_version_is_not(
+    archive: Path,
+) -> None:
+    path, whole = part_of(archive)
+    good = read(archive)
+    path.write_bytes(edited(whole, {}, {}))
+    assert read(archive) == good
+    part = Part.of_bytes(pa.py_buffer(whole))
+    later = part.rows.replace_schema_metadata({"version": "2", "files": "[]"})
+    with pa.ipc.new_file(path, later.schema) as writer:
+        writer.write_table(later)
+    with pytest.raises(bulk.NotAStore, match="version"):
+        read(archive)
+    # A copy of a part beside it would read its rows twice.
+    path.write_bytes(whole)
+    (path.parent / "00000007.arrow").write_bytes(whole)
+    with pytest.raises(bulk.NotAStore, match="another part"):
+        read(archive)

@@ -55,7 +55,8 @@ def _objects(text: str, path: str) -> Iterator[tuple[int, Any]]:
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield number, json.loads(line)
-    except json.JSONDecodeError as error:
+    # Too many digits are a plain ValueError; brackets in brackets are limited by the stack.
+    except (RecursionError, ValueError) as error:
         raise CannotBegin(f"{path} contains neither JSON lines nor a JSON list: {error}") from error
 
 
@@ -69,9 +70,21 @@ def _checked(row: Any, number: int, path: str) -> dict[str, Any]:
         properties = {
             str(key): str(value) for key, value in dict(row.get("properties") or {}).items()
         }
+        topic = str(row.get("topic") or "")
+        _check_text(topic, *properties, *properties.values())
     except (Base64Error, TypeError, ValueError) as error:
         raise CannotBegin(f"{wrong} ({error})") from error
-    return {"topic": row.get("topic"), "body": raw, "properties": properties}
+    return {"topic": topic, "body": raw, "properties": properties}
+
+
+def _check_text(*texts: str) -> None:
+    """Raises: ValueError for what a record cannot hold: half of a surrogate pair, or the end of a property,
+    behind which others would stand that are not restored.
+    """
+    for text in texts:
+        text.encode()
+        if "\x01" in text or "\x02" in text:
+            raise ValueError(f"{text[:50]!r} has a separator of properties in it")
 
 
 async def restore(
