@@ -2,10 +2,13 @@
 
 import importlib
 import re
+import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -131,6 +134,46 @@ def test_brokers_send_their_figures_when_they_are_told_to(
         if attribute.key == "service.instance.id"
     }
     assert len(senders) == 2
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_collector_that_never_ends_its_answer_holds_nobody(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head comes byte by byte, or its body is endless: the broker ends, and reads only so much."""
+    monkeypatch.setattr("pocketmq.console.metrics_push._WITHIN_S", 0.2)
+    is_over, sent = threading.Event(), 0
+
+    def collect(listener: socket.socket) -> None:
+        nonlocal sent
+        piece = bytes(1 << 20) if answer.endswith(b"\r\n\r\n") else b"X"
+        with suppress(OSError):
+            while not is_over.is_set():
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1)
+                    connection.sendall(answer)
+                    while sent < 64 << 20 and not is_over.wait(0.001):
+                        connection.sendall(piece)
+                        sent += len(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, InProcess() as broker:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/metrics"
+        config = MetricsConfig(exporter_type=OTLP, otlp_endpoint=url)
+
+        async def push() -> None:
+            async with MetricsPush(config, broker.running, exporter(config)) as pushed:
+                await pushed.push()
+
+        thread = threading.Thread(target=collect, args=(listener,))
+        thread.start()
+        began_s = time.monotonic()
+        broker.call(push())
+        assert time.monotonic() - began_s < 10
+        is_over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert sent < 32 << 20
 
 
 class _Service(MetricsServiceServicer):

@@ -266,20 +266,20 @@ def test_a_damaged_catalog_is_named_and_neither_ends_the_process_nor_loses_a_row
     good, chance = read(archive), random.Random(1)
     damaged = [whole[:size] for size in range(0, len(whole), len(whole) // 20)]
     for _ in range(150):
-        data = bytearray(whole)
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        damaged.append(bytes(data))
+        changed = bytearray(whole)
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+        damaged.append(bytes(changed))
     refused = 0
     for data in damaged:
         path.write_bytes(data)
         try:
-            assert read(archive) == good
-        except bulk.NotAStore as error:
+            rows = read(archive)
+        except bulk.NotAStore:
             refused += 1
-            assert str(path) in str(error)
-            assert "Bring back this file" in str(error)
-            with pytest.raises(bulk.NotAStore):
+            with pytest.raises(bulk.NotAStore, match=r"00000000\.arrow .* Bring back this file"):
                 Archiver(str(store.root), str(archive))
+        else:
+            assert rows == good
     assert refused > 100
 
 
@@ -309,7 +309,14 @@ def edited(whole: bytes, file: dict[str, Any], row: dict[str, Any]) -> bytes:
         *(({}, {"queueId": value}) for value in (-1, None)),
         *(
             ({}, {name: value})
-            for name in ("file", "startOffset", "endOffset", "firstPosition", "endPosition", "bytes")
+            for name in (
+                "file",
+                "startOffset",
+                "endOffset",
+                "firstPosition",
+                "endPosition",
+                "bytes",
+            )
             for value in (-1, 1 << 62)
         ),
         ({}, {"topic": None}),

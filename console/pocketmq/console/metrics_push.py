@@ -7,11 +7,18 @@ OTLP_GRPC).
 The figures are those of /metrics, under RocketMQ's names; OpenTelemetry's own code (extra `otel`) encodes and
 sends them, in a thread. If a collector does not answer, that is logged and that interval's figures are lost;
 counters continue.
+
+A collector that answers byte by byte holds the thread, not the broker: nobody waits for longer than
+_WITHIN_S, one thread at a time sends, and a broker ends without it. Of an answer that never ends
+_ANSWER_SIZE_MAX is read.
 """
 
 import asyncio
+import io
 import logging
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import export
@@ -23,12 +30,18 @@ from pocketmq.broker.metrics_config import OTLP_GRPC, MetricsConfig
 from pocketmq.client.runner import Runner
 
 if TYPE_CHECKING:
+    import requests
+
     from pocketmq.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
 _CUMULATIVE = export.AggregationTemporality.CUMULATIVE
+# Of each step of a call, as OpenTelemetry and requests understand it: to connect, to write, to read some.
 _TIMEOUT_S = 2
+# For the whole call, with what is tried again.
+_WITHIN_S = 5
+_ANSWER_SIZE_MAX = 64 << 10
 
 
 def exporter(config: MetricsConfig) -> export.MetricExporter:
@@ -39,7 +52,22 @@ def exporter(config: MetricsConfig) -> export.MetricExporter:
         return by_grpc.OTLPMetricExporter(config.collector, timeout=_TIMEOUT_S)
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as by_http
 
-    return by_http.OTLPMetricExporter(config.collector, timeout=_TIMEOUT_S)
+    return by_http.OTLPMetricExporter(config.collector, timeout=_TIMEOUT_S, session=_session())
+
+
+def _session() -> "requests.Session":
+    """Return a session that reads no more of an answer than it may have."""
+    import requests
+
+    def cut(response: "requests.Response", **_: object) -> None:
+        body = response.raw.read(_ANSWER_SIZE_MAX)
+        response.raw.close()
+        response.raw = io.BytesIO(body)
+
+    session = requests.Session()
+    session.stream = True
+    session.hooks["response"].append(cut)
+    return session
 
 
 class MetricsPush:
@@ -53,6 +81,8 @@ class MetricsPush:
         self._began_ns = broker.clock.now_ms() * 1_000_000
         self._runner = Runner("metrics push")
         self._exporter = sender
+        # What the thread that sends, or sent last, says in the end.
+        self._sending: asyncio.Future[bool] | None = None
 
     async def __aenter__(self) -> "MetricsPush":
         await self._runner.start()
@@ -63,19 +93,48 @@ class MetricsPush:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.stop()
         await self.push()
-        self._exporter.shutdown()
+        self._exporter.shutdown(timeout_millis=_TIMEOUT_S * 1000)
 
     async def push(self) -> bool:
         """Send the current figures. Returns: whether the collector accepted them."""
         families = await snapshot_in_pieces(self._broker, self._config.cardinality_limit)
         now_ns = self._broker.clock.now_ms() * 1_000_000
-        found = await asyncio.to_thread(self._send, families, now_ns)
+        found = await self._is_sent(families, now_ns)
         if not found:
             log.warning(
                 "cannot push metrics, the collector did not accept them at=%s",
                 self._config.collector,
             )
         return found
+
+    async def _is_sent(self, families: list[Family], now_ns: int) -> bool:
+        """Send in a thread of its own, after the last one."""
+        loop = asyncio.get_running_loop()
+        if self._sending is not None and not self._sending.done():
+            await asyncio.wait([self._sending], timeout=_WITHIN_S)
+            if not self._sending.done():
+                return False
+        sending: asyncio.Future[bool] = loop.create_future()
+
+        def send() -> None:
+            try:
+                found = self._send(families, now_ns)
+            except Exception:
+                log.exception("could not send metrics at=%s", self._config.collector)
+                found = False
+            # The broker may have ended without this.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(sending.set_result, found)
+
+        # Not the pool of the event loop, which waits for its threads when it ends.
+        try:
+            threading.Thread(target=send, name="metrics push", daemon=True).start()
+        except RuntimeError as error:
+            log.warning("there is no thread to push metrics reason=%s", error)
+            return False
+        self._sending = sending
+        await asyncio.wait([sending], timeout=_WITHIN_S)
+        return sending.done() and sending.result()
 
     def _send(self, families: list[Family], now_ns: int) -> bool:
         """Send and empty them: many objects are freed here, and not by the event loop."""

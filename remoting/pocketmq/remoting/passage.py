@@ -250,7 +250,9 @@ class Passed(asyncio.Protocol):
             return
         if request is not None and not request.is_oneway:
             if len(self._open) >= _OPEN_MAX:
-                log.warning("connection closed: too many requests have no answer open=%d", _OPEN_MAX)
+                log.warning(
+                    "connection closed: too many requests have no answer open=%d", _OPEN_MAX
+                )
                 self.close()
                 return
             self._open[request.opaque] = frame if request.code in REPEATABLE else b""

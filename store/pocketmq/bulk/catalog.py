@@ -6,8 +6,8 @@
 
 One row for each queue of each file, and one more where a queue's offsets have a gap (COLUMNS). The files
 themselves are in the schema's metadata, key `files`, as JSON: first byte, size, records, and `marks`,
-positions where records begin, about 8 MiB apart, so that a reader can begin in the middle. `checksum` is of all
-values: a row that names another queue would take its messages away without a word.
+positions where records begin, about 8 MiB apart, so that a reader can begin in the middle. `checksum` is of
+all values: a row that names another queue would take its messages away without a word.
 
 1. A file belongs to the archive once a catalog names it; other files are still being written.
 2. Rows of one queue are in the order of the log. An offset that is not greater than the previous one means
@@ -165,7 +165,14 @@ def read_parts(folders: Folders, paths: Iterable[str]) -> list[Part]:
             if known & firsts:
                 raise ValueError(f"another part names file {min(known & firsts)}, too")
         # Arrow's errors are ValueErrors, and OSErrors.
-        except (LookupError, OSError, OverflowError, TypeError, ValueError, pa.ArrowException) as error:
+        except (
+            LookupError,
+            OSError,
+            OverflowError,
+            TypeError,
+            ValueError,
+            pa.ArrowException,
+        ) as error:
             raise NotAStore(
                 path,
                 f"this part of an archive's catalog cannot be read: {str(error)[:200]}",
