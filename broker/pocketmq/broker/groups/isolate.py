@@ -91,13 +91,21 @@ class IsolatedGroups(ConfigManager):
                 )
 
     def take(self, data: Any, online: Mapping[str, ConsumerGroup]) -> None:
-        """Replace the table by the master's while this broker follows; its own clients are placed in it."""
+        """Replace the table by the master's while this broker follows; its own clients are placed in it.
+
+        Raises: AttributeError, LookupError, TypeError, ValueError if not all of it can be read.
+        """
         if data == self._taken:
             return
+        now = self._clock.now_ms()
+        found = {
+            str(name): IsolatedGroup.from_json(str(name), fields, now)
+            for name, fields in data["groups"].items()
+            if self._is_isolated(str(name))
+        }
         self._taken = data
         self.groups.clear()
-        self.from_json(data)
-        now = self._clock.now_ms()
+        self.groups.update(found)
         for name, isolated in self.groups.items():
             if name in online:
                 channels = online[name].channels

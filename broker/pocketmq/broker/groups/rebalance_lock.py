@@ -146,13 +146,16 @@ class RebalanceLock:
         ]
 
     def take(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Replace the table by a master's. Raises: TypeError, ValueError."""
+        """Replace the table by a master's, if all of it can be read. Raises: TypeError, ValueError."""
         now = self._clock.monotonic_ms()
-        self._locks.clear()
+        found: dict[str, dict[MessageQueue, _Lock]] = {}
         for group, topic, broker_name, queue_id, client_id, age_ms in rows:
             queue = MessageQueue(str(topic), str(broker_name), int(queue_id))
-            table = self._locks.setdefault(str(group), {})
-            table[queue] = _Lock(str(client_id), now - int(age_ms))
+            table = found.setdefault(str(group), {})
+            # None is younger than now: it would be held for as long.
+            table[queue] = _Lock(str(client_id), now - max(int(age_ms), 0))
+        self._locks.clear()
+        self._locks.update(found)
 
     def scan(self) -> None:
         """Drop locks that expired long ago, so that the table does not grow for ever. Ours."""

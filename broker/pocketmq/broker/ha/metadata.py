@@ -24,8 +24,7 @@ which a promoted broker starts afresh.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +35,18 @@ from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.tail import Ends
+from pocketmq.broker.ha.told import (
+    MasterRefused,
+    is_known,
+    levels,
+    long,
+    offset_rows,
+    readable,
+    timer_check,
+)
+from pocketmq.broker.ha.told import groups as groups_told
+from pocketmq.broker.ha.told import offsets as offsets_told
+from pocketmq.broker.ha.told import topics as topics_told
 from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.registration import Registration
@@ -44,11 +55,10 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import Credentials
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.names import SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import DelayService, MessageStore
 from pocketmq.store.side_tasks import in_thread
 from pocketmq.store.timer.check import TimerCheck
@@ -78,10 +88,6 @@ def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
             'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
             f"cannot be read: {type(error).__name__}"
         ) from None
-
-
-class MasterRefused(PocketMQError):
-    """The master refused a slave's request."""
 
 
 class Master:
@@ -136,14 +142,14 @@ class Master:
         table = data.get("table") if isinstance(data, Mapping) else None
         if not isinstance(table, Mapping) or "commitLogMaxOffset" not in table:
             raise MasterRefused(f"the master {self.address} does not say where its log ends")
-        with _readable("the ends of the master's log"):
-            return Ends(_long(table["commitLogMinOffset"]), _long(table["commitLogMaxOffset"]))
+        with readable("the ends of the master's log"):
+            return Ends(long(table["commitLogMinOffset"]), long(table["commitLogMaxOffset"]))
 
     async def end(self) -> int:
         """Return where its log ends, by a cheap request if it is of 5.x. Raises: as `ends`."""
         try:
             status = await self.json(_C.GET_BROKER_HA_STATUS)
-            return _long(status["masterCommitLogMaxOffset"])
+            return long(status["masterCommitLogMaxOffset"])
         except (MasterRefused, LookupError, TypeError, ValueError):
             # 4.9 knows no such question.
             return (await self.ends()).high
@@ -186,10 +192,15 @@ class Ours:
         self.locks.take(data["locks"])
 
     def take_progress(self, data: Mapping[str, Any]) -> None:
-        """Replace the progress by the master's. Raises: KeyError, TypeError, ValueError."""
+        """Replace the progress by the master's. Raises: as `readable` says."""
+        deleted = list(data.get("deleted", ()))
+        end = self.store.commit_log_max_position
+        # Else what is stored in a queue of that name from now on would be taken for deleted.
+        if any(not 0 <= long(row[2]) <= end for row in deleted):
+            raise ValueError(f"queues are deleted beyond the end of the log, {end}")
         self.isolated.take(data["isolated"], self.consumers.groups)
         self.order_info.take(data["orderInfo"])
-        self.store.take_deleted(data.get("deleted", ()))
+        self.store.take_deleted(deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +233,7 @@ class Metadata:
     ) -> None:
         self._events = node.events
         self._monotonic_ms = node.clock.monotonic_ms
+        self._now_ms = node.clock.now_ms
         self._tables = tables
         self._store = store
         self._copied = copied
@@ -265,7 +277,7 @@ class Metadata:
             if ahead.check is not None:
                 await self._copied.timer.follow(ahead.check)
             if ahead.ours:
-                with _readable():
+                with readable():
                     self._copied.ours.take_progress(ahead.ours)
         else:
             # Groups may have begun since that was told.
@@ -280,13 +292,13 @@ class Metadata:
             data = bytes((await master.ask(_C.GET_TIMER_CHECK_POINT)).body)
         except MasterRefused:
             data = b""
-        check = TimerCheck.unpack(data) if len(data) >= 56 else None
+        check = timer_check(data, self._now_ms())
         try:
             ours = await master.json(PocketRequestCode.GET_REPLICA_TABLES) or {}
         except MasterRefused:
             ours = {}
         if ours:
-            with _readable():
+            with readable():
                 self._copied.ours.take_locks(ours)
         return Progress(offsets, delay, check, ours, await master.end())
 
@@ -308,9 +320,9 @@ class Metadata:
 
     def _take_topics(self, data: Any) -> None:
         topics = self._tables.topics
-        if _is_known(data, topics.data_version.to_json()):
+        if is_known(data, topics.data_version.to_json()):
             return
-        rows = _rows(data, "topicConfigTable", TopicConfig.from_json)
+        rows = topics_told(data)
         gone = topics.topics.keys() - rows.keys() - topics.system_topics
         for name in topics.system_topics & topics.topics.keys() - rows.keys():
             rows[name] = topics.topics[name]
@@ -352,17 +364,16 @@ class Metadata:
 
     def _take_groups(self, data: Any) -> None:
         groups = self._tables.groups
-        if _is_known(data, groups.data_version.to_json()):
+        if is_known(data, groups.data_version.to_json()):
             return
-        rows = _rows(data, "subscriptionGroupTable", GroupConfig.from_json)
+        rows = groups_told(data)
         groups.take_all(rows, data.get("dataVersion"))
 
     def _take_offsets(self, progress: Progress, *, is_here: bool) -> None:
-        data = progress.offsets
-        with _readable("the offsets of the master"):
-            said = _offsets(data.get("offsetTable") if isinstance(data, Mapping) else None)
-        with _readable():
-            starts = None if is_here else _offsets(progress.ours.get("starts"))
+        with readable("the offsets of the master"):
+            said = offsets_told(progress.offsets)
+        with readable():
+            starts = None if is_here else offset_rows(progress.ours.get("starts") or {})
         offsets = self._tables.offsets
         before = self._said
         if not before:
@@ -378,11 +389,9 @@ class Metadata:
         self._said = said
 
     async def _take_delay(self, data: Any) -> None:
-        table = data.get("offsetTable") if isinstance(data, Mapping) else None
         delay = self._copied.delay
-        with _readable("the delay offsets of the master"):
-            found = {int(level): _long(offset) for level, offset in (table or {}).items()}
-        delay.offsets.update(found)
+        with readable("the delay offsets of the master"):
+            delay.offsets.update(levels(data))
         await in_thread(delay.save)
 
     async def _take_newer(self) -> None:
@@ -392,7 +401,8 @@ class Metadata:
         except MasterRefused:
             return
         request_modes = self._tables.request_modes
-        request_modes.from_json(modes)
+        with readable("the request modes of the master"):
+            request_modes.from_json(modes)
         request_modes.persist_soon()
 
 
@@ -430,47 +440,3 @@ def take_offsets(
                 mine[queue_id] = min(offset, starts.get(key, {}).get(queue_id, offset))
     for key in before.keys() - master.keys():
         own.pop(key, None)
-
-
-def _offsets(table: Any) -> dict[str, dict[int, int]]:
-    return {
-        str(key): {int(queue_id): _long(offset) for queue_id, offset in queues.items()}
-        for key, queues in (table or {}).items()
-    }
-
-
-def _long(value: Any) -> int:
-    """Return a number that Java could have written, and read. Raises: TypeError, ValueError."""
-    number = int(value)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"{number} has more than 64 bits")
-    return number
-
-
-@contextmanager
-def _readable(what: str = "the master's own tables") -> Iterator[None]:
-    """Say what cannot be read. Whoever reaches a name server may claim to be the master."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MasterRefused(f"cannot read {what}: {error!r}") from error
-
-
-def _is_known(data: Any, version: Mapping[str, int]) -> bool:
-    """Return True if the master's table has the version that we have."""
-    if not isinstance(data, Mapping):
-        raise MasterRefused("a table of the master is not a JSON object")
-    theirs = data.get("dataVersion")
-    return isinstance(theirs, Mapping) and all(
-        theirs.get(name) == value for name, value in version.items()
-    )
-
-
-def _rows(data: Mapping[str, Any], name: str, parse: Any) -> dict[str, Any]:
-    table = data.get(name)
-    if not isinstance(table, Mapping):
-        raise MasterRefused(f"a table of the master lacks {name}")
-    try:
-        return {str(key): parse(row) for key, row in table.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MasterRefused(f"{name} of the master cannot be read: {error!r}") from error

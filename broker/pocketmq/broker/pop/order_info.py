@@ -165,9 +165,17 @@ class ConsumerOrderInfo(ConfigManager):
                 )
 
     def take(self, data: Any) -> None:
-        """Replace the table by the master's, while this broker follows."""
+        """Replace the table by the master's, while this broker follows, if all of it can be read.
+
+        Raises: AttributeError, LookupError, TypeError, ValueError.
+        """
+        found = {}
+        for key, queues in data["table"].items():
+            topic, _, group = str(key).partition(SEPARATOR)
+            for queue_id, info in queues.items():
+                found[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
         self._table.clear()
-        self.from_json(data)
+        self._table.update(found)
         self.persist_soon()
 
     # ------------------------------------------------------------ popping
