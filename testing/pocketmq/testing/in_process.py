@@ -107,8 +107,10 @@ class InProcess(PocketMQ):
         return self
 
     def stop(self) -> None:
-        self._halt()
-        self._remove()
+        try:
+            self._halt()
+        finally:
+            self._remove()
 
     def restart(self) -> None:
         """Stop cleanly and start again with the same store and ports."""

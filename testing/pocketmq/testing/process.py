@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,7 @@ from pocketmq.testing.in_process import SETTINGS, STORES, new_folder
 
 # What this process is told on its command line, or has no use for.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
+_READY_WITHIN_S = 60
 _STOP_WITHIN_S = 60
 
 
@@ -59,7 +61,18 @@ class ServerProcess(External):
     # ------------------------------------------------------------ life
 
     def start(self) -> Self:
-        """Start it. Raises: RuntimeError with its log if it ends before it serves."""
+        """Start it. Raises: RuntimeError with its log if it ends before it serves, or does not in a minute;
+        what a client that connects to it raises. Then it is ended, and of a first start nothing is left.
+        """
+        # Nobody leaves a with block that was not entered.
+        undo = self.stop if self._folder is None else self._end
+        try:
+            return self._started()
+        except BaseException:
+            undo()
+            raise
+
+    def _started(self) -> Self:
         if self._folder is None:
             self._folder = Path(new_folder(self._kind if self._kept is None else "memory"))
         lines = [f"{name}={value}" for name, value in self._config.items()]
@@ -87,7 +100,12 @@ class ServerProcess(External):
     def _wait_until_ready(self, process: "subprocess.Popen[str]") -> None:
         """Read its one line on standard output, which says where it serves."""
         assert process.stdout is not None
-        line = process.stdout.readline()
+        too_late = threading.Timer(_READY_WITHIN_S, process.kill)
+        too_late.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            too_late.cancel()
         if not line.startswith("ready "):
             log = self.printed() + line
             self._end()
