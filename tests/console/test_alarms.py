@@ -1,9 +1,12 @@
 """Alarm rules about groups: the file, when they hold, and a real web hook that is told in the end."""
 
+import asyncio
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -170,6 +173,46 @@ async def test_a_notice_is_sent_again_until_it_is_told_or_hopeless(
         assert len(server.seen) == tries
         assert server.seen[0][0]["Authorization"] == "Bearer x"
         assert server.seen[-1][1] == {"status": "raised", "group": "g"}
+
+
+def test_a_hook_that_answers_byte_by_byte_does_not_hold_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its thread was one of the event loop's pool, which a program waits for when it ends."""
+    monkeypatch.setattr(alarm_hook, "_WITHIN_S", 0.2, raising=False)
+    is_over, connections = threading.Event(), 0
+
+    def answer(listener: socket.socket) -> None:
+        nonlocal connections
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connections += 1
+                with connection, suppress(OSError):
+                    connection.sendall(b"HTTP/1.1 204 ")
+                    for _ in range(500):
+                        if is_over.wait(0.02):
+                            break
+                        connection.sendall(b"X")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        try:
+            watch = alarm_hook.AlarmWatch("", None, None, pause_ms=1)  # type: ignore[arg-type]
+            rule = Rule("r", "g", f"http://127.0.0.1:{listener.getsockname()[1]}/")
+            delivery = alarm_hook.Delivery(rule, {"status": "raised", "group": "g"})
+            began_s = time.monotonic()
+            asyncio.run(watch._tell(delivery))
+            assert time.monotonic() - began_s < 8
+            assert (delivery.state, delivery.tries) == ("given up", alarm_hook.TRIES)
+            assert "no answer within" in str(delivery.error)
+            # One thread at a time, however often it is tried.
+            assert connections == 1
+        finally:
+            is_over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 async def test_a_group_that_falls_behind_tells_the_hook_and_again_when_it_has_caught_up(

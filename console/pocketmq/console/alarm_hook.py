@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.console.alarms import Alarms, Facts, Rule, parse_rules
+from pocketmq.console.one_thread import OneThread
 from pocketmq.console.sampler import Sampler
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
@@ -27,7 +28,9 @@ log = logging.getLogger(__name__)
 TRIES = 6
 WAITING_MAX = 100
 _REMEMBERED = 50
+# To connect, to write, to read some; and for a whole call.
 _TIMEOUT_S = 3.0
+_WITHIN_S = 10.0
 _BREATH_S = 0.1
 _TRY_AGAIN = frozenset({408, 429})
 
@@ -67,6 +70,7 @@ class AlarmWatch:
         self.fault: str | None = None
         self.deliveries: deque[Delivery] = deque(maxlen=_REMEMBERED)
         self._lines: dict[str, asyncio.Queue[Delivery]] = {}
+        self._threads: dict[str, OneThread[tuple[int, str | None]]] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -151,7 +155,7 @@ class AlarmWatch:
         pause_ms = self._pause_ms
         while delivery.state == "trying":
             delivery.tries += 1
-            status, delivery.error = await asyncio.to_thread(_post, delivery.rule, data)
+            status, delivery.error = await self._posted(delivery.rule, data)
             if delivery.error is None:
                 delivery.state = "delivered"
             elif (400 <= status < 500 and status not in _TRY_AGAIN) or delivery.tries == TRIES:
@@ -163,6 +167,14 @@ class AlarmWatch:
             else:
                 await asyncio.sleep(pause_ms / 1_000)
                 pause_ms *= 2
+
+    async def _posted(self, rule: Rule, data: bytes) -> tuple[int, str | None]:
+        """As _post, of which one a rule is under way: a hook may answer byte by byte."""
+        thread = self._threads.setdefault(rule.name, OneThread(f"alarm {rule.name}"))
+        try:
+            return await thread.call(lambda: _post(rule, data), _WITHIN_S)
+        except (TimeoutError, RuntimeError) as error:
+            return 0, f"cannot reach the hook: {error}"
 
 
 def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:

@@ -13,12 +13,9 @@ _WITHIN_S, one thread at a time sends, and a broker ends without it. Of an answe
 _ANSWER_SIZE_MAX is read.
 """
 
-import asyncio
 import io
 import logging
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.metrics import export
@@ -28,6 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from pocketmq.broker.metrics import OVERFLOW, Family, snapshot_in_pieces
 from pocketmq.broker.metrics_config import OTLP_GRPC, MetricsConfig
 from pocketmq.client.runner import Runner
+from pocketmq.console.one_thread import OneThread
 
 if TYPE_CHECKING:
     import requests
@@ -81,8 +79,7 @@ class MetricsPush:
         self._began_ns = broker.clock.now_ms() * 1_000_000
         self._runner = Runner("metrics push")
         self._exporter = sender
-        # What the thread that sends, or sent last, says in the end.
-        self._sending: asyncio.Future[bool] | None = None
+        self._thread = OneThread[bool]("metrics push")
 
     async def __aenter__(self) -> "MetricsPush":
         await self._runner.start()
@@ -108,33 +105,11 @@ class MetricsPush:
         return found
 
     async def _is_sent(self, families: list[Family], now_ns: int) -> bool:
-        """Send in a thread of its own, after the last one."""
-        loop = asyncio.get_running_loop()
-        if self._sending is not None and not self._sending.done():
-            await asyncio.wait([self._sending], timeout=_WITHIN_S)
-            if not self._sending.done():
-                return False
-        sending: asyncio.Future[bool] = loop.create_future()
-
-        def send() -> None:
-            try:
-                found = self._send(families, now_ns)
-            except Exception:
-                log.exception("could not send metrics at=%s", self._config.collector)
-                found = False
-            # The broker may have ended without this.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(sending.set_result, found)
-
-        # Not the pool of the event loop, which waits for its threads when it ends.
         try:
-            threading.Thread(target=send, name="metrics push", daemon=True).start()
-        except RuntimeError as error:
-            log.warning("there is no thread to push metrics reason=%s", error)
+            return await self._thread.call(lambda: self._send(families, now_ns), _WITHIN_S)
+        except (OSError, RuntimeError, ValueError) as error:
+            log.warning("could not send metrics reason=%r", error)
             return False
-        self._sending = sending
-        await asyncio.wait([sending], timeout=_WITHIN_S)
-        return sending.done() and sending.result()
 
     def _send(self, families: list[Family], now_ns: int) -> bool:
         """Send and empty them: many objects are freed here, and not by the event loop."""
