@@ -80,7 +80,7 @@ def test_a_minute_is_seven_samples_of_ten_seconds(stats: BrokerStats, clock: Man
     assert stats.hour_sum("TOPIC_PUT_NUMS", "T") == 1_000
 
 
-@given(st.lists(st.sampled_from((0, 0, 0, 1, 5)), min_size=1, max_size=40))
+@given(st.lists(st.sampled_from((0, 0, 0, 0, 0, 1, 5)), min_size=1, max_size=60))
 def test_a_window_is_that_of_its_last_seven_samples(added: list[int]) -> None:
     """Those that say nothing new are not kept."""
     clock = ManualClock()
@@ -97,8 +97,33 @@ def test_a_window_is_that_of_its_last_seven_samples(added: list[int]) -> None:
         assert found[0].sum == last - first
         if first or first_s:
             assert found[0].tps == pytest.approx((last - first) / (last_s - first_s))
+    assert counter.minute is not stats_module._STILL or not any(added[-7:])
     changes = sum(count > 0 for count in added[-7:])
     assert len(counter.minute) <= 4 * (2 * changes + 3)
+
+
+def test_windows_that_come_to_rest_with_other_values_keep_them(
+    stats: BrokerStats, clock: ManualClock
+) -> None:
+    """An hour is still with one message, then the minute with two: each knows the change that it saw."""
+    counter = stats.put_counter("T", 0)
+    counter.nums = 1
+    run(stats, clock, 2 * 3_600)
+    assert counter.minute is counter.hour is stats_module._STILL
+    run(stats, clock, 30)
+    counter.nums = 2
+    run(stats, clock, 120)
+    found = stats.windows("QUEUE_PUT_NUMS", "T@0")
+    assert found is not None
+    assert [window.sum for window in found] == [0, 0, 1]
+    run(stats, clock, 600)
+    found = stats.windows("QUEUE_PUT_NUMS", "T@0")
+    assert found is not None
+    assert [window.sum for window in found] == [0, 1, 1]
+    run(stats, clock, 3_600)
+    found = stats.windows("QUEUE_PUT_NUMS", "T@0")
+    assert found is not None
+    assert [window.sum for window in found] == [0, 0, 2]
 
 
 def test_items_are_sums_over_queues_and_groups(stats: BrokerStats) -> None:

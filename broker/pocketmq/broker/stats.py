@@ -6,7 +6,8 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
 2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is its
    last point less its first; the very first point is an artificial zero one period before the second.
    A tick looks at PIECE figures at most: those of many thousand queues are sampled over several ticks.
-   Of points with the same values the first and the last are kept.
+   Of points with the same values the first and the last are kept, and of a window in which all are the same
+   these values: most queues are idle.
 3. Whole-broker rates are sampled every second and kept for 10 minutes; all of them are three numbers,
    for 10, 60 and 600 s, from the first second on (tools read them as numbers).
 """
@@ -73,7 +74,9 @@ class Window(NamedTuple):
         return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
 
 
+# A window without a sample, and one in which nothing changed.
 _NONE: "array[int]" = array("q")
+_STILL: "array[int]" = array("q", (0,))
 
 
 class _Item:
@@ -83,7 +86,7 @@ class _Item:
     samples: most items are idle, and there may be a million.
     """
 
-    __slots__ = ("day", "hour", "minute")
+    __slots__ = ("day", "hour", "minute", "still")
     PERIODS_MS: ClassVar[tuple[int, ...]] = (10_000, 600_000, 3_600_000)
     POINTS: ClassVar[tuple[int, ...]] = (7, 7, 25)
     FIELDS: ClassVar[int] = 4
@@ -92,6 +95,8 @@ class _Item:
         self.minute: array[int] = _NONE
         self.hour: array[int] = _NONE
         self.day: array[int] = _NONE
+        # The values of the windows that are _STILL.
+        self.still: tuple[int, ...] = ()
 
     @property
     def windows(self) -> "tuple[array[int], array[int], array[int]]":
@@ -99,15 +104,16 @@ class _Item:
 
     def sample(self, window: int, now_ms: int, counted: tuple[int, ...]) -> None:
         """counted: the values, then the times."""
-        points, fields = self.windows[window], len(counted) + 1
-        if not points:
-            points = array("q", (now_ms - self.PERIODS_MS[window], *[0] * len(counted)))
-            if window == 0:
-                self.minute = points
-            elif window == 1:
-                self.hour = points
-            else:
-                self.day = points
+        points, fields, period = self.windows[window], len(counted) + 1, self.PERIODS_MS[window]
+        if points is _STILL:
+            if counted == self.still:
+                return
+            began_ms = now_ms - period * (self.POINTS[window] - 1)
+            points = array("q", (began_ms, *self.still, now_ms - period, *self.still))
+            self._set(window, points)
+        elif not points:
+            points = array("q", (now_ms - period, *[0] * len(counted)))
+            self._set(window, points)
         elif (
             len(points) >= 2 * fields
             and points[-1] == counted[-1]
@@ -117,10 +123,27 @@ class _Item:
             # Nothing has changed since the last two.
             points[-fields] = now_ms
             self._forget(points, fields, window)
+            began_ms = now_ms - period * (self.POINTS[window] - 1)
+            if len(points) == 2 * fields and points[0] == began_ms:
+                self._rest(window, counted)
             return
         points.append(now_ms)
         points.extend(counted)
         self._forget(points, fields, window)
+
+    def _set(self, window: int, points: "array[int]") -> None:
+        if window == 0:
+            self.minute = points
+        elif window == 1:
+            self.hour = points
+        else:
+            self.day = points
+
+    def _rest(self, window: int, counted: tuple[int, ...]) -> None:
+        """Keep only the values of a window that is still, unless another one came to rest with others."""
+        if counted == self.still or not any(points is _STILL for points in self.windows):
+            self.still = counted
+            self._set(window, _STILL)
 
     def _forget(self, points: "array[int]", fields: int, window: int) -> None:
         """Let a window begin with the value that it had as long ago as it reaches."""
@@ -138,7 +161,7 @@ class _Item:
     def view(self, window: int, place: int) -> Window:
         """Return one value over one window."""
         points, fields = self.windows[window], self.FIELDS
-        if not points:
+        if len(points) < fields:
             return Window(0, 0.0, 0.0)
         first, last = points[:fields], points[-fields:]
         total, times, ms = (
