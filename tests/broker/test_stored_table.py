@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ class Files:
         self.full = ""
         real = ConfigFile.write
 
-        def write(file: ConfigFile, data: bytes) -> None:
+        def write(file: ConfigFile, pieces: Iterable[bytes]) -> None:
             name = Path(file.path).name
             self.writes.append((name, threading.current_thread()))
             if self.full and name.startswith(self.full):
                 raise OSError(errno.ENOSPC, "No space left on device")
-            real(file, data)
+            real(file, pieces)
 
         monkeypatch.setattr(ConfigFile, "write", write)
 
@@ -280,6 +281,22 @@ def test_a_large_table_is_not_written_anew_for_each_topic(tmp_path: Path, files:
         assert not (folder / "topics.json.changes").exists()
         assert loaded(folder).topics == manager.topics
     assert sizes[2_000] == sizes[20_000]
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1_000])
+def test_a_table_is_written_in_pieces_that_are_one_file(tmp_path: Path, count: int) -> None:
+    file = ConfigFile(str(tmp_path / "topics.json"))
+    unread = {"broken": {"topicName": "é"}, "T0": {"perm": "?"}}
+    file.save({"dataVersion": {}, "topicConfigTable": unread})
+    table = TopicConfigManager(file, BrokerConfig(), ManualClock())
+    table.load()
+    for number in range(count):
+        table.rows[f"T{number}"] = TopicConfig(f"T{number}")
+    table.persist()
+    wanted = ConfigFile.encode(table.to_json())
+    found = Path(file.path).read_bytes()
+    assert json.loads(found) == json.loads(wanted)
+    assert len(found) == len(wanted)
 
 
 def test_a_journal_that_is_large_enough_makes_way_for_the_whole_file(

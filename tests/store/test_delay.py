@@ -5,6 +5,7 @@ import errno
 import json
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -274,7 +275,7 @@ async def test_offsets_that_cannot_be_saved_hold_up_nothing_and_are_told(
     full = True
     real = ConfigFile.write
 
-    def write(file: ConfigFile, data: bytes) -> None:
+    def write(file: ConfigFile, data: Iterable[bytes]) -> None:
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(file, data)
@@ -432,7 +433,7 @@ async def test_a_stop_waits_for_a_save_that_is_under_way(
     writes: list[str] = []
     write = ConfigFile.write
 
-    def slow(file: ConfigFile, data: bytes) -> None:
+    def slow(file: ConfigFile, data: Iterable[bytes]) -> None:
         writes.append("begins")
         if not begun.is_set():
             begun.set()

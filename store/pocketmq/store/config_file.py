@@ -11,6 +11,7 @@ Owner: its creator; one writer per file. Source: ConfigManager, RocketMQ 4.9.7.
 import contextlib
 import logging
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from pocketmq.files.side_file import (
@@ -67,15 +68,15 @@ class ConfigFile:
 
     def save(self, value: Any) -> None:
         """Replace the file. Blocks. Raises: OSError."""
-        self.write(self.encode(value))
+        self.write((self.encode(value),))
 
-    def write(self, data: bytes) -> None:
+    def write(self, pieces: Iterable[bytes]) -> None:
         """Replace the file by encoded bytes; for the pool. Blocks. Raises: OSError."""
         folder = os.path.dirname(self.path)
         os.makedirs(folder, exist_ok=True)
         temporary = self.path + ".tmp"
         with open(temporary, "wb", opener=open_file) as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         backup = self.path + ".bak"

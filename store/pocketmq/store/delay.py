@@ -262,7 +262,7 @@ class DelayService:
         """Write the offsets if they changed. Blocks."""
         data = self._encoded()
         if self.offsets and data != self._saved:
-            self._file.write(data)
+            self._file.write((data,))
             self._saved = data
 
     async def _save_in_pool(self) -> None:
@@ -271,5 +271,5 @@ class DelayService:
             return
         # Offsets on the disk that are ahead of the log would lose what was delivered to a power cut.
         await self._store.on_disk()
-        await in_thread(lambda: self._file.write(data), self._pool)
+        await in_thread(lambda: self._file.write((data,)), self._pool)
         self._saved = data

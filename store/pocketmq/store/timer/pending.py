@@ -176,9 +176,7 @@ class TimerPending:
         """Write the file, at a stop. Blocks."""
         if (self.counts or self._log.end) and not self.counting:
             recalled = {"recalled": sorted(self._recalled)}
-            self._file.write(
-                ConfigFile.encode({**self.to_json(), **self._state(read_ms), **recalled})
-            )
+            self._file.save({**self.to_json(), **self._state(read_ms), **recalled})
 
     def _state(self, read_ms: int) -> dict[str, int]:
         return {"logPosition": self._log.end, "readTimeMs": read_ms}
