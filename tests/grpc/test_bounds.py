@@ -15,6 +15,7 @@ from pocketmq.grpc.http2_frames import settings as settings_frame
 from pocketmq.grpc.messages import make
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.shares import ConnectionLimits, Shares
+from pocketmq.remoting.slices import Slices
 
 _CPU_S_MAX = 0.02
 _KEPT_MAX = 1 << 20
@@ -78,6 +79,7 @@ async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
         tls=None,
         message_size_max=1 << 20,
         closed=lambda connection: None,
+        lost=Slices(clock, None, lambda call: call.went(call.unsent)),
     )
     connection = GrpcConnection(port)
     connection.connection_made(cast(Any, _Transport()))

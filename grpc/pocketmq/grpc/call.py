@@ -7,7 +7,7 @@
 2. What a call holds (`wait`, `answer`) is told once if the client no longer wants the answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote
@@ -57,11 +57,12 @@ class GrpcError(Exception):
 
 
 class Method(NamedTuple):
-    """handle: called with each message of a call. is_session: with each as it arrives, and at the end with
-    None; otherwise a call has one message, and is served once the client has sent everything.
+    """handle: called with each message of a call; what takes long it returns as steps, between which others
+    are served. is_session: with each as it arrives, and at the end with None; otherwise a call has one
+    message, and is served once the client has sent everything.
     """
 
-    handle: Callable[["Call", bytes | None], None]
+    handle: Callable[["Call", bytes | None], Iterator[None] | None]
     is_session: bool = False
 
 

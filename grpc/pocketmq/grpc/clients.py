@@ -6,18 +6,23 @@
 2. The broker's requests to clients go over their Telemetry calls. SDK clients do not share queues themselves,
    so notices to rebalance are not passed on.
 3. A client that has sent no settings is registered by its requests: after a restart of the broker most are.
+4. If there are too many, whoever has the most (an account; without accounts, an address) loses the one that
+   was seen the longest ago. If their settings are too large together, the client with the most is removed.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.call import Call, framed
 from pocketmq.grpc.schema import Code
+from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.errors import ConnectionLost
 from pocketmq.remoting.peer import PeerAnswer
+from pocketmq.remoting.slices import CallSoon, Slices
 
 if TYPE_CHECKING:
     from pocketmq.grpc.connection import GrpcConnection
@@ -29,6 +34,7 @@ SILENT_MS = 120_000
 PARTED_MS = 15_000
 _ID_SIZE_MAX = 255
 _COUNT_MAX = 20_000
+_KEPT_MAX = 128 << 20
 _OTHERS = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET}
 
 # Makes a command of a request that the broker sends: code, fields, body; None: it is not for such clients.
@@ -37,7 +43,8 @@ Translate = Callable[["GrpcClient", int, Mapping[str, str], bytes], Any]
 
 class GrpcClient:
     """A Peer. account: its access key, empty without access control; settings: as the client last sent
-    them, None before; told: the answer it got; seen_ms: monotonic.
+    them, None before; told: the answer it got; seen_ms: monotonic; owner: see invariant 4; kept: bytes of its
+    settings.
     """
 
     __slots__ = (
@@ -48,8 +55,10 @@ class GrpcClient:
         "client_id",
         "closed",
         "connection",
+        "kept",
         "language",
         "memberships",
+        "owner",
         "seen_ms",
         "settings",
         "telemetry",
@@ -77,7 +86,8 @@ class GrpcClient:
         self.memberships: dict[str, Any] = {}
         self.topics: set[str] = set()
         self.closed = False
-        self.seen_ms = 0
+        self.seen_ms = self.kept = 0
+        self.owner = account or connection.ip
 
     def __repr__(self) -> str:
         return f"<GrpcClient {self.client_id}>"
@@ -136,12 +146,17 @@ class Clients:
 
     def __init__(
         self,
-        monotonic_ms: Callable[[], int],
+        clock: Clock,
+        call_soon: CallSoon | None,
         translate: Translate,
         gone: Callable[[GrpcClient], None],
         account_of: Callable[[Call], str],
     ) -> None:
-        self._monotonic_ms = monotonic_ms
+        """call_soon: see Slices."""
+        self._monotonic_ms = clock.monotonic_ms
+        self._lost = Slices[tuple[GrpcClient, str]](clock, call_soon, self._part)
+        self._kept = 0
+        self._count_of: Counter[str] = Counter()
         self._account_of = account_of
         self._translate = translate
         self._gone = gone
@@ -161,10 +176,11 @@ class Clients:
         client = self.by_id.pop((account, client_id), None)
         if client is None:
             if len(self.by_id) >= _COUNT_MAX:
-                self.remove(next(iter(self.by_id.values())), "too many clients")
+                self._make_room()
             client = GrpcClient(
                 account, client_id, _language(call), call.connection, self._translate
             )
+            self._count_of[client.owner] += 1
         self.by_id[account, client_id] = client
         client.connection = call.connection
         client.seen_ms = self._monotonic_ms()
@@ -177,15 +193,56 @@ class Clients:
         """
         name = client.account, client.client_id
         if self.by_id.get(name) is client:
-            del self.by_id[name]
-        if not client.closed:
-            client.closed = True
-            log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)
-            self._gone(client)
+            self._take_out(client)
+            self._announce(client, why)
+
+    def _take_out(self, client: GrpcClient) -> None:
+        del self.by_id[client.account, client.client_id]
+        client.closed = True
+        self.keep(client, 0)
+        self._count_of[client.owner] -= 1
+        if not self._count_of[client.owner]:
+            del self._count_of[client.owner]
+
+    def _announce(self, client: GrpcClient, why: str) -> None:
+        log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)
+        self._gone(client)
+
+    def _part(self, lost: tuple[GrpcClient, str]) -> None:
+        client, why = lost
+        self._announce(client, why)
+        client.abort()
+
+    def _make_room(self) -> None:
+        """Apply invariant 4 to their number."""
+        count_of = self._count_of
+        most = max(count_of, key=count_of.__getitem__)
+        oldest = next(client for client in self.by_id.values() if client.owner == most)
+        self.remove(oldest, f"too many clients, and {count_of[most]} of them are of {most}")
+
+    def keep(self, client: GrpcClient, size: int) -> None:
+        """Set the bytes of a client's settings, and apply invariant 4 to them."""
+        if client.closed:
+            size = 0
+        self._kept += size - client.kept
+        client.kept = size
+        while self._kept > _KEPT_MAX:
+            largest = max(self.by_id.values(), key=lambda each: each.kept)
+            log.warning(
+                "client removed: id=%s peer=%s has settings of %d bytes, all clients together %d, "
+                "which is too many",
+                largest.client_id,
+                largest.address,
+                largest.kept,
+                self._kept,
+            )
+            self.remove(largest, "too many settings")
+            largest.abort()
 
     def scan(self) -> None:
         """Remove silent clients (invariant 1)."""
         now_ms = self._monotonic_ms()
+        lost: list[tuple[GrpcClient, str]] = []
         for client in list(self.by_id.values()):
             silent_ms = now_ms - client.seen_ms
             if silent_ms < PARTED_MS:
@@ -196,8 +253,9 @@ class Clients:
                 why = "its connection ended, and no other came"
             else:
                 continue
-            self.remove(client, why)
-            client.abort()
+            self._take_out(client)
+            lost.append((client, why))
+        self._lost.add(lost)
 
 
 def _language(call: Call) -> str:

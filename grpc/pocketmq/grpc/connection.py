@@ -1,6 +1,7 @@
 """GrpcConnection: one connection of the port: bytes, TLS, HTTP/2, calls.
 
-1. The data of one read is served in turns of TURN_MS; nothing more is read before that is done. The loop
+1. The data of one read is served in turns of TURN_MS, as are the messages of one frame and the steps of one
+   message; nothing more is read before that is done. So are the calls of a lost connection given up. The loop
    reads from a socket many times in a turn: after a read of LONG_MS it is made to look at the others first.
 2. While the peer does not read, nothing is read from it. Data that waits for its flow control does not stop
    reading, since its window updates come the same way; but nothing large is added to it (`when_read`).
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,6 +25,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.peer import TURN_MS
 from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.tls import ServerTls, TlsLayer
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,9 @@ _NOT_POST = encode([(b":status", b"405")])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """Shared by all connections of the port. methods: by path; closed: called with a closed connection."""
+    """Shared by all connections of the port. methods: by path; closed: called with a closed connection; lost:
+    the open calls of closed ones.
+    """
 
     methods: Mapping[bytes, Method]
     clock: Clock
@@ -52,6 +56,7 @@ class Port:
     tls: ServerTls | None
     message_size_max: int
     closed: Callable[["GrpcConnection"], None]
+    lost: Slices[Call]
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -75,6 +80,8 @@ class GrpcConnection(asyncio.Protocol):
         self._corked = self._flush_scheduled = self._ending = False
         self._has_unread = False
         self._later: deque[Callable[[], None]] = deque()
+        # What is left of the last event (invariant 1).
+        self._steps: Iterator[None] | None = None
         self.peer = self.local = ""
         self.host = b"\0" * 8
         self.closed = False
@@ -153,13 +160,17 @@ class GrpcConnection(asyncio.Protocol):
         self._corked = True
         try:
             while not self._paused:
-                event = http2.next_event()
-                if event is None:
-                    break
-                if isinstance(event, Request):
-                    self._begin(event)
+                if self._steps is not None:
+                    if next(self._steps, self) is self:
+                        self._steps = None
                 else:
-                    self._serve(event)
+                    event = http2.next_event()
+                    if event is None:
+                        break
+                    if isinstance(event, Request):
+                        self._begin(event)
+                    else:
+                        self._serve(event)
                 if clock_ms() - began_ms >= TURN_MS:
                     self._go_on_soon()
                     break
@@ -172,7 +183,8 @@ class GrpcConnection(asyncio.Protocol):
         finally:
             self._corked = False
         self._flush()
-        self._let_later_run()
+        while self._later and not self.is_backed_up and clock_ms() - began_ms < TURN_MS:
+            self._later.popleft()()
         if clock_ms() - began_ms >= _LONG_MS:
             self._go_on_soon()
         self._update_reading()
@@ -226,9 +238,9 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         calls, self.calls = self.calls, {}
-        for call in calls.values():
-            call.went(call.unsent)
+        self._port.lost.add(calls.values())
         self._later.clear()
+        self._steps = None
         self._port.shares.leave(self, self.ip)
         self._port.closed(self)
 
@@ -274,7 +286,18 @@ class GrpcConnection(asyncio.Protocol):
     def _handle(self, call: Call, message: bytes) -> None:
         """Handle a whole call's only message, as nearly all have it."""
         try:
-            call.method.handle(call, message)
+            steps = call.method.handle(call, message)
+            if steps is not None:
+                self._steps = self._stepped(call, steps)
+        except GrpcError as error:
+            call.finish(error.status, str(error))
+        except Exception as defect:  # noqa: BLE001
+            self._broke(call, defect)
+
+    def _stepped(self, call: Call, steps: Iterator[None]) -> Iterator[None]:
+        """Take steps whose failure ends their call."""
+        try:
+            yield from steps
         except GrpcError as error:
             call.finish(error.status, str(error))
         except Exception as defect:  # noqa: BLE001
@@ -286,28 +309,32 @@ class GrpcConnection(asyncio.Protocol):
 
     def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
         """Handle bytes of a call's messages, the last ones or not."""
-        method = call.method
-        try:
-            if call.body is not None or not ended:
+        if call.body is not None or not ended:
+            try:
                 whole = self._gather(call, data, ended=ended)
-                if whole is None:
-                    return
-                data = whole
-            while data and not call.gone:
-                if method.is_session and self.is_backed_up and call.unsent > _SESSION_UNSENT_MAX:
-                    raise GrpcError(
-                        GrpcStatus.RESOURCE_EXHAUSTED,
-                        "too many answers of this call wait to be read: read them first",
-                    )
-                message, data = self._cut(call, data, ended=ended)
-                if message is not None:
-                    method.handle(call, message)
-            if ended and method.is_session and not call.gone:
-                method.handle(call, None)
-        except GrpcError as error:
-            call.finish(error.status, str(error))
-        except Exception as defect:  # noqa: BLE001
-            self._broke(call, defect)
+            except GrpcError as error:
+                call.finish(error.status, str(error))
+                return
+            if whole is None:
+                return
+            data = whole
+        self._steps = self._stepped(call, self._messages(call, data, ended=ended))
+
+    def _messages(self, call: Call, data: bytes, *, ended: bool) -> Iterator[None]:
+        """Handle one message after the other. Raises: GrpcError."""
+        method = call.method
+        while data and not call.gone:
+            if method.is_session and self.is_backed_up and call.unsent > _SESSION_UNSENT_MAX:
+                raise GrpcError(
+                    GrpcStatus.RESOURCE_EXHAUSTED,
+                    "too many answers of this call wait to be read: read them first",
+                )
+            message, data = self._cut(call, data, ended=ended)
+            if message is not None:
+                yield from method.handle(call, message) or ()
+            yield
+        if ended and method.is_session and not call.gone:
+            yield from method.handle(call, None) or ()
 
     def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
         """Return a call's bytes so far, once they can be served. Raises: GrpcError."""
@@ -395,10 +422,6 @@ class GrpcConnection(asyncio.Protocol):
     def is_backed_up(self) -> bool:
         """Return True if the peer leaves too much unread."""
         return self._paused or self.sending.unsent > _UNSENT_MAX
-
-    def _let_later_run(self) -> None:
-        while self._later and not self.is_backed_up:
-            self._later.popleft()()
 
     def flush_soon(self) -> None:
         """Schedule a write; within a read it waits for the rest of that read."""

@@ -1,13 +1,14 @@
 """Desk: shared by the services of the front: the broker's acts and tables, clients, and late answers.
 
 A service is a function: request, client, call -> answer, a message or its bytes. It raises Failed or Refused,
-which become the answer's status; None means that it answers later; a coroutine is awaited for the answer.
+which become the answer's status; None means that it answers later; a coroutine is awaited for the answer. A
+generator does what takes long in steps, between which others are served, and returns the answer.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from types import CoroutineType
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from types import CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -46,6 +47,8 @@ Service = Callable[[Any, GrpcClient, Call], Any]
 Saved = asyncio.Future[None]
 
 MESSAGE_TYPE = "message.type"
+# Of a request without messages, which is read in one go: a message of many empty fields takes 25 ms a MiB.
+REQUEST_SIZE_MAX = 1 << 20
 _TOPIC_SIZE_MAX = 127
 _GROUP_SIZE_MAX = 120
 _NOT_KEPT = {
@@ -115,12 +118,24 @@ class Desk:
 
     # ------------------------------------------------------------ services
 
-    def method(self, name: str, service: Service, needs: Needs) -> dict[bytes, Method]:
-        """Return a row of the table of methods; needs: the rights that a request needs."""
+    def method(
+        self,
+        name: str,
+        service: Service,
+        needs: Needs,
+        large: Callable[[Any, bytes], Any] | None = None,
+    ) -> dict[bytes, Method]:
+        """Return a row of the table of methods; needs: the rights that a request needs; large: parses one of
+        more than REQUEST_SIZE_MAX, which is refused otherwise.
+        """
         asked, answer_of = classes[f"{name}Request"], classes[f"{name}Response"]
 
-        def handle(call: Call, data: bytes | None) -> None:
-            request = parsed(asked, data or b"")
+        def handle(call: Call, data: bytes | None) -> Iterator[None] | None:
+            data = data or b""
+            if large is not None and len(data) > REQUEST_SIZE_MAX:
+                request = large(asked, data)
+            else:
+                request = parsed(asked, data)
             try:
                 self.check_role()
                 if not self.access.is_open:
@@ -132,7 +147,18 @@ class Desk:
                 call.reply(answer)
             elif isinstance(answer, CoroutineType):
                 self.place.spawn(later(call, answer))
+            elif isinstance(answer, GeneratorType):
+                return stepped(call, answer)
             elif answer is not None:
+                call.reply(answer.SerializeToString())
+            return None
+
+        def stepped(call: Call, answering: Generator[None, None, Any]) -> Iterator[None]:
+            try:
+                answer = yield from answering
+            except Exception as error:  # noqa: BLE001
+                answer = answer_of(status=failure(call, error))
+            if answer is not None:
                 call.reply(answer.SerializeToString())
 
         async def later(call: Call, answering: Coroutine[Any, Any, Any]) -> None:
@@ -231,8 +257,13 @@ def _not_kept(answer: Any, code: ResponseCode) -> Any:
     return answer
 
 
-def parsed(asked: Any, data: bytes) -> Any:
+def parsed(asked: Any, data: bytes, size_max: int = REQUEST_SIZE_MAX) -> Any:
     """Parse a request. Raises: GrpcError."""
+    if len(data) > size_max:
+        raise GrpcError(
+            GrpcStatus.RESOURCE_EXHAUSTED,
+            f"a {asked.DESCRIPTOR.name} has at most {size_max} bytes, not {len(data)}: split it",
+        )
     try:
         return asked.FromString(data)
     except DecodeError:

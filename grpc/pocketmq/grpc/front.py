@@ -31,7 +31,9 @@ class Front:
 
         access = Access(parts.node.accounts, self._clock.monotonic_ms)
         gone = events.connection_closed
-        self.clients = Clients(self._clock.monotonic_ms, self._translate, gone, access.account_of)
+        self.clients = Clients(
+            self._clock, parts.node.call_soon, self._translate, gone, access.account_of
+        )
         desk = Desk(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(desk)
         self._transactions = transactions = Transactions(desk)

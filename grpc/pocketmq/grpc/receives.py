@@ -40,6 +40,7 @@ _INVISIBLE_MS_MAX = 12 * 3_600_000
 # Before the client's own deadline, so that the answer is there in time.
 _RESERVE_MS = 500
 _BEGIN_AT_END = 1
+_ACKS_MAX = 1_024
 _NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 _FOUND = framed(ReceiveMessageResponse(status=OK).SerializeToString())
 
@@ -63,7 +64,7 @@ class Receives:
 
     # ------------------------------------------------------------ receive
 
-    def receive(self, call: Call, data: bytes | None) -> None:
+    def receive(self, call: Call, data: bytes | None) -> Iterator[None] | None:
         """Answer a receive. Raises: GrpcError."""
         request = parsed(classes["ReceiveMessageRequest"], data or b"")
         try:
@@ -71,10 +72,36 @@ class Receives:
             self._desk.access.check(call, access.consumes_queue(request))
             client = self._desk.clients.of(call)
             ask = self._ask(request, client, call)
+            kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
+            entering = self._sessions.came_by(
+                client, ask.consumer_group, kind, ask.topic, request.filter_expression
+            )
+            if entering is not None:
+                return self._entered(entering, ask, client, call, renew=request.auto_renew)
             self._pop(ask, client, call, renew=request.auto_renew)
         except (Failed, Refused) as error:
-            failed = Failed.by(error) if isinstance(error, Refused) else error
-            self._answer_nothing(call, failed.status)
+            self._refuse(call, error)
+        return None
+
+    def _entered(
+        self,
+        entering: Iterator[None],
+        ask: PopMessageHeader,
+        client: GrpcClient,
+        call: Call,
+        *,
+        renew: bool,
+    ) -> Iterator[None]:
+        """Answer a receive of a client that becomes a member with it."""
+        try:
+            yield from entering
+            self._pop(ask, client, call, renew=renew)
+        except (Failed, Refused) as error:
+            self._refuse(call, error)
+
+    def _refuse(self, call: Call, error: Failed | Refused) -> None:
+        failed = Failed.by(error) if isinstance(error, Refused) else error
+        self._answer_nothing(call, failed.status)
 
     def _ask(self, request: Any, client: GrpcClient, call: Call) -> PopMessageHeader:
         """Return the request as the act's. Raises: Failed, Refused."""
@@ -96,9 +123,7 @@ class Receives:
                 Code.TOO_MANY_REQUESTS,
                 "too many answers of this connection wait to be read: read them first",
             )
-        kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
         by = request.filter_expression
-        self._sessions.came_by(client, group, kind, topic, by)
         found = desk.parts.tables.groups.get(group)
         in_order = found is not None and found.extra.get("consumeMessageOrderly") is True
         return PopMessageHeader(
@@ -150,12 +175,12 @@ class Receives:
 
     def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
         """Retry a receive that is done waiting; somebody may have been quicker."""
-        if call.gone:
+        if call.gone or call.connection.closed:
             return
         try:
             self._pop(ask, client, call, renew=renew)
         except Refused as refused:
-            self._answer_nothing(call, Failed.by(refused).status)
+            self._refuse(call, refused)
 
     def _answer_nothing(self, call: Call, status: Any) -> None:
         call.answer(
@@ -247,6 +272,11 @@ class Receives:
         desk = self._desk
         group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
         entries = request.entries
+        if len(entries) > _ACKS_MAX:
+            raise Failed(
+                Code.BAD_REQUEST,
+                f"one request acknowledges at most {_ACKS_MAX} messages, not {len(entries)}: split it",
+            )
         failed: dict[int, Failed] = {}
         asked: dict[str, dict[int, int]] = {}
         for place, entry in enumerate(entries):

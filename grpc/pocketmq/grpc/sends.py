@@ -8,15 +8,16 @@
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from pocketmq.broker.acts.send import PlainTopic
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed
-from pocketmq.grpc.call import Call, Method
+from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.clients import GrpcClient
-from pocketmq.grpc.desk import Desk, when_all
+from pocketmq.grpc.desk import REQUEST_SIZE_MAX, Desk, parsed, when_all
 from pocketmq.grpc.mapping import Stored, stored_of
 from pocketmq.grpc.messages import SendMessageResponse
 from pocketmq.grpc.routes import accepted_types
@@ -31,6 +32,10 @@ from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreError
 
 _MESSAGES_MAX = 1_024
+# Of a large send, and of its messages.
+_FIELDS_MAX = 32_768
+# Keys on the wire: SendMessageRequest.messages, Message.body.
+_MESSAGE, _BODY = 1 << 3 | 2, 4 << 3 | 2
 # What takes the short way: neither later nor perhaps.
 _PLAIN = (MessageType.NORMAL, MessageType.FIFO)
 
@@ -48,7 +53,8 @@ class Sends:
         desk.parts.node.events.settings_changed.to(lambda changed: self._plain.clear())
 
     def methods(self) -> dict[bytes, Method]:
-        return self._desk.method("SendMessage", self.send, access.publishes_messages)
+        send = self._desk.method
+        return send("SendMessage", self.send, access.publishes_messages, large=_parse_large)
 
     def send(self, request: Any, client: GrpcClient, call: Call) -> Any:
         messages = request.messages
@@ -220,3 +226,69 @@ def jump_hash(key: int, buckets: int) -> int:
         state = (state * 2_862_933_555_777_941_757 + 1) & 0xFFFF_FFFF_FFFF_FFFF
         following = int((bucket + 1) / (((state >> 33) + 1) / (1 << 31)))
     return bucket
+
+
+def _parse_large(asked: Any, data: bytes) -> Any:
+    """Parse a send of which the bodies may be large; nothing else. Raises: GrpcError."""
+    size = _size_without_bodies(data)
+    if size > REQUEST_SIZE_MAX:
+        raise GrpcError(
+            GrpcStatus.RESOURCE_EXHAUSTED,
+            f"a send has at most {REQUEST_SIZE_MAX} bytes besides the bodies of its messages: split it",
+        )
+    return parsed(asked, data, len(data))
+
+
+def _size_without_bodies(data: bytes) -> int:
+    """Return the bytes of a SendMessageRequest besides bodies; all, if it has too many fields or is cut."""
+    size = count = 0
+    try:
+        for key, begin, end in _fields(data, 0, len(data)):
+            inner = _fields(data, begin, end) if key == _MESSAGE else ()
+            size += 0 if key == _MESSAGE else end - begin
+            count += 1
+            for name, first, last in inner:
+                size += 0 if name == _BODY else last - first
+                count += 1
+                if count > _FIELDS_MAX:
+                    break
+            if count > _FIELDS_MAX:
+                return len(data)
+    except (IndexError, ValueError):
+        return len(data)
+    return size
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield key, first byte and end of each field. Raises: IndexError, ValueError for what is none."""
+    while at < end:
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            _, stop = _varint(data, at)
+        elif kind == 1:
+            stop = at + 8
+        elif kind == 2:
+            size, at = _varint(data, at)
+            stop = at + size
+        elif kind == 5:
+            stop = at + 4
+        else:
+            raise ValueError("a group, which proto3 has not")
+        if stop > end:
+            raise ValueError("a field reaches over the end")
+        yield key, at, stop
+        at = stop
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = data[at]
+    if value < 128:
+        return value, at + 1
+    value &= 127
+    for place in range(1, 10):
+        byte = data[at + place]
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value, at + place + 1
+    raise ValueError("a number of more than ten bytes")

@@ -19,6 +19,7 @@ from pocketmq.broker.addresses import address_text
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.remoting.shares import Shares
+from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.tls import ServerTls
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ class GrpcServer:
         for connection in list(self.connections):
             connection.abort()
         await listener.wait_closed()
+        await asyncio.sleep(0)
+        if self._port is not None:
+            self._port.lost.finish()
 
     # ------------------------------------------------------------ connections
 
@@ -158,6 +162,9 @@ class GrpcServer:
             tls=self._tls,
             message_size_max=self._config.message_size_max,
             closed=self.connections.discard,
+            lost=Slices(
+                self._clock, broker.parts.node.call_soon, lambda call: call.went(call.unsent)
+            ),
         )
 
     async def _announce(self) -> None:

@@ -7,7 +7,7 @@ often to retry, how long to wait. Source: ClientActivity, GrpcClientSettingsMana
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 from pocketmq.broker.acts.clients import Heartbeat, Membership
@@ -35,6 +35,9 @@ _SEND_ATTEMPTS = 3
 _SUBSCRIPTIONS_MAX = 1_000
 # Of one client: each of its heartbeats is one in all of them.
 _TOPICS_MAX, _GROUPS_MAX = 5_000, 100
+_EXPRESSION_SIZE_MAX = 65_536
+# Memory that a subscription takes, a character of its text, and a tag.
+_ENTRY_SIZE, _CHARACTER_SIZE, _TAG_SIZE = 1_000, 2, 300
 _S = 1_000
 _M = 60 * _S
 # Source: CustomizedRetryPolicy, RocketMQ 5.5.0.
@@ -65,7 +68,7 @@ class Sessions:
 
     # ------------------------------------------------------------ telemetry
 
-    def telemetry(self, call: Call, data: bytes | None) -> None:
+    def telemetry(self, call: Call, data: bytes | None) -> Iterator[None]:
         """Handle a message on a client's Telemetry call. Raises: GrpcError."""
         if data is None:
             call.finish()
@@ -74,8 +77,9 @@ class Sessions:
         kind = command.WhichOneof("command")
         try:
             if kind == "settings":
+                _check_counts(command.settings)
                 self._desk.access.check(call, access.settles(command.settings))
-                self._settle(call, command.settings)
+                yield from self._settle(call, command.settings)
             else:
                 # Answers to questions: nobody waits for one.
                 self._desk.access.check(call, Wanted())
@@ -91,7 +95,7 @@ class Sessions:
                 f"process client telemetryCommand failed. {failed}",
             ) from None
 
-    def _settle(self, call: Call, settings: Any) -> None:
+    def _settle(self, call: Call, settings: Any) -> Iterator[None]:
         """Apply a client's settings. Raises: Failed, Refused."""
         desk = self._desk
         client = desk.clients.of(call)
@@ -107,16 +111,13 @@ class Sessions:
                     Code.CONSUMER_GROUP_NOT_FOUND,
                     f"group {group} does not exist; create it with: pocketmq group create {group}",
                 )
-            entries = settings.subscription.subscriptions
-            if len(entries) > _SUBSCRIPTIONS_MAX:
-                raise Failed(
-                    Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions"
-                )
-            asked = {
-                topic: self._subscription(client, group, topic, entry.expression)
-                for entry in entries
-                for topic in (desk.topic_of(entry.topic),)
-            }
+            known = client.memberships.get(group)
+            old = {each.topic: each for each in (known.subscriptions if known else ())}
+            asked = {}
+            for entry in settings.subscription.subscriptions:
+                topic = desk.topic_of(entry.topic)
+                asked[topic] = self._subscription(old.get(topic), topic, entry.expression)
+                yield
             _enter(client, _membership(group, settings.client_type, asked.values()))
         else:
             raise Failed(
@@ -126,7 +127,8 @@ class Sessions:
         client.telemetry = call
         client.connection = call.connection
         desk.access.note(client)
-        self._beat(client)
+        desk.clients.keep(client, _size_of(client))
+        yield from self._beat(client)
         client.told = self.settled(settings)
         answer = framed(TelemetryCommand(status=OK, settings=client.told).SerializeToString())
         saves = desk.acts.clients.saves()
@@ -136,9 +138,15 @@ class Sessions:
             call.write(answer)
 
     def _subscription(
-        self, client: GrpcClient, group: str, topic: str, expression: Any
+        self, old: SubscriptionData | None, topic: str, expression: Any
     ) -> SubscriptionData:
         """Return it as classic clients have it; the version stays while it is unchanged. Raises: Failed."""
+        if len(expression.expression) > _EXPRESSION_SIZE_MAX:
+            raise Failed(
+                Code.ILLEGAL_FILTER_EXPRESSION,
+                f"an expression has at most {_EXPRESSION_SIZE_MAX} characters, not "
+                f"{len(expression.expression)}",
+            )
         kind = "SQL92" if expression.type == FilterType.SQL else "TAG"
         try:
             asked = build_subscription(
@@ -146,27 +154,27 @@ class Sessions:
             )
         except IllegalArgument as error:
             raise Failed(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
-        known = client.memberships.get(group)
-        for old in () if known is None else known.subscriptions:
-            if (old.topic, old.sub_string, old.expression_type) == (
-                topic,
-                asked.sub_string,
-                asked.expression_type,
-            ):
-                asked.sub_version = old.sub_version
+        if old is not None and (old.sub_string, old.expression_type) == (
+            asked.sub_string,
+            asked.expression_type,
+        ):
+            asked.sub_version = old.sub_version
         return asked
 
-    def _beat(self, client: GrpcClient) -> None:
-        """Send the broker a heartbeat for the client. Raises: Refused."""
-        beat = Heartbeat(
-            client.client_id,
-            client.language,
-            Version.V5_5_0,
-            list(client.memberships.values()),
-            sorted(client.topics),
-        )
+    def _beat(self, client: GrpcClient) -> Iterator[None]:
+        """Send the broker a heartbeat for the client, in steps. Raises: Refused."""
+        return self._beat_in(client, list(client.memberships.values()), sorted(client.topics))
+
+    def _beat_in(
+        self, client: GrpcClient, members: list[Membership], topics: list[str]
+    ) -> Iterator[None]:
+        """Send one for some of its groups and topics. Raises: Refused."""
+        beat = Heartbeat(client.client_id, client.language, Version.V5_5_0, members, topics)
         for _ in self._desk.acts.clients.heartbeat(beat, client):
-            pass
+            yield
+            if client.closed:
+                # It said goodbye on another connection, or was removed: it is not to be entered again.
+                return
 
     def settled(self, settings: Any) -> Any:
         """Return a client's settings with the server's part added."""
@@ -211,7 +219,7 @@ class Sessions:
 
     # ------------------------------------------------------------ heartbeat, goodbye
 
-    def heartbeat(self, request: Any, client: GrpcClient, call: Call) -> Any:
+    def heartbeat(self, request: Any, client: GrpcClient, call: Call) -> Generator[None, None, Any]:
         answer = classes["HeartbeatResponse"](status=OK)
         desk = self._desk
         kind = request.client_type
@@ -223,28 +231,36 @@ class Sessions:
             if group not in client.memberships:
                 # A client whose settings this broker has not seen: what it asks for, it says later.
                 _enter(client, _membership(group, kind, ()))
-        self._beat(client)
+        yield from self._beat(client)
         saves = desk.acts.clients.saves()
         if not saves:
             return answer
         when_all(saves, lambda: call.reply(answer.SerializeToString()))
         return None
 
-    def came_by(self, client: GrpcClient, group: str, kind: int, topic: str, by: Any) -> None:
-        """Register a client without settings that receives as a member. Raises: Failed, Refused."""
+    def came_by(
+        self, client: GrpcClient, group: str, kind: int, topic: str, by: Any
+    ) -> Iterator[None] | None:
+        """Register a client without settings that receives as a member; None: it is one already.
+
+        Raises: Failed, also while the steps are taken, Refused.
+        """
         known = client.memberships.get(group)
         if known is not None and any(each.topic == topic for each in known.subscriptions):
-            return
+            return None
         asked = {each.topic: each for each in (known.subscriptions if known else ())}
-        asked[topic] = self._subscription(client, group, topic, by)
-        _enter(client, _membership(group, kind, asked.values()))
-        self._beat(client)
+        asked[topic] = self._subscription(None, topic, by)
+        member = _membership(group, kind, asked.values())
+        _enter(client, member)
+        self._desk.clients.keep(client, _size_of(client))
+        return self._beat_in(client, [member], [])
 
     def produces(self, client: GrpcClient, topic: str) -> None:
         """Note that a client sends half messages to a topic: it can be asked about them. Raises: Refused."""
         if topic not in client.topics and len(client.topics) < _TOPICS_MAX:
             client.topics.add(topic)
-            self._beat(client)
+            for _ in self._beat_in(client, [], [topic]):
+                pass
 
     def leave(self, request: Any, client: GrpcClient, call: Call) -> Any:
         # As a classic client unregisters: nobody is to take it for a lost one.
@@ -271,11 +287,43 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     return command
 
 
+def _check_counts(settings: Any) -> None:
+    """Check them before they are walked. Raises: Failed."""
+    if len(settings.publishing.topics) > _TOPICS_MAX:
+        raise Failed(Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics")
+    if len(settings.subscription.subscriptions) > _SUBSCRIPTIONS_MAX:
+        raise Failed(Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions")
+
+
 def _enter(client: GrpcClient, member: Membership) -> None:
     """Note what a client consumes. Raises: Failed."""
     if member.group not in client.memberships and len(client.memberships) >= _GROUPS_MAX:
         raise Failed(Code.BAD_REQUEST, f"a client is in at most {_GROUPS_MAX} groups")
+    others = sum(
+        len(each.subscriptions)
+        for each in client.memberships.values()
+        if each.group != member.group
+    )
+    if len(member.subscriptions) > _SUBSCRIPTIONS_MAX:
+        raise Failed(Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions")
+    if others + len(member.subscriptions) > _TOPICS_MAX:
+        raise Failed(
+            Code.BAD_REQUEST,
+            f"a client has at most {_TOPICS_MAX} subscriptions in all its groups: use a client for each",
+        )
     client.memberships[member.group] = member
+
+
+def _size_of(client: GrpcClient) -> int:
+    """Estimate the memory that a client's settings take: its own, those it was told, what they became."""
+    kept = 0 if client.settings is None else 2 * client.settings.ByteSize()
+    kept += sum(_ENTRY_SIZE + len(topic) for topic in client.topics)
+    for member in client.memberships.values():
+        kept += _ENTRY_SIZE
+        for each in member.subscriptions:
+            kept += _ENTRY_SIZE + _CHARACTER_SIZE * len(each.sub_string)
+            kept += _TAG_SIZE * len(each.tags_set)
+    return kept
 
 
 def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Membership:

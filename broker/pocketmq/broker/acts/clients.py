@@ -75,11 +75,12 @@ class ClientActs:
         registered in the others (modes strict and isolate).
         """
         refusal: str | None = None
+        # Held for what follows, which does not wait: together they may be more than the cache keeps.
+        compiled = []
         for asked in (each for consumer in beat.consumers for each in consumer.subscriptions):
             if not asked.is_tag:
-                # Kept compiled for what follows, which does not wait.
                 with suppress(SelectorError):
-                    compile_expression(asked.sub_string)
+                    compiled.append(compile_expression(asked.sub_string))
                 yield
         for consumer in beat.consumers:
             channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)

@@ -25,6 +25,7 @@ from pocketmq.remoting.message_codec import (
     remove_property,
 )
 from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
+from pocketmq.remoting.peer import TURN_MS
 from pocketmq.remoting.pop_receipt import normal_topic, pop_retry_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.tables import GroupConfig
@@ -78,19 +79,25 @@ class PopRevive:
         )
 
     def step(self) -> bool:
-        """Process due check points. Returns: whether there are more."""
+        """Process due check points, for one turn of the loop. Returns: whether there are more."""
         try:
             more = self._log.write_late(_STEP_MAX)
         except StoreError:
             # Said when it could not be stored first; the next round tries again.
             more = False
-        due = self._log.state.due(self._clock.monotonic_ms(), _STEP_MAX)
-        for point in due:
+        began_ms = now_ms = self._clock.monotonic_ms()
+        for _ in range(_STEP_MAX):
+            # Each may have as many messages as one pop brings.
+            due = self._log.state.due(now_ms, 1) if now_ms - began_ms < TURN_MS else None
+            if not due:
+                return more or due is None
+            (point,) = due
             if point.is_held(self._clock.now_ms()):
-                self._log.state.postpone(point, self._clock.monotonic_ms() + _HELD_LOOK_MS)
+                self._log.state.postpone(point, now_ms + _HELD_LOOK_MS)
             else:
                 self._revive(point)
-        return more or len(due) == _STEP_MAX
+            now_ms = self._clock.monotonic_ms()
+        return True
 
     def _revive(self, point: CheckPoint) -> None:
         name = point.name

@@ -66,8 +66,8 @@ class PopService:
         if not self._is_busy:
             self._busy.clear()
             await self._busy.wait()
-        if not self.step():
-            await asyncio.sleep(STEP_MS / 1000)
+        # Others are served between two steps.
+        await asyncio.sleep(0 if self.step() else STEP_MS / 1000)
 
     @property
     def _is_busy(self) -> bool:

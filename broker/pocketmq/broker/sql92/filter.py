@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from pocketmq.broker.sql92 import selector_parser
 from pocketmq.broker.sql92.errors import SelectorError
@@ -12,7 +13,7 @@ EXPRESSION_SIZE_MAX = 65_536
 """Characters of an expression. Ours: RocketMQ has no limit but the frame's."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, weakref_slot=True)
 class Filter:
     """One compiled expression.
 
@@ -39,7 +40,7 @@ class Filter:
 
 
 class CompileCache:
-    """Recently compiled expressions, and the errors of invalid ones.
+    """Recently compiled expressions, those that somebody holds, and the errors of invalid ones.
 
     Attributes: size (an estimate of its bytes, at most size_max).
     """
@@ -47,14 +48,17 @@ class CompileCache:
     def __init__(self, size_max: int = 32 << 20) -> None:
         self._size_max = size_max
         self._found: OrderedDict[str, Filter | SelectorError] = OrderedDict()
+        self._held: WeakValueDictionary[str, Filter] = WeakValueDictionary()
         self.size = 0
 
     def compiled(self, text: str) -> Filter:
         """See `compile_expression`."""
         found = self._found.get(text)
         if found is None:
+            found = self._held.get(text)
             try:
-                found = _compile(text)
+                if found is None:
+                    found = self._held[text] = _compile(text)
             except SelectorError as error:
                 found = error
             self._found[text] = found
