@@ -13,6 +13,7 @@ from pocketmq.grpc.hpack import HpackDecoder, encode
 from pocketmq.grpc.http2_frames import PREFACE, Kind, Setting
 from pocketmq.grpc.http2_frames import settings as settings_frame
 from pocketmq.grpc.messages import make
+from pocketmq.grpc.transactions import Transactions
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.shares import ConnectionLimits, Shares
 from pocketmq.remoting.slices import Slices
@@ -47,6 +48,14 @@ def test_long_huffman_texts_are_not_kept() -> None:
         tracemalloc.stop()
 
 
+_LASTING = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", f"/{REFLECTION.path}/ServerReflectionInfo".encode()),
+    (b"content-type", b"application/grpc"),
+]
+
+
 class _Transport:
     """Takes all that is written."""
 
@@ -69,8 +78,7 @@ class _Transport:
     def close(self) -> None: ...
 
 
-async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
-    """The peer's window is shut: it asks in 34 bytes for files of kilobytes, again and again."""
+def _connected() -> tuple[GrpcConnection, Port]:
     clock = ManualClock()
     port = Port(
         methods=Reflection().methods(),
@@ -83,14 +91,13 @@ async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
     )
     connection = GrpcConnection(port)
     connection.connection_made(cast(Any, _Transport()))
-    headers = encode(
-        [
-            (b":method", b"POST"),
-            (b":scheme", b"http"),
-            (b":path", f"/{REFLECTION.path}/ServerReflectionInfo".encode()),
-            (b"content-type", b"application/grpc"),
-        ]
-    )
+    return connection, port
+
+
+async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
+    """The peer's window is shut: it asks in 34 bytes for files of kilobytes, again and again."""
+    connection, port = _connected()
+    headers = encode(_LASTING)
     asked = make(REFLECTION)["ServerReflectionRequest"](
         file_by_filename="grpc/health/v1/health.proto"
     ).SerializeToString()
@@ -104,3 +111,29 @@ async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
     assert not connection.calls
     # What waits for the windows counts among what peers do not read.
     assert port.shares.output_size == connection.sending.unsent
+
+
+async def test_many_open_calls_keep_no_large_headers() -> None:
+    """A header of 8 KB costs a peer some bytes when it is sent again, and is kept while its call is open."""
+    connection, _ = _connected()
+    connection.data_received(PREFACE + settings_frame({}))
+    for stream_id in range(1, 1_001, 2):
+        large = [(b"x-large-%d" % number, b"x" * 4_000) for number in range(2)]
+        connection.data_received(request(stream_id, encode([*_LASTING, *large])))
+    assert len(connection.calls) == 128
+    for stream_id in range(1_001, 1_101, 2):
+        connection.data_received(request(stream_id, encode(_LASTING)))
+    assert len(connection.calls) == 128 + 50
+
+
+def test_half_messages_are_remembered_up_to_a_size() -> None:
+    """Their ids are the clients' choice. One that was forgotten is found by the index."""
+    transactions = Transactions(cast(Any, None))
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            fields = {"tranStateTableOffset": str(number), "commitLogOffset": str(number)}
+            transactions.asked(f"{number:030000}", fields, "T")
+        assert tracemalloc.get_traced_memory()[0] < 40 << 20
+    finally:
+        tracemalloc.stop()

@@ -40,6 +40,8 @@ _UNREAD_MIN = 65_536
 _UNSENT_MAX = 4 << 20
 # Of one lasting call, while more than that waits: it is ended then, as its next messages cannot be kept.
 _SESSION_UNSENT_MAX = 65_536
+# Of a call's headers, where many calls of one connection are open: together they are kept.
+_MANY_CALLS, _HEADERS_SIZE_MAX = 128, 4_096
 _NOT_GRPC = encode([(b":status", b"415")])
 _NOT_POST = encode([(b":status", b"405")])
 
@@ -268,7 +270,13 @@ class GrpcConnection(asyncio.Protocol):
         method = self._port.methods.get(headers[b":path"], _UNKNOWN)
         call = Call(self, stream_id, method, headers, self.last_read_ms)
         self.calls[stream_id] = call
-        if method is _UNKNOWN:
+        if len(self.calls) > _MANY_CALLS and sum(map(len, headers.values())) > _HEADERS_SIZE_MAX:
+            call.finish(
+                GrpcStatus.RESOURCE_EXHAUSTED,
+                f"while more than {_MANY_CALLS} calls are open, one has headers of at most "
+                f"{_HEADERS_SIZE_MAX} bytes",
+            )
+        elif method is _UNKNOWN:
             path = headers[b":path"][:200].decode("utf-8", "replace")
             call.finish(GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
         elif ended:

@@ -97,7 +97,7 @@ class Pulls:
 
     def _again(self, ask: PullMessageHeader, client: GrpcClient, call: Call) -> None:
         """Retry a pull that has waited long enough, or for which there is something."""
-        if call.gone:
+        if call.gone or call.connection.closed:
             return
         try:
             self._pull(ask, client, call, first=False)

@@ -25,6 +25,7 @@ from pocketmq.grpc.written import message
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
 from pocketmq.remoting.record import read_record
+from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 from pocketmq.remoting.tables import GroupConfig
 
@@ -55,6 +56,9 @@ class Sessions:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        node = desk.parts.node
+        # Members whose groups may have been changed.
+        self._unsettled = Slices[GrpcClient](node.clock, node.call_soon, self._settle_again)
         self._seen_version = desk.parts.tables.groups.data_version
 
     def methods(self) -> dict[bytes, Method]:
@@ -208,14 +212,18 @@ class Sessions:
         if version == self._seen_version:
             return
         self._seen_version = version
-        for client in self._desk.clients.by_id.values():
-            if client.memberships and client.writable and client.settings is not None:
-                settings = self.settled(client.settings)
-                if settings != client.told:
-                    client.told = settings
-                    # Who does not read gets them with its own next ones.
-                    with contextlib.suppress(ConnectionLost):
-                        client.command(TelemetryCommand(status=OK, settings=settings))
+        self._unsettled.add(
+            [each for each in self._desk.clients.by_id.values() if each.memberships]
+        )
+
+    def _settle_again(self, client: GrpcClient) -> None:
+        if client.writable and client.settings is not None:
+            settings = self.settled(client.settings)
+            if settings != client.told:
+                client.told = settings
+                # Who does not read gets them with its own next ones.
+                with contextlib.suppress(ConnectionLost):
+                    client.command(TelemetryCommand(status=OK, settings=settings))
 
     # ------------------------------------------------------------ heartbeat, goodbye
 
@@ -262,13 +270,15 @@ class Sessions:
             for _ in self._beat_in(client, [], [topic]):
                 pass
 
-    def leave(self, request: Any, client: GrpcClient, call: Call) -> Any:
+    def leave(self, request: Any, client: GrpcClient, call: Call) -> Generator[None, None, Any]:
         # As a classic client unregisters: nobody is to take it for a lost one.
         leave = self._desk.acts.clients.leave
-        for group in client.memberships:
+        for group in list(client.memberships):
             leave(client, consumer=group, producer=None)
-        for topic in client.topics:
+            yield
+        for topic in list(client.topics):
             leave(client, consumer=None, producer=topic)
+            yield
         self._desk.clients.remove(client, "it said goodbye")
         return classes["NotifyClientTerminationResponse"](status=OK)
 

@@ -25,6 +25,9 @@ from pocketmq.remoting.names import TRANS_HALF_TOPIC
 from pocketmq.remoting.record import read_record
 
 _KEPT_MAX = 100_000
+# Characters of all ids together, which are the clients' choice, and of one: no record has a longer one.
+_KEPT_SIZE_MAX = 32 << 20
+_ID_SIZE_MAX = 32_767
 _DECISIONS = {
     TransactionResolution.COMMIT: Decision.COMMIT,
     TransactionResolution.ROLLBACK: Decision.ROLLBACK,
@@ -38,6 +41,7 @@ class Transactions:
         self._desk = desk
         # (topic, transaction id) -> its half message.
         self._places: OrderedDict[tuple[str, str], HalfPlace] = OrderedDict()
+        self._kept_size = 0
 
     def methods(self) -> dict[bytes, Method]:
         desk = self._desk
@@ -56,15 +60,21 @@ class Transactions:
         self._remember(transaction_id, HalfPlace(topic, offset, position))
 
     def _remember(self, transaction_id: str, place: HalfPlace) -> None:
+        if self._places.pop((place.producer_group, transaction_id), None) is None:
+            self._kept_size += len(transaction_id)
         self._places[place.producer_group, transaction_id] = place
-        if len(self._places) > _KEPT_MAX:
-            self._places.popitem(last=False)
+        while len(self._places) > _KEPT_MAX or self._kept_size > _KEPT_SIZE_MAX:
+            (_, oldest), _ = self._places.popitem(last=False)
+            self._kept_size -= len(oldest)
 
     def end(self, request: Any, client: GrpcClient, call: Call) -> Any:
         topic = self._desk.topic_of(request.topic)
         name = request.transaction_id
-        if not name.strip():
-            raise Failed(Code.INVALID_TRANSACTION_ID, "the request must name the transaction's id")
+        if len(name) > _ID_SIZE_MAX or not name.strip():
+            raise Failed(
+                Code.INVALID_TRANSACTION_ID,
+                f"the request must name the transaction's id, in 1 to {_ID_SIZE_MAX} characters",
+            )
         answer_of = classes["EndTransactionResponse"]
         answer = answer_of(status=OK)
         decision = _DECISIONS.get(request.resolution)
@@ -76,7 +86,8 @@ class Transactions:
             end = self._desk.acts.transactions.end(place, decision)
         except Refused as refused:
             raise Failed(Code.INVALID_TRANSACTION_ID, str(refused)) from None
-        self._places.pop((topic, name), None)
+        if self._places.pop((topic, name), None) is not None:
+            self._kept_size -= len(name)
         return self._desk.when_kept(call, end, answer, answer_of())
 
     def _find(self, topic: str, name: str) -> HalfPlace:
