@@ -277,6 +277,21 @@ def test_compiled_expressions_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPa
     assert parsed[-1] == "kept = 1"
 
 
+def test_expressions_in_use_are_compiled_once_however_many_they_are() -> None:
+    cache = CompileCache(size_max=40_000)
+    texts = [f"a{number} = '{'x' * 500}'" for number in range(100)]
+    with cache.in_use() as use:
+        use("not (")
+        for text in texts:
+            use(text)
+        found = [cache.compiled(text) for text in texts]
+        with cache.in_use() as again:
+            again(texts[0])
+        assert all(cache.compiled(t) is f for t, f in zip(texts, found, strict=True))
+        assert cache.size <= 40_000
+    assert cache.compiled(texts[0]) is not found[0]
+
+
 @given(st.text(max_size=60) | st.text(alphabet="ab15.'-+=<>()/* \n,NOTINULSBEW", max_size=60))
 def test_any_text_is_compiled_or_refused(text: str) -> None:
     """Whatever a client sends as an expression, nothing but SelectorError comes out."""

@@ -6,13 +6,12 @@ Source: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor, Ro
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.parts import Members, Node, Tables
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.sql92 import SelectorError, compile_expression
+from pocketmq.broker.sql92 import SelectorError, compile_expression, expressions_in_use
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader
 from pocketmq.remoting.message import MessageQueue
@@ -75,17 +74,16 @@ class ClientActs:
         registered in the others (modes strict and isolate).
         """
         refusal: str | None = None
-        # Held for what follows, which does not wait: together they may be more than the cache keeps.
-        compiled = []
-        for asked in (each for consumer in beat.consumers for each in consumer.subscriptions):
-            if not asked.is_tag:
-                with suppress(SelectorError):
-                    compiled.append(compile_expression(asked.sub_string))
+        # Those of one heartbeat may be more than the cache keeps, and what follows does not wait.
+        with expressions_in_use() as use:
+            for asked in (each for consumer in beat.consumers for each in consumer.subscriptions):
+                if not asked.is_tag:
+                    use(asked.sub_string)
+                    yield
+            for consumer in beat.consumers:
+                channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
+                refusal = self._enter(consumer, channel) or refusal
                 yield
-        for consumer in beat.consumers:
-            channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
-            refusal = self._enter(consumer, channel) or refusal
-            yield
         for group in beat.producers:
             channel = ClientChannel(peer, beat.client_id, beat.language, beat.version)
             if not self._producers.register(group, channel):

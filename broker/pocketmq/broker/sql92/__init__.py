@@ -2,6 +2,12 @@
 
 from pocketmq.broker.sql92.errors import SelectorError
 from pocketmq.broker.sql92.expression import EvaluationError
-from pocketmq.broker.sql92.filter import Filter, compile_expression
+from pocketmq.broker.sql92.filter import Filter, compile_expression, expressions_in_use
 
-__all__ = ["EvaluationError", "Filter", "SelectorError", "compile_expression"]
+__all__ = [
+    "EvaluationError",
+    "Filter",
+    "SelectorError",
+    "compile_expression",
+    "expressions_in_use",
+]

@@ -1,9 +1,9 @@
 """A compiled SQL92 expression, and a cache of recent ones."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from weakref import WeakValueDictionary
 
 from pocketmq.broker.sql92 import selector_parser
 from pocketmq.broker.sql92.errors import SelectorError
@@ -13,7 +13,7 @@ EXPRESSION_SIZE_MAX = 65_536
 """Characters of an expression. Ours: RocketMQ has no limit but the frame's."""
 
 
-@dataclass(slots=True, frozen=True, weakref_slot=True)
+@dataclass(slots=True, frozen=True)
 class Filter:
     """One compiled expression.
 
@@ -40,25 +40,24 @@ class Filter:
 
 
 class CompileCache:
-    """Recently compiled expressions, those that somebody holds, and the errors of invalid ones.
+    """Recently compiled expressions, and the errors of invalid ones.
 
-    Attributes: size (an estimate of its bytes, at most size_max).
+    Attributes: size (an estimate of its bytes, at most size_max; those in use come on top).
     """
 
     def __init__(self, size_max: int = 32 << 20) -> None:
         self._size_max = size_max
         self._found: OrderedDict[str, Filter | SelectorError] = OrderedDict()
-        self._held: WeakValueDictionary[str, Filter] = WeakValueDictionary()
+        # With how often each is in use.
+        self._used: dict[str, tuple[Filter, int]] = {}
         self.size = 0
 
     def compiled(self, text: str) -> Filter:
         """See `compile_expression`."""
         found = self._found.get(text)
         if found is None:
-            found = self._held.get(text)
             try:
-                if found is None:
-                    found = self._held[text] = _compile(text)
+                found = self._used[text][0] if text in self._used else _compile(text)
             except SelectorError as error:
                 found = error
             self._found[text] = found
@@ -71,12 +70,33 @@ class CompileCache:
             raise found.with_traceback(None)
         return found
 
+    @contextmanager
+    def in_use(self) -> Iterator[Callable[[str], None]]:
+        """Yield what compiles a text, if that can be, and keeps it to the end of the block."""
+        texts: list[str] = []
+
+        def use(text: str) -> None:
+            with suppress(SelectorError):
+                found = self.compiled(text)
+                self._used[text] = found, self._used.get(text, (found, 0))[1] + 1
+                texts.append(text)
+
+        try:
+            yield use
+        finally:
+            for text in texts:
+                found, count = self._used.pop(text)
+                if count > 1:
+                    self._used[text] = found, count - 1
+
 
 def _size(text: str, found: Filter | SelectorError) -> int:
     return 500 + 16 * len(text) + (found.cost * 400 if isinstance(found, Filter) else 0)
 
 
-compile_expression = CompileCache().compiled
+_CACHE = CompileCache()
+expressions_in_use = _CACHE.in_use
+compile_expression = _CACHE.compiled
 """The filter that a text describes. Raises: SelectorError with position and remark.
 
     >>> compile_expression("a > 5 AND b = 'x'").matches({"a": "6", "b": "x"})
