@@ -7,19 +7,24 @@ CPU seconds of JVM and Python, not time: they say more on a machine that others 
 which columns and messages it wants; "by read" leaves the columns to pocketmq.spark.read, and "by where" the
 messages, too, to a where clause, as Parquet and JSON lines are asked; making the frame counts. The page cache
 is warm, and the forms take turns within each round, quick jobs twice as often; JSON lines are slow and
-run once. A store four times as large tells what a GiB more costs beside what any query does. It prints rows
-for docs/spark.md. The decoder without Spark: bench_bulk.py.
+run once. What the JVM makes of a job differs between sessions, and what else they ran decides, too: seven
+columns of Parquet took 1.2 s in one and 2.1 in the next. So there are several sessions, each in a process of
+its own, and their medians count. A store four times as large tells what a GiB more costs beside what any
+query does. It prints rows for docs/spark.md. The decoder without Spark: bench_bulk.py.
 """
 
 import argparse
 import functools
+import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +48,8 @@ CONF = {
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 Query = Callable[["DataFrame"], "DataFrame"]
+Found = dict[str, dict[str, float]]
+"""CPU seconds by the name of a job and the form of its messages."""
 _SEVEN = "topic,queueId,queueOffset,body,tags,keys,storeTimestamp"
 _DAY_MS = 86_400_000
 # The JVM compiles what it runs, also in the seconds that are counted: rounds before any count, and more
@@ -100,19 +107,13 @@ def jobs_of(messages: int) -> tuple[Job, ...]:
     )  # fmt: skip
 
 
-def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bool:
-    """Prints CPU seconds (JVM and Python together) of each job, beside the same messages in other forms.
+def measure(spark: "SparkSession", root: Path, messages: int, rounds: int, lines: bool) -> Found:
+    """Return CPU seconds (JVM and Python together) of each job in one session, by form, medians.
 
-    Returns: whether all is within reach.
+    lines: JSON lines, too, which are slow.
     """
-    parquet, lines = _written_as(spark, root, "parquet"), _written_as(spark, root, "json")
+    parquet = _written_as(spark, root, "parquet")
     whole = spark.read.format("pocketmq").load(str(root))
-    unit = min(cat_cpu(sorted((root / "commitlog").iterdir())) for _ in range(3))
-    print(
-        f"\nmedian of {rounds} rounds\n\n| CPU seconds, {messages:,} messages (`cat`: {unit:.2f}) | named "
-        "| by `read` | by `read`, `where` | Parquet | JSON lines | named / Parquet | reach | read / named |\n"
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    )
 
     def asked(job: Job, frame: "DataFrame") -> "DataFrame":
         return job.query(frame.where(job.where) if job.where else frame)
@@ -131,31 +132,59 @@ def compare(spark: "SparkSession", root: Path, messages: int, rounds: int) -> bo
         return asked(job, spark.read.parquet(parquet))
 
     def from_lines(job: Job) -> "DataFrame":
-        return asked(job, spark.read.schema(whole.schema).json(lines))
+        text = _written_as(spark, root, "json")
+        return asked(job, spark.read.schema(whole.schema).json(text))
 
-    good = True
+    found: Found = {}
     for job in jobs_of(messages):
-        forms = (named, unnamed, *((by_where,) if job.where else ()), from_parquet)
-        used: dict[Callable[[Job], DataFrame], list[float]] = {}
+        forms = {"named": named, "read": unnamed, "parquet": from_parquet}
+        if job.where:
+            forms["where"] = by_where
+        used: dict[str, list[float]] = {}
         for number in range(_WARM + rounds * _QUICK_FACTOR):
-            for form in forms:
+            for name, form in forms.items():
                 seconds = _cpu_of(form, job)
                 if number >= _WARM:
-                    used.setdefault(form, []).append(seconds)
+                    used.setdefault(name, []).append(seconds)
             if (
                 number >= _WARM + rounds - 1
                 and sum(map(statistics.median, used.values())) > _QUICK_S
             ):
                 break
-        found = {form: statistics.median(seconds) for form, seconds in used.items()}
-        mine, other, columnar = found[named], found[unnamed], found[from_parquet]
-        chosen = f"{found[by_where]:.2f}" if job.where else ""
-        text = _cpu_of(from_lines, job)
-        missed = mine > job.reach * columnar or other > 1.2 * mine
+        found[job.name] = {name: statistics.median(seconds) for name, seconds in used.items()}
+        if lines:
+            found[job.name]["json"] = _cpu_of(from_lines, job)
+    return found
+
+
+def compare(root: Path, messages: int, sessions: Sequence[Found]) -> bool:
+    """Print the medians of some sessions, and the shares that each of them gave.
+
+    Returns: whether all is within reach.
+    """
+    unit = min(cat_cpu(sorted((root / "commitlog").iterdir())) for _ in range(3))
+    print(
+        f"\nmedians of {len(sessions)} sessions\n\n| CPU seconds, {messages:,} messages (`cat`: {unit:.2f}) "
+        "| named | by `read` | by `read`, `where` | Parquet | JSON lines | named / Parquet | least and most "
+        "| reach | read / named |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    good = True
+    for job in jobs_of(messages):
+        found = [session[job.name] for session in sessions]
+
+        def cell(form: str, found: Sequence[Mapping[str, float]] = found) -> str:
+            seconds = [one[form] for one in found if form in one]
+            return f"{statistics.median(seconds):.2f}" if seconds else ""
+
+        shares = sorted(one["named"] / one["parquet"] for one in found)
+        share = statistics.median(shares)
+        unnamed = statistics.median(one["read"] / one["named"] for one in found)
+        missed = share > job.reach or unnamed > 1.2
         good &= not missed
+        cells = [cell(form) for form in ("named", "read", "where", "parquet", "json")]
+        cells += [f"{share:.2f}", f"{shares[0]:.2f} {shares[-1]:.2f}", f"{job.reach:.1f}"]
         print(
-            f"| {job.name} | {mine:.2f} | {other:.2f} | {chosen} | {columnar:.2f} | {text:.2f} "
-            f"| {mine / columnar:.2f} | {job.reach:.1f} | {other / mine:.2f} |{' BEYOND' if missed else ''}",
+            f"| {job.name} | {' | '.join(cells)} | {unnamed:.2f} |{' BEYOND' if missed else ''}",
             flush=True,
         )
     return good
@@ -271,36 +300,69 @@ def _made(folder: Path, mib: int) -> Path:
     return root
 
 
+def _session(root: Path, mib: int, rounds: int, conf: Mapping[str, str], *, lines: bool) -> Found:
+    """Measure in a session of a process of its own."""
+    asked = [root, mib, rounds, conf, lines]
+    child = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_spark", "--session", json.dumps(asked, default=str)],
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    found: Found = json.loads(child.stdout.splitlines()[-1])
+    return found
+
+
+def _one_session(asked: str) -> None:
+    """Print what _session() wants."""
+    root, mib, rounds, conf, lines = json.loads(asked)
+    spark = _spark(conf)
+    print(json.dumps(measure(spark, Path(root), messages_of(mib), rounds, lines)))
+    spark.stop()
+
+
+def _spark(conf: Mapping[str, str]) -> "SparkSession":
+    spark = session("local[2]", conf=conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mib", type=int, default=1024, help="size of the store")
     parser.add_argument(
         "--larger", type=int, default=4, help="how much larger a second store is; 0: there is none"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="in each session")
+    parser.add_argument("--sessions", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keep what is made here, or use what is there")
     parser.add_argument(
         "--tcp", action="store_true", help="between JVM and Python, in place of Unix sockets"
     )
+    parser.add_argument("--session", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.session:
+        _one_session(options.session)
+        return 0
     folder = options.folder or Path(tempfile.mkdtemp(prefix="bench-spark-"))
     try:
         root = _made(folder, options.mib)
         conf = CONF | {_UNIX_SOCKETS: str(not options.tcp).lower()}
-        spark = session("local[2]", conf=conf)
-        spark.sparkContext.setLogLevel("ERROR")
         load, today = os.getloadavg()[0], time.strftime("%d %B %Y, %H:%M")
         way = "TCP" if options.tcp else "Unix sockets"
         print(
-            f"Spark {spark.version}, local[2], {way}, {today}, load of the machine {load:.1f} before"
+            f"Spark {version('pyspark')}, local[2], {way}, {today}, load of the machine {load:.1f} before"
         )
-        good = compare(spark, root, messages_of(options.mib), options.rounds)
+        found: list[Found] = []
+        for number in range(options.sessions):
+            found.append(_session(root, options.mib, options.rounds, conf, lines=not number))
+            print(f"session {number + 1}: {json.dumps(found[-1])}", file=sys.stderr)
+        good = compare(root, messages_of(options.mib), found)
         if options.larger:
             large = options.mib * options.larger
             roots = {options.mib: root, large: _made(folder / str(large), large)}
+            spark = _spark(conf)
             grow(spark, roots, options.rounds)
+            spark.stop()
         print(f"\nload after: {os.getloadavg()[0]:.1f}")
-        spark.stop()
     finally:
         if options.folder is None:
             shutil.rmtree(folder)
