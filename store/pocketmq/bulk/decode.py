@@ -379,9 +379,10 @@ class _Decoder:
 
     def _topics(self) -> pa.Array:
         if self._known is not None:
+            first = self._known.topics[0]
+            if all(topic == first for topic in self._known.topics):
+                return constant_text(first, len(self._starts))
             names = pa.array(self._known.topics, pa.string())
-            if len(names) == 1:
-                return constant_text(self._known.topics[0], len(self._starts))
             return names.take(pa.array(self._known.queue))
         assert self._variable is not None
         return to_text(gather(self._data, self._variable.topic_start, self._variable.topic_end))

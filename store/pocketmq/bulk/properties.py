@@ -38,8 +38,12 @@ class PropertyTable:
         """Split the fast way; False if the separators do not alternate."""
         raw = np.frombuffer(self.data, np.uint8)[: int(self._ends[-1])]
         begin = int(self._ends[0])
-        places = np.flatnonzero(raw[begin:] < 3) + begin
-        kinds = raw[places]
+        # Of the two kinds each on its own: whether they alternate is seen by their places alone.
+        divided = np.flatnonzero(raw[begin:] == 1)
+        closed = np.flatnonzero(raw[begin:] == 2)
+        if begin:
+            divided += begin
+            closed += begin
         ends = self._ends[1:]
         filled = ends > self._ends[:-1]
         # Records whose last pair is not closed get a virtual 0x02 at their end; it has no width.
@@ -47,22 +51,21 @@ class PropertyTable:
         opened = ends[filled & (last != 2)] if len(raw) else ends[:0]
         virtual: npt.NDArray[np.bool_] | None = None
         if len(opened):
-            at = np.searchsorted(places, opened)
-            places = np.insert(places, at, opened)
-            kinds = np.insert(kinds, at, np.uint8(2))
-            virtual = np.zeros(len(places), np.bool_)
+            at = np.searchsorted(closed, opened)
+            closed = np.insert(closed, at, opened)
+            virtual = np.zeros(len(closed), np.bool_)
             virtual[at + np.arange(len(opened))] = True
-        if len(places) % 2 or (kinds[0::2] != 1).any() or (kinds[1::2] != 2).any():
+        if len(divided) != len(closed):
             return False
-        self.name_end: Int64s = places[0::2]
-        self.value_end: Int64s = places[1::2]
-        self.value_start: Int64s = self.name_end + 1
-        self.name_start: Int64s = np.empty_like(self.name_end)
-        if len(places):
+        self.name_end: Int64s = divided
+        self.value_end: Int64s = closed
+        self.value_start: Int64s = divided + 1
+        self.name_start: Int64s = np.empty_like(divided)
+        if len(closed):
             self.name_start[0] = begin
-            self.name_start[1:] = self.value_end[:-1] + 1
+            np.add(closed[:-1], 1, out=self.name_start[1:])
             if virtual is not None:
-                self.name_start[1:] -= virtual[1:-1:2]
+                self.name_start[1:] -= virtual[:-1]
         if (self.name_start >= self.name_end).any() or (self.value_start >= self.value_end).any():
             return False
         self.first_pair: Int64s = self._first_pairs(ends)
