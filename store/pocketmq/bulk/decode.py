@@ -24,12 +24,15 @@ from pocketmq.bulk.ids import host_texts, offset_ids
 from pocketmq.bulk.properties import PropertyTable
 from pocketmq.bulk.record import FixedPart, VariableParts
 from pocketmq.bulk.schema import COLUMNS, parts_of, schema_of
+from pocketmq.bulk.shapes import ShapedProperties
 from pocketmq.remoting.record import RECORD_SIZE_MIN
 
 # Spark and Python show the years 1 to 9999; a producer's clock may claim anything.
 _MS_MIN = -62_135_596_800_000
 _MS_MAX = 253_402_300_799_999
 
+# Columns that need the whole text of the properties.
+_OF_ALL = frozenset({"properties", "propertiesRaw"})
 _PROPERTY_OF = {"tags": "TAGS", "keys": "KEYS", "uniqKey": "UNIQ_KEY"}
 _FIELD_OF = {
     "flag": "flag",
@@ -160,6 +163,7 @@ class _Decoder:
         self._variable: VariableParts | None = None
         self._texts: pa.StringArray | None = None
         self._table: PropertyTable | None = None
+        self._single: ShapedProperties | PropertyTable | None = None
         # Rows of inner batches: None as long as row = record.
         self._record_of: Int64s | None = None
         self._inner: Any = None
@@ -238,7 +242,7 @@ class _Decoder:
             self._known = self._known.take(keep)
         self._fixed = FixedPart(self._data, self._starts, self._fields)
         self._variable = VariableParts(self._fixed)
-        self._texts = self._table = None
+        self._texts = self._table = self._single = None
 
     def _has_inner(self) -> bool:
         assert self._fixed is not None
@@ -325,7 +329,7 @@ class _Decoder:
         if name == "properties":
             return self._properties().maps()
         if name in _PROPERTY_OF:
-            return self._properties().get(_PROPERTY_OF[name])
+            return self._single_properties().get(_PROPERTY_OF[name])
         if name in _TIME_OF:
             return self._rows(self._times(_TIME_OF[name]))
         if name in ("bornHost", "storeHost"):
@@ -397,6 +401,19 @@ class _Decoder:
         assert self._variable is not None
         raw = gather(self._data, self._variable.properties_start, self._variable.properties_end)
         return self._rows(raw, None if self._inner is None else self._inner.properties)
+
+    def _single_properties(self) -> ShapedProperties | PropertyTable:
+        """Return what has single properties at the least cost."""
+        variable = self._variable
+        needs_all = not _OF_ALL.isdisjoint(self._columns)
+        if needs_all or self._record_of is not None or variable is None:
+            return self._properties()
+        if self._single is None:
+            shaped = ShapedProperties.of(
+                self._data, variable.properties_start, variable.properties_end
+            )
+            self._single = shaped if shaped is not None else self._properties()
+        return self._single
 
     def _properties(self) -> PropertyTable:
         if self._table is None:

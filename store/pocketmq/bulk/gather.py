@@ -1,9 +1,10 @@
 """Extracts fields from many places of a buffer at once, with numpy and Arrow; no Python per message.
 
 windows()  a fixed number of bytes at each place: an overlapping view of the buffer, indexed
-gather()   byte ranges of any length: offsets [s0, e0, s1, e1, ...] over the raw buffer describe wanted
-           ranges and the gaps between them as one Arrow array; taking every second element copies
-           the wanted ones once. Needs ascending places and less than 2 GiB from first to last byte.
+gather()   byte ranges. Those of one length are windows. For any lengths, offsets [s0, e0, s1, e1, ...] over
+           the raw buffer describe wanted ranges and the gaps between them as one Arrow array; taking every
+           second element copies the wanted ones once. Needs ascending places and less than 2 GiB from first
+           to last byte.
 """
 
 from typing import Any
@@ -80,7 +81,18 @@ def gather(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
     """Return data[starts[i]:ends[i]] for each i, copied once."""
     if not len(starts):
         return pa.array([], pa.binary())
+    width = int(ends[0] - starts[0])
+    if 0 < width * len(starts) <= SPAN_MAX and (ends - starts == width).all():
+        return of_one_size(windows(data, starts, width))
     return pc.take(interleaved(data, starts, ends), even_indices(len(starts)), boundscheck=False)
+
+
+def of_one_size(values: npt.NDArray[Any]) -> pa.BinaryArray:
+    """Return a contiguous (n,) array of void as binaries, without a copy; at most 2 GiB."""
+    count, width = len(values), values.itemsize
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values.view(np.uint8))]
+    return pa.BinaryArray.from_buffers(pa.binary(), count, buffers)
 
 
 def gather_at(data: pa.Buffer, starts: Int64s, ends: Int64s, rows: Int64s, count: int) -> Any:
