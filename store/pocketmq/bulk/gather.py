@@ -83,16 +83,11 @@ def gather(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
         return pa.array([], pa.binary())
     width = int(ends[0] - starts[0])
     if 0 < width * len(starts) <= SPAN_MAX and (ends - starts == width).all():
-        return of_one_size(windows(data, starts, width))
+        values = windows(data, starts, width).view(np.uint8)
+        offsets = np.arange(0, len(values) + 1, width, dtype=np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+        return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
     return pc.take(interleaved(data, starts, ends), even_indices(len(starts)), boundscheck=False)
-
-
-def of_one_size(values: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Return a contiguous (n,) array of void as binaries, without a copy; at most 2 GiB."""
-    count, width = len(values), values.itemsize
-    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values.view(np.uint8))]
-    return pa.BinaryArray.from_buffers(pa.binary(), count, buffers)
 
 
 def gather_at(data: pa.Buffer, starts: Int64s, ends: Int64s, rows: Int64s, count: int) -> Any:
