@@ -301,7 +301,7 @@ def read_broker(
     read = projection.read(options, filters)
     with BrokerClient(Access.of(options)) as client:
         for batch in read_ranges(client, partition.ranges, settings_of(options), read, loss):
-            yield projection.arrange(batch)
+            yield from projection.pieces(batch)
     warn(loss)
 
 

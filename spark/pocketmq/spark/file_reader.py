@@ -185,7 +185,7 @@ def read_files(
     loss = LossRule(options.fail_on_data_loss)
     read = projection.read(options, filters, ordered=False)
     for batch in read_partition(partition, read, loss):
-        yield projection.arrange(batch)
+        yield from projection.pieces(batch)
     warn(loss)
 
 

@@ -131,7 +131,7 @@ class Options(Settings):
     batch_bytes: str = key(
         "",
         name="batchBytes",
-        help="Bytes of records in an Arrow batch (read, 8m) or in a send request (write, 256k).",
+        help="Bytes of records that are decoded together (read, 8m) or sent in a request (write, 256k).",
     )
     sub_expression: str = key(
         "*",
