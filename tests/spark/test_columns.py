@@ -55,6 +55,10 @@ def test_a_piece_is_about_a_mebibyte_and_carries_only_its_own_rows() -> None:
     assert sum(sizes) < sent(batch) + 10_000 * len(sizes)
 
 
+def test_a_piece_has_few_rows_where_rows_are_small() -> None:
+    assert [p.num_rows for p in pieces_of(batch_of([0] * 20_000))] == [10_000] * 2
+
+
 def test_a_message_larger_than_a_piece_is_one() -> None:
     assert [p.num_rows for p in pieces_of(batch_of([3 * MIB] * 3))] == [1, 1, 1]
 

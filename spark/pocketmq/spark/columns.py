@@ -76,9 +76,10 @@ _ARROW_KAFKA: dict[str, pa.DataType] = {
     "headers": _ARROW_HEADERS,
 }
 
-# Decoding costs least in batches of some MiB. What Spark makes of a batch costs a tenth less in pieces of one
-# MiB, bytes; below half of that, each piece costs more than it spares.
-_PIECE = 1 << 20
+# Decoding costs least in batches of some MiB, or many rows. What Spark makes of a batch costs a tenth less in
+# pieces of these bytes and rows; below half of them, each piece costs more than it spares.
+_PIECE_BYTES = 1 << 20
+_PIECE_ROWS = 1 << 14
 
 
 def schema_of(columns: str) -> StructType:
@@ -136,8 +137,9 @@ class Projection:
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch of the decoded columns in the requested form, in pieces that a core's cache holds."""
         whole = self._arranged(batch)
-        rows = -(-whole.num_rows // max(1, round(whole.nbytes / _PIECE)))
-        for first in range(0, whole.num_rows, max(1, rows)):
+        count = max(round(whole.nbytes / _PIECE_BYTES), -(-whole.num_rows // _PIECE_ROWS), 1)
+        rows = max(1, -(-whole.num_rows // count))
+        for first in range(0, whole.num_rows, rows):
             yield whole.slice(first, rows)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -33,6 +33,7 @@ _LESSON = 1024
 # Batches of which most failed, one after the other: then looking is given up.
 _PATIENCE = 4
 
+Int32s = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
 
@@ -99,22 +100,32 @@ class CodedTags:
             arrays |= zip(others, rows.columns, strict=True)
         return pa.RecordBatch.from_arrays([arrays[c] for c in columns], schema=schema_of(columns))
 
-    def _find(self, data: pa.Buffer, ends: Int64s, codes: Int64s) -> npt.NDArray[np.int32]:
+    def _find(self, data: pa.Buffer, ends: Int64s, codes: Int64s) -> Int32s:
         """The number of each record's text, -1 for none. ends: of the records in data."""
         number = pc.index_in(pa.array(codes), self._codes).fill_null(-1).to_numpy()
+        rows = np.flatnonzero((number >= 0) & (ends <= data.size))
+        if len(rows) == len(ends):
+            return self._found(data, ends, number, self._places)
         found = np.full(len(ends), -1, np.int32)
-        left = np.flatnonzero((number >= 0) & (ends <= data.size))
-        for place in self._places:
-            if not len(left):
-                break
-            good = self._has_text(data, ends[left], number[left], place)
-            hits = left[good]
-            found[hits] = number[hits]
-            left = left[~good]
+        found[rows] = self._found(data, ends[rows], number[rows], self._places)
+        return found
+
+    def _found(
+        self, data: pa.Buffer, ends: Int64s, number: Int32s, places: Sequence[tuple[int, bool]]
+    ) -> Int32s:
+        """The numbers of the texts that are in one of these places, else -1. Nothing is copied if all are."""
+        if not places:
+            return np.full(len(ends), -1, np.int32)
+        good = self._has_text(data, ends, number, places[0])
+        if good.all():
+            return number
+        found = np.where(good, number, np.int32(-1))
+        rows = np.flatnonzero(~good)
+        found[rows] = self._found(data, ends[rows], number[rows], places[1:])
         return found
 
     def _has_text(
-        self, data: pa.Buffer, ends: Int64s, number: Int64s, place: tuple[int, bool]
+        self, data: pa.Buffer, ends: Int64s, number: Int32s, place: tuple[int, bool]
     ) -> Bools:
         """Whether the records have their text in this place there: whole words, bytes before it masked."""
         begin, words = self._expected(place)

@@ -16,7 +16,7 @@ from pocketmq.files.layout import FileSpan
 
 # Places and properties of a batch stay in the second-level cache: with 65,536 rows tags and properties cost
 # a third more.
-ROWS_MAX = 1 << 14
+ROWS_MAX = 1 << 15
 # Offset bounds per (topic, queue): records that hold several messages reach over them.
 Exact = dict[tuple[str, int], tuple[int, int]]
 
