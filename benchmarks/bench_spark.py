@@ -6,15 +6,17 @@
 CPU seconds of JVM and Python, not time: they say more on a machine that others use. "named" says by options
 which columns and messages it wants; "by read" leaves the columns to pocketmq.spark.read, and "by where" the
 messages, too, to a where clause, as Parquet and JSON lines are asked; making the frame counts. The page cache
-is warm, and the forms take turns within each round, quick jobs twice as often; JSON lines are slow and
-run once. What the JVM makes of a job differs between sessions, and what else they ran decides, too: seven
-columns of Parquet took 1.2 s in one and 2.1 in the next. So there are several sessions, each in a process of
-its own, and their medians count. A store four times as large tells what a GiB more costs beside what any
-query does. It prints rows for docs/spark.md. The decoder without Spark: bench_bulk.py.
+is warm: what a file's writer left there is dropped, and the file read anew, before each session. The forms
+take turns within each round, quick jobs twice as often; JSON lines are slow and run once. What the JVM makes
+of a job differs between sessions, and what else they ran decides, too: seven columns of Parquet took 1.2 s in
+one and 2.1 in the next. So there are several sessions, each in a process of its own, and their medians count.
+A store four times as large tells what a GiB more costs beside what any query does. It prints rows for
+docs/spark.md. The decoder without Spark: bench_bulk.py.
 """
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -113,6 +115,7 @@ def measure(spark: "SparkSession", root: Path, messages: int, rounds: int, lines
     lines: JSON lines, too, which are slow.
     """
     parquet = _written_as(spark, root, "parquet")
+    _read_anew(root, Path(parquet))
     whole = spark.read.format("pocketmq").load(str(root))
 
     def asked(job: Job, frame: "DataFrame") -> "DataFrame":
@@ -202,6 +205,20 @@ def _written_as(spark: "SparkSession", root: Path, kind: str) -> str:
     return str(folder)
 
 
+def _read_anew(*folders: Path) -> None:
+    """Have the page cache hold the files as a reader of the disk leaves them.
+
+    What wrote a file, and in what memory, decides the size of its pages there, and so what each byte costs.
+    """
+    for path in itertools.chain.from_iterable(folder.rglob("*") for folder in folders):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                while file.read(1 << 20):
+                    pass
+
+
 def grow(spark: "SparkSession", roots: dict[int, Path], rounds: int) -> None:
     """Prints what the reads of everything cost with two stores, and what a GiB more does.
 
@@ -221,6 +238,8 @@ def grow(spark: "SparkSession", roots: dict[int, Path], rounds: int) -> None:
     def columnar(mib: int, job: Job) -> "DataFrame":
         return job.query(spark.read.parquet(_written_as(spark, roots[mib], "parquet")))
 
+    for root in roots.values():
+        _read_anew(root, Path(_written_as(spark, root, "parquet")))
     for number, job in enumerate(jobs[small]):
         used: dict[tuple[Callable[[int, Job], DataFrame], int], list[float]] = {}
         for turn in range(_WARM + rounds):
