@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
@@ -92,8 +93,10 @@ def test_options_choose_rows(
 
 def test_where_clauses_narrow_what_is_pulled(load: Load, topic: str) -> None:
     frame = load(subscribe=topic)
-    # As many tasks as can run at once: two, of three queues.
-    assert frame.rdd.getNumPartitions() == 2
+    # As many tasks as can run at once: two, of three queues. 4.0 keeps the source that it has found by its
+    # module, which knows nothing of them.
+    knows = not pyspark.__version__.startswith("4.0")
+    assert frame.rdd.getNumPartitions() == (2 if knows else 1)
     assert frame.where("queueOffset >= 3 and queueOffset < 5").count() == 6
     assert frame.where("queueId = 1 and queueOffset = 0").count() == 1
     assert set(numbers(frame.where("tags = 'b'"))) == set(range(1, 500, 3))

@@ -381,7 +381,9 @@ def test_a_query_killed_at_any_moment_loses_and_repeats_nothing(
         wanted = before + chance.randint(1, 3)
         errors = _kill_when(command, env, partial(_has_reached, folder, wanted))
         assert not errors, f"round {round_}, seed {seed}: {errors}"
-    _run_patiently(spark, store.root, checkpoint, out)
+    # Before 4.2 the first run does no more than the batch that a killed query had planned.
+    for _ in range(1 if HAS_LIMITS else 2):
+        _run_patiently(spark, store.root, checkpoint, out)
     found = places(spark, out)
     assert len(found) == total, f"seed {seed}"
     assert found == [("T", q, o) for q in range(5) for o in range(total // 5)], f"seed {seed}"
