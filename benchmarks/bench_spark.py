@@ -7,11 +7,11 @@ CPU seconds of JVM and Python, not time: they say more on a machine that others 
 which columns and messages it wants; "by read" leaves the columns to pocketmq.spark.read, and "by where" the
 messages, too, to a where clause, as Parquet and JSON lines are asked; making the frame counts. The page cache
 is warm: what a file's writer left there is dropped, and the file read anew, before each session. The forms
-take turns within each round, quick jobs twice as often or more; JSON lines are slow and run once. What the
-JVM makes of a job differs between sessions, and what else they ran decides, too: seven columns of Parquet
-took 1.2 s in one and 2.1 in the next. So there are several sessions, each in a process of its own, and their
-medians count. A store four times as large tells what a GiB more costs beside what any query does. It prints
-rows for docs/spark.md. The decoder without Spark: bench_bulk.py.
+take turns within each round; JSON lines are slow and run once. What the JVM makes of a job differs between
+sessions, and what else they ran decides, too: seven columns of Parquet took 1.2 s in one and 2.1 in the next.
+So there are several sessions, each in a process of its own, and their medians count: of five, a group by tag
+cost 1.16 of Parquet in one run and 1.00 in the next. A store four times as large tells what a GiB more costs
+beside what any query does. It prints rows for docs/spark.md. The decoder without Spark: bench_bulk.py.
 """
 
 import argparse
@@ -52,19 +52,13 @@ _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 Query = Callable[["DataFrame"], "DataFrame"]
 Found = dict[str, dict[str, float]]
 """CPU seconds by the name of a job and the form of its messages."""
-_Used = Mapping[str, Sequence[float]]
-"""CPU seconds of the rounds of one job, by form."""
 _SEVEN = "topic,queueId,queueOffset,body,tags,keys,storeTimestamp"
 _DAY_MS = 86_400_000
-# The JVM compiles what it runs, also in the seconds that are counted: rounds before any count, and more
-# rounds of jobs whose forms take less than this many CPU seconds together.
+# The JVM compiles what it runs, also in the seconds that are counted. A query of a few hundredths of a second
+# is mostly that, and the system counts no smaller ones. So each form runs for some rounds, and so many
+# seconds in all, before it is counted, and again while it is.
 _WARM = 2
-_QUICK_S = 3.0
-_QUICK_FACTOR = 2
-# The system counts CPU in hundredths of a second, and a job of a few of them is mostly what the JVM has not
-# compiled yet: each form has run for so many seconds in all before it is counted, and while it is.
 _ENOUGH_S = 1.0
-_ROUNDS_MAX = 24
 # So many of the jobs read everything.
 _READ_ALL = 4
 
@@ -149,8 +143,8 @@ def measure(spark: "SparkSession", root: Path, messages: int, rounds: int, lines
         forms = {"named": named, "read": unnamed, "parquet": from_parquet}
         if job.where:
             forms["where"] = by_where
-        _turns(job, forms, lambda used: _is_enough(used, _WARM))
-        used = _turns(job, forms, lambda used: _is_counted(used, rounds))
+        _turns(job, forms, _WARM)
+        used = _turns(job, forms, rounds)
         found[job.name] = {name: statistics.median(seconds) for name, seconds in used.items()}
         if lines:
             found[job.name]["json"] = _cpu_of(from_lines, job)
@@ -158,26 +152,16 @@ def measure(spark: "SparkSession", root: Path, messages: int, rounds: int, lines
 
 
 def _turns(
-    job: Job, forms: Mapping[str, "Callable[[Job], DataFrame]"], is_done: Callable[[_Used], bool]
+    job: Job, forms: Mapping[str, "Callable[[Job], DataFrame]"], rounds: int
 ) -> dict[str, list[float]]:
-    """Return the CPU seconds of rounds in which the forms take turns."""
+    """Return the CPU seconds of at least so many rounds, in which the forms take turns."""
     used: dict[str, list[float]] = {name: [] for name in forms}
-    while not is_done(used):
+    done = 0
+    while done < rounds or min(map(sum, used.values())) < _ENOUGH_S:
         for name, form in forms.items():
             used[name].append(_cpu_of(form, job))
+        done += 1
     return used
-
-
-def _is_enough(used: _Used, rounds: int) -> bool:
-    done = min(map(len, used.values()))
-    return done >= _ROUNDS_MAX or (done >= rounds and min(map(sum, used.values())) >= _ENOUGH_S)
-
-
-def _is_counted(used: _Used, rounds: int) -> bool:
-    if min(map(len, used.values())) < rounds:
-        return False
-    quick = sum(map(statistics.median, used.values())) <= _QUICK_S
-    return _is_enough(used, rounds * _QUICK_FACTOR if quick else rounds)
 
 
 def compare(root: Path, messages: int, sessions: Sequence[Found]) -> bool:
@@ -370,8 +354,8 @@ def main() -> int:
     parser.add_argument(
         "--larger", type=int, default=4, help="how much larger a second store is; 0: there is none"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="in each session")
-    parser.add_argument("--sessions", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="in each session, at least")
+    parser.add_argument("--sessions", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="keep what is made here, or use what is there")
     parser.add_argument(
         "--tcp", action="store_true", help="between JVM and Python, in place of Unix sockets"
