@@ -35,7 +35,6 @@ extensions = mypycify(
     [
         "--config-file=",
         "--explicit-package-bases",
-        "--namespace-packages",
         "--ignore-missing-imports",
         *modules,
     ],
@@ -65,17 +64,12 @@ def sources() -> list[Path]:
     return [Path(name) for name in settings()["modules"]]
 
 
-def roots() -> list[str]:
-    return sorted({path.parts[0] for path in sources()})
-
-
 def compile_to(out: Path, wanted: str = "libraries") -> dict[Path, Path]:
     """Libraries by the place beside their sources; wanted="C" ends before the C compiler.
 
     Raises: CalledProcessError (mypyc says why).
     """
     out = out.resolve()
-    path = os.pathsep.join(str(ROOT / root) for root in settings()["roots"])
     command = [
         sys.executable,
         "-c",
@@ -86,13 +80,13 @@ def compile_to(out: Path, wanted: str = "libraries") -> dict[Path, Path]:
         wanted,
         *map(str, sources()),
     ]
-    subprocess.run(command, check=True, env={**os.environ, "MYPYPATH": path})
+    subprocess.run(command, check=True, env={**os.environ, "MYPYPATH": str(ROOT)})
     made: dict[Path, Path] = {}
     for source in sources():
-        module = Path(*source.parts[1:]).with_suffix("")
-        made[source.with_suffix(SUFFIX)] = out / "lib" / f"{module}{SUFFIX}"
+        place = source.with_suffix(SUFFIX)
+        made[place] = out / "lib" / place
     library = f"{SHARED}__mypyc{SUFFIX}"
-    made[Path(roots()[0]) / library] = out / "lib" / library
+    made[Path(library)] = out / "lib" / library
     return made
 
 
@@ -100,7 +94,7 @@ def remove() -> int:
     """Take compiled libraries away, of every version of Python. Returns: how many."""
     names = [source.with_suffix(".*.so") for source in sources()]
     names += [source.with_suffix(".*.pyd") for source in sources()]
-    names += [Path(root) / f"{SHARED}__mypyc.*" for root in roots()]
+    names.append(Path(f"{SHARED}__mypyc.*"))
     found = [file for name in names for file in (ROOT / name.parent).glob(name.name)]
     for file in found:
         file.unlink()
@@ -118,7 +112,7 @@ class CompiledHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         self._folder = tempfile.mkdtemp()
         for place, library in compile_to(Path(self._folder)).items():
-            build_data["force_include"][str(library)] = str(Path(*place.parts[1:]))
+            build_data["force_include"][str(library)] = str(place)
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

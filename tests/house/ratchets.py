@@ -29,21 +29,14 @@ Offenders = dict[str, dict[str, int]]
 
 
 @cache
-def source_roots() -> tuple[str, ...]:
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    return tuple(build["dev-mode-dirs"])
-
-
-@cache
 def modules() -> dict[str, tuple[Path, str, ast.Module]]:
     """Each module of the product by its dotted name."""
     found: dict[str, tuple[Path, str, ast.Module]] = {}
-    for root in source_roots():
-        for path in sorted((ROOT / root).rglob("*.py")):
-            parts = path.relative_to(ROOT / root).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            text = path.read_text(encoding="utf-8")
-            found[name] = (path, text, ast.parse(text))
+    for path in sorted((ROOT / "pocketmq").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = path.read_text(encoding="utf-8")
+        found[name] = (path, text, ast.parse(text))
     return found
 
 

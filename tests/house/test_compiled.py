@@ -16,7 +16,7 @@ from pocketmq.cli.__main__ import version
 ROOT = Path(__file__).parents[2]
 _SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pocketmq"]["compiled"]
 MODULES: list[str] = _SETTINGS["modules"]
-ROOTS: list[str] = _SETTINGS["roots"]
+ROOMS = sorted({name.split("/")[1] for name in MODULES})
 
 
 def nodes() -> Iterator[tuple[str, ast.AST]]:
@@ -30,7 +30,6 @@ def test_each_compiled_module_exists_and_is_named_once() -> None:
     assert len(set(MODULES)) == len(MODULES)
     for name in MODULES:
         assert (ROOT / name).is_file(), name
-        assert name.split("/")[0] in ROOTS
 
 
 def test_each_of_them_can_be_imported_compiled() -> None:
@@ -38,13 +37,13 @@ def test_each_of_them_can_be_imported_compiled() -> None:
     if "(compiled)" not in version():
         pytest.skip("pure Python runs here: `make fast` compiles")
     for name in MODULES:
-        module = importlib.import_module(".".join(Path(name).with_suffix("").parts[1:]))
+        module = importlib.import_module(".".join(Path(name).with_suffix("").parts))
         assert (module.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES)), name
 
 
 def test_nothing_refers_weakly_to_what_they_make() -> None:
     """Such references outlive the objects, whose memory is used again: a broker with accounts crashed so."""
-    sources = [path for root in ROOTS for path in (ROOT / root / "pocketmq").rglob("*.py")]
+    sources = [path for room in ROOMS for path in (ROOT / "pocketmq" / room).rglob("*.py")]
     assert len(sources) > 100
     assert [path.name for path in sources if "import weakref" in path.read_text()] == []
     assert [path.name for path in sources if "from weakref" in path.read_text()] == []

@@ -112,7 +112,7 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
         if not rest.startswith("--from")
         for source in rest.split()[:-1]
     ]
-    assert len(copied) > 6
+    assert {"pocketmq", "pyspark_pocketmq"} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists(), source
         assert not ignored(source), f"{source} is left out by .dockerignore"
@@ -121,21 +121,6 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
         if rest.startswith("--from"):
             assert rest.split()[1] in (IMAGE_FOLDER, "/image")
     assert any(IMAGE_FOLDER in rest for rest in of(builder, "RUN"))
-
-
-def test_every_source_root_is_in_the_image() -> None:
-    copied = " ".join(of(stages()[0], "COPY")).split()
-    assert {
-        "remoting",
-        "store",
-        "client",
-        "broker",
-        "console",
-        "cli",
-        "testing",
-        "spark",
-        "grpc",
-    } <= set(copied)
 
 
 def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -20,17 +19,9 @@ from pocketmq.remoting.tls import TlsConfig
 from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = (
-    "remoting",
-    "store",
-    "client",
-    "broker",
-    "console",
-    "cli",
-    "testing",
-    "spark",
-    "grpc",
-)
+PACKAGE = ROOT / "pocketmq"
+# The words of the design card, at the top.
+LINKS = ("broker", "client", "store")
 
 
 def tracked_files() -> list[Path]:
@@ -54,29 +45,15 @@ def text_files() -> list[tuple[Path, str]]:
     return found
 
 
-def test_no_source_root_hides_the_namespace() -> None:
-    """A pocketmq/__init__.py in one root would hide the other four."""
-    for root in SOURCE_ROOTS:
-        assert (ROOT / root / "pocketmq").is_dir()
-        assert not (ROOT / root / "pocketmq" / "__init__.py").exists()
-
-
-def test_every_source_root_is_packaged_and_editable() -> None:
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert set(build["dev-mode-dirs"]) == set(SOURCE_ROOTS)
-    assert {name.split("/")[0] for name in build["targets"]["wheel"]["packages"]} == set(
-        SOURCE_ROOTS
-    )
+def test_the_links_at_the_top_lead_into_the_package() -> None:
+    for name in LINKS:
+        assert (ROOT / name).is_symlink()
+        assert (ROOT / name).resolve() == PACKAGE / name
 
 
 def test_every_package_tells_type_checkers_that_it_is_typed() -> None:
     """Without py.typed a user's mypy says `missing library stubs`, of pocketmq.testing for one."""
-    packages = [
-        each
-        for root in SOURCE_ROOTS
-        for each in (ROOT / root / "pocketmq").iterdir()
-        if (each / "__init__.py").exists()
-    ]
+    packages = [each for each in (PACKAGE, *PACKAGE.iterdir()) if (each / "__init__.py").exists()]
     assert packages
     assert [each.name for each in packages if not (each / "py.typed").exists()] == []
 
@@ -102,17 +79,14 @@ def test_no_file_names_a_machine_path_or_a_registry() -> None:
 def test_no_module_is_named_after_nothing() -> None:
     """architecture.md: a module is one of RocketMQ's nouns; no utils, common, misc."""
     bad = {"utils", "util", "common", "misc", "helpers", "manager_impl"}
-    for root in SOURCE_ROOTS:
-        names = {path.stem for path in (ROOT / root).rglob("*.py")}
-        assert not names & bad
+    assert not {path.stem for path in PACKAGE.rglob("*.py")} & bad
 
 
 def test_each_setting_is_read_somewhere() -> None:
     """One that nothing reads would stand in the documentation, be taken, and do nothing."""
     words: Counter[str] = Counter()
-    for root in SOURCE_ROOTS:
-        for path in (ROOT / root).rglob("*.py"):
-            words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    for path in PACKAGE.rglob("*.py"):
+        words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     groups = (BrokerConfig, StoreConfig, NamesrvConfig, ConsoleConfig, MetricsConfig, GrpcConfig)
     for group in (*groups, TlsConfig):
         for name, known in group.keys().items():
@@ -150,7 +124,7 @@ def test_pyright_finds_nothing_in_client_and_remoting() -> None:
         assert os.environ.get("CI") != "true", reason
         pytest.skip(reason)
     done = subprocess.run(
-        [sys.executable, "-m", "pyright", "client", "remoting"],
+        [sys.executable, "-m", "pyright", "pocketmq/client", "pocketmq/remoting"],
         cwd=ROOT,
         capture_output=True,
         text=True,

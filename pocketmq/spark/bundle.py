@@ -21,7 +21,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def members() -> dict[str, bytes]:
     """Return path in the zip -> content."""
-    found: dict[str, bytes] = {}
+    found = {"pocketmq/__init__.py": files("pocketmq").joinpath("__init__.py").read_bytes()}
     for package in ("remoting", "files", "bulk", "spark"):
         for source in sorted(_modules(package), key=lambda s: s.name):
             if _belongs(package, source.name):
@@ -43,13 +43,7 @@ def _belongs(package: str, name: str) -> bool:
 def write_bundle(path: Path) -> list[str]:
     """Write the zip, the same bytes for the same sources. Returns: the paths in it."""
     content = members()
-    folders = {
-        f"{'/'.join(p.split('/')[:n])}/" for p in content for n in range(1, p.count("/") + 1)
-    }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        # Namespace packages are found in a zip only where their folders have entries of their own.
-        for name in sorted(folders):
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), b"")
         for name, data in content.items():
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED

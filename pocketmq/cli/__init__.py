@@ -1,0 +1,1 @@
+"""The `pocketmq` command, its servers, and RocketMQ's `mqadmin`, `mqbroker` and `mqnamesrv`."""
