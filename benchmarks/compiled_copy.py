@@ -10,9 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def compile_to(folder: Path) -> bool:
     """Make the copy; False, and said, where that cannot be done."""
-    for root in sorted(found.parent for found in ROOT.glob("*/pocketmq")):
-        shutil.copytree(root, folder / root.name, ignore=shutil.ignore_patterns("*.so"))
-    shutil.copytree(ROOT / "tools", folder / "tools")
+    for name in ("pocketmq", "tools"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so"))
     shutil.copy2(ROOT / "pyproject.toml", folder)
     command = [sys.executable, str(folder / "tools" / "compiled.py"), "--in-place"]
     if subprocess.run(command, check=False).returncode:

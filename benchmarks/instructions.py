@@ -214,8 +214,7 @@ def _row(name: str, broker: PocketBroker, topic: str, messages: int) -> list[str
 
 
 def _environment(tree: Path) -> dict[str, str]:
-    roots = sorted(str(found.parent) for found in tree.glob("*/pocketmq"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONHASHSEED": "0"}
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
 
 
 def _total(dump: Path) -> int:

@@ -16,7 +16,7 @@ from pocketmq.console.languages import LANGUAGES, meanings
 from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[2]
-CONSOLE = ROOT / "console" / "pocketmq" / "console"
+CONSOLE = ROOT / "pocketmq" / "console"
 SCRIPTS = sorted((CONSOLE / "static").rglob("*.js"))
 LOADED_MAX = 100_000
 SENT_MAX = 40_000

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-ROOM = Path(__file__).parents[2] / "broker" / "pocketmq" / "broker"
+ROOM = Path(__file__).parents[2] / "pocketmq" / "broker"
 LINES_MAX, ATTRIBUTES_MAX = 300, 12
 
 

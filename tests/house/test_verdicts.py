@@ -8,7 +8,7 @@ from tests.house.test_house_rules import ROOT
 
 from pocketmq.remoting.track import Severity, TrackType, Verdict
 
-CONSOLE = ROOT / "console" / "pocketmq" / "console"
+CONSOLE = ROOT / "pocketmq" / "console"
 # Where the words are given; all others take them from there.
 HOMES = {"pocketmq/remoting/track.py", "pocketmq/broker/delivery/track.py"}
 

@@ -4,7 +4,6 @@ Both take the same keys of broker.conf. A broker keeps its ports, its store and 
 over stop(), kill() and start(), so that a test can play a restart.
 """
 
-import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -293,10 +292,7 @@ class PocketBroker(RunningBroker):
         )
         self._process: Process | None = None
         self._nursery = nursery
-        roots = (
-            [] if sources is None else sorted({each.parent for each in sources.glob("*/pocketmq")})
-        )
-        self._environment = {"PYTHONPATH": os.pathsep.join(map(str, roots))} if roots else {}
+        self._environment = {"PYTHONPATH": str(sources)} if sources else {}
 
     @property
     def process(self) -> Process:
