@@ -4,20 +4,23 @@
 library is loaded when the first of them is asked for, so importing this package costs nothing.
 """
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketmq.client import *  # noqa: F403
-
-
-def __getattr__(name: str) -> Any:
-    # Spark's executors have this package without the client, and servers start without it.
-    if not name.startswith("_"):
-        client = import_module("pocketmq.client")
-        if name in client.__all__:
-            return getattr(client, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+else:
+    # Type checkers would take any name from a module that has this function.
+    def __getattr__(name: str) -> Any:
+        names: list[str] = []
+        if not name.startswith("_"):
+            # Spark's executors have this package without the client.
+            with suppress(ModuleNotFoundError):
+                names = import_module("pocketmq.client").__all__
+        if name not in names:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("pocketmq.client"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,38 @@
+"""`from pocketmq import Producer`: the client's names, and nothing loaded before one is asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pocketmq
+from pocketmq import client
+
+
+def test_it_has_the_names_of_the_client() -> None:
+    assert set(client.__all__) <= set(dir(pocketmq))
+    for name in client.__all__:
+        assert getattr(pocketmq, name) is getattr(client, name)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'pocketmq' has no attribute 'Nothing'"):
+        _ = pocketmq.Nothing  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec("from pocketmq import Nothing")
+
+
+def test_importing_it_loads_no_room() -> None:
+    code = "import sys, pocketmq; print([m for m in sys.modules if m.startswith('pocketmq.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_program_imports_from_it_without_what_is_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from pocketmq import Message, Producer, PushConsumer, SimpleConsumer\n"
+        "print([m for m in ('numpy', 'pyarrow', 'google.protobuf', 'typer', 'uvloop') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
