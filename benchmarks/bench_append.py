@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.index_keys import key_hashes

@@ -12,8 +12,8 @@ from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import pack_address
 from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 

@@ -8,7 +8,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_address("127.0.0.1", 10911)

@@ -40,7 +40,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Handler
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.hosts import (pack_address)
 from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls

@@ -30,12 +30,8 @@ from pocketmq.cli.output import (
 )
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
-from pocketmq.remoting.message_codec import (
-    decompress,
-    offset_msg_id,
-    properties_to_dict,
-    unpack_host,
-)
+from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.message_codec import decompress, offset_msg_id, properties_to_dict
 from pocketmq.remoting.record import read_record
 
 if TYPE_CHECKING:

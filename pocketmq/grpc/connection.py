@@ -22,7 +22,7 @@ from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.http2 import Data, Gone, Http2Server, Request
 from pocketmq.grpc.http2_frames import Http2Error
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.peer import TURN_MS
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.slices import Slices

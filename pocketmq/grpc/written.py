@@ -15,7 +15,8 @@ from pocketmq.grpc.mapping import COMPRESSED, RESERVED, type_of
 from pocketmq.grpc.messages import SendMessageResponse, classes
 from pocketmq.grpc.schema import MessageType
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import decompress, offset_msg_id, unpack_host
+from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.message_codec import decompress, offset_msg_id
 from pocketmq.remoting.names import DLQ_PREFIX
 from pocketmq.remoting.record import Buffer, Record
 

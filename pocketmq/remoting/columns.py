@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from pocketmq.remoting.fixed_shape import OPAQUE_MAX, SAFE, FixedShape, Place
-from pocketmq.remoting.record import row_fields
+from pocketmq.remoting.rows import row_fields
 
 _DIGITS_MAX = 18
 # A number of so many digits, each with 48 too much.

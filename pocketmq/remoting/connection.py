@@ -31,8 +31,8 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.fixed_shape import RUN_MIN, AnswerShapes, answered
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
+from pocketmq.remoting.hosts import socket_name
 from pocketmq.remoting.json_shape import RequestShapes, Shaped
-from pocketmq.remoting.message_codec import socket_name
 from pocketmq.remoting.outbox import BUFFER_HIGH, Buffer
 from pocketmq.remoting.peer import TURN_MS
 from pocketmq.remoting.sending import Sending

@@ -1,23 +1,19 @@
-"""Around the record: properties, hosts, message ids, compressed bodies, and the message that a client sees.
+"""Around the record: properties, message ids, compressed bodies, and the message that a client sees.
 
 1. Properties: `name 0x01 value 0x02 ...`; the last 0x02 may be missing (4.9) or not (5.x).
 2. An offset message id is hex of store host, port and position. The record itself: remoting.record.
 Source: MessageDecoder, MessageId, CompressionType, RocketMQ 4.9.7 and 5.5.0.
 """
 
-import socket
-import struct
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
+from pocketmq.remoting.hosts import unpack_host
 from pocketmq.remoting.message import MessageExt, Property
 from pocketmq.remoting.record import INNER_COUNT_MAX, WRAPPED_BATCH, Buffer, Record, decode_batch
-
-_PORT = struct.Struct(">i")
-
 
 # ---------------------------------------------------------------- properties
 
@@ -79,50 +75,13 @@ def remove_property(properties: bytes, name: bytes) -> bytes:
     return b"\x02".join(kept) + b"\x02" if kept else b""
 
 
-# ---------------------------------------------------------------- hosts and ids
-
-
-def pack_host(host: str) -> bytes:
-    """Convert `ip:port` to address bytes and a 4-byte port: 8 bytes, or 20 for IPv6 (`[::1]:80`)."""
-    ip, _, port = host.rpartition(":")
-    try:
-        return pack_address(ip.strip("[]"), int(port))
-    except ValueError as error:
-        raise MessageCodecError(f"{host!r} is not ip:port") from error
-
-
-def pack_address(ip: str, port: int) -> bytes:
-    """Return address bytes and a 4-byte port. Raises: MessageCodecError if `ip` is not an address."""
-    try:
-        if ":" in ip:
-            return socket.inet_pton(socket.AF_INET6, ip.partition("%")[0]) + _PORT.pack(port)
-        return socket.inet_pton(socket.AF_INET, ip) + _PORT.pack(port)
-    except (OSError, struct.error) as error:
-        raise MessageCodecError(f"{ip!r}:{port} is not an IP address and a port") from error
-
-
-def socket_name(name: Any) -> tuple[str, bytes]:
-    """Return `ip:port` and the packed address of a socket name; IPv4-mapped IPv6 counts as IPv4."""
-    if not isinstance(name, tuple) or len(name) < 2:
-        return "", b"\0" * 8
-    ip, port = str(name[0]), int(name[1])
-    if ip.startswith("::ffff:") and "." in ip:
-        ip = ip[7:]
-    text = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-    return text, pack_address(ip, port)
-
-
-def unpack_host(host: bytes) -> str:
-    """Convert 8 or 20 bytes to `ip:port`."""
-    family = socket.AF_INET if len(host) == 8 else socket.AF_INET6
-    ip = socket.inet_ntop(family, host[:-4])
-    port = int.from_bytes(host[-4:], "big", signed=True)
-    return f"{ip}:{port}"
+# ---------------------------------------------------------------- ids
 
 
 def offset_msg_id(store_host: bytes, position: int) -> str:
     """Return the offset id: hex of host, port and position, 32 digits (56 for IPv6).
 
+    >>> from pocketmq.remoting.hosts import pack_host
     >>> offset_msg_id(pack_host("192.168.1.10:10911"), 1234567890123)
     'C0A8010A00002A9F0000011F71FB04CB'
     """

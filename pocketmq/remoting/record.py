@@ -21,8 +21,8 @@ number of this layout. Source: MessageDecoder, CommitLog, RocketMQ 4.9.7 and 5.5
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
@@ -130,16 +130,6 @@ def numpy_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- one field of a record
-
-
-def row_fields(size: int, fields: Mapping[str, tuple[int, Any]]) -> Any:
-    """Return what makes numpy's dtype of rows of so many bytes with these fields: start, format."""
-    return {
-        "names": list(fields),
-        "formats": [code for _, code in fields.values()],
-        "offsets": [start for start, _ in fields.values()],
-        "itemsize": size,
-    }
 
 
 def size_of(record: Buffer, at: int = 0) -> int:

@@ -9,7 +9,7 @@ from pocketmq.broker.events import Events
 from pocketmq.broker.parts import Node, Parts
 from pocketmq.broker.role import Role
 from pocketmq.remoting.clock import Clock, ManualClock
-from pocketmq.remoting.message_codec import pack_host
+from pocketmq.remoting.hosts import (pack_host)
 from pocketmq.remoting.peer import PeerAnswer
 from pocketmq.store import MessageStore
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import pack_host
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 

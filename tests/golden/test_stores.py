@@ -21,8 +21,8 @@ import pytest
 from tests.golden.golden_stores import NAMES, manifest, unpack
 
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import pack_host
 from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 from pocketmq.store.offset_by_time import Boundary

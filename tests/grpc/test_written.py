@@ -13,7 +13,8 @@ from pocketmq.grpc.answers import OK
 from pocketmq.grpc.mapping import RESERVED, type_of
 from pocketmq.grpc.messages import Message, classes
 from pocketmq.grpc.schema import Encoding
-from pocketmq.remoting.message_codec import offset_msg_id, properties_to_dict, unpack_host
+from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.message_codec import offset_msg_id, properties_to_dict
 from pocketmq.remoting.record import MAGIC_V1, Record
 
 _NAMES = (

@@ -19,6 +19,7 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import PullMessageHeader, SendMessageV2Header
+from pocketmq.remoting.hosts import pack_host, unpack_host
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.message_codec import (
     add_property,
@@ -26,12 +27,10 @@ from pocketmq.remoting.message_codec import (
     decompress,
     get_property,
     offset_msg_id,
-    pack_host,
     parse_offset_msg_id,
     properties_to_dict,
     properties_to_text,
     remove_property,
-    unpack_host,
 )
 from pocketmq.remoting.record import (
     MAGIC_V1,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.message_codec import pack_address
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, StoreConfig
 
