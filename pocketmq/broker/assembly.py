@@ -26,7 +26,9 @@ from pocketmq.broker.lags import Lags
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.message_put import MessagePut, TimerWay
-from pocketmq.broker.parts import Members, Messages, Node, Parts, Services, Tables
+from pocketmq.broker.parts import (Members, Messages, Tables)
+from pocketmq.broker.services import (Parts, Services)
+from pocketmq.broker.node import (Node)
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager

@@ -28,7 +28,8 @@ from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.outward import Outward
-from pocketmq.broker.parts import Node, Parts
+from pocketmq.broker.services import (Parts)
+from pocketmq.broker.node import (Node)
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.role import Role, Service

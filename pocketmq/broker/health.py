@@ -1,19 +1,10 @@
-"""Health: whether a broker is healthy, and whether it is ready, each with its reasons in words.
-
-Healthy: the store accepts messages and the background tasks run; otherwise it may need disk space, a new
-disk or a restart. Ready: clients find it and may use it. A broker that is starting or stopping is healthy
-but not ready, and so is one whose replicas are not as they should be: a restart would not help.
-"""
+"""Health: the checks of a broker, and the reasons of those that fail, in words."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pocketmq.broker.broker import Broker
     from pocketmq.store import MessageStore
-
-_READ_OR_WRITE = 6
-
 
 @dataclass(slots=True)
 class Health:
@@ -60,35 +51,3 @@ def check_store(found: Health, store: "MessageStore") -> None:
             for name, trouble in sorted(troubles.items())
         ),
     )
-
-
-def health(broker: "Broker") -> Health:
-    """Return the broker's health."""
-    found = Health(broker.config.broker_name, broker.address)
-    check_store(found, broker.parts.messages.store)
-    return found
-
-
-def readiness(broker: "Broker") -> Health:
-    """Return whether it serves clients."""
-    found = health(broker)
-    found.check(
-        "permitted",
-        ok=bool(broker.config.broker_permission & _READ_OR_WRITE),
-        reason="brokerPermission lets nobody read or write: set it to 6",
-    )
-    found.check(
-        "serving",
-        ok=not broker.parts.services.long_polling.closing,
-        reason="the broker is stopping",
-    )
-    trouble = broker.parts.services.replication.trouble
-    found.check("replicas", ok=not trouble, reason=f"replicas: {trouble}")
-    registration = broker.registration
-    found.check(
-        "registered",
-        ok=registration.is_registered,
-        reason="the broker is registered with no name server, so clients cannot find it. Check namesrvAddr "
-        f"({broker.config.namesrv_addr or 'not set'})",
-    )
-    return found

@@ -17,55 +17,17 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.metric import PIECE, Metric, Sample, Spread
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
 
 NODE_LABELS = ("cluster", "node_type", "node_id")
 CARDINALITY_LIMIT = 50_000
-# Samples, or counters to sum, that are looked at in one turn of the event loop.
-PIECE = 1_024
 OVERFLOW = "otel_metric_overflow"
 OVERFLOW_METRIC = "pocketmq_metrics_overflow_series"
-
-Sample = tuple[tuple[str, ...], float]
-"""Values of the labels, in their order, and the figure."""
-
-
-class Spread(NamedTuple):
-    """A histogram sample. bounds: the upper bound of each count; counts has one more, for the rest."""
-
-    values: tuple[str, ...]
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    sum: float
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One row of the tables.
-
-    name: of a counter with _total, as it is shown. unit: RocketMQ's word for it ("milliseconds", "bytes"):
-    Prometheus' text carries it in the name from RocketMQ 5.3 on, and did not before, so that both
-    are shown. read: the samples, labels in the order of `labels`; spread: those of a histogram.
-    """
-
-    name: str
-    kind: Literal["gauge", "counter", "histogram"]
-    help: str
-    labels: tuple[str, ...]
-    read: "Callable[[Broker], Iterable[Sample | None]]"
-    unit: str = ""
-    spread: "Callable[[Broker], Iterable[Spread | None]] | None" = None
-
-    @property
-    def shown_names(self) -> tuple[str, ...]:
-        """Return its names in Prometheus' text."""
-        if not self.unit or self.name.endswith(f"_{self.unit}"):
-            return (self.name,)
-        return (self.name, f"{self.name}_{self.unit}")
-
 
 @dataclass(frozen=True, slots=True)
 class Family:

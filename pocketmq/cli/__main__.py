@@ -52,8 +52,9 @@ def _run(arguments: list[str]) -> int:
         return int(ExitCode.OK)
     if arguments[:1] == ["broker-process"]:
         from pocketmq.cli.broker_process import wait_and_serve
+        from pocketmq.cli.server import serve
 
-        return int(wait_and_serve())
+        return int(wait_and_serve(serve))
     if arguments[:1] == ["health"]:
         from pocketmq.cli.health import health
 

@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass
+from typing import Protocol
 
 from pocketmq.broker.health import Health
 from pocketmq.cli.child_process import Child, spawned
@@ -31,11 +32,18 @@ _PAUSE_MIN_MS, _PAUSE_MAX_MS = 200, 30_000
 _WELL_AFTER_MS = 60_000
 
 
-def wait_and_serve() -> ExitCode:
+class Serve(Protocol):
+    """Runs one of the servers until it is told to stop: pocketmq.cli.server.serve."""
+
+    def __call__(
+        self, role: str, arguments: list[str], *, until_input_ends: bool = False
+    ) -> ExitCode: ...
+
+
+def wait_and_serve(serve: Serve) -> ExitCode:
     """Run the child: wait for the arguments, serve until the input ends. Raises: CannotBegin."""
     # Before the arguments come, for a child that has not got it by a fork: most of a broker's start.
     import pocketmq.cli.broker_server
-    from pocketmq.cli.server import serve
 
     assert pocketmq.cli.broker_server
     with os.fdopen(0, "rb", closefd=False) as given:

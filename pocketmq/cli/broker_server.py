@@ -15,9 +15,9 @@ from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.grpc_server import grpc_port, read_grpc_config
+from pocketmq.cli.listening import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.namesrv_server import start_name_server
-from pocketmq.cli.server import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig

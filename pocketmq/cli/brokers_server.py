@@ -9,16 +9,17 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
 from pocketmq.cli.address import check_advertised
-from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, wait_and_serve
+from pocketmq.cli.broker_process import STOP_TIME_S, BrokerProcess, Member, Serve, wait_and_serve
 from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.broker_set import check_settings, folder_of, name_of, port_of
 from pocketmq.cli.child_process import Child, forked
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.listening import check_port, say_ready
 from pocketmq.cli.namesrv_server import start_name_server
-from pocketmq.cli.server import check_port, say_ready
 from pocketmq.cli.server_options import ServerOptions
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.tls import ServerTls
@@ -28,14 +29,16 @@ log = logging.getLogger(__name__)
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
 
 
-def begin(options: ServerOptions, environment: Mapping[str, str], count: int) -> "BrokersServer":
+def begin(
+    options: ServerOptions, environment: Mapping[str, str], count: int, serve: Serve
+) -> "BrokersServer":
     """Return the server of `count` brokers, whose processes wait for their arguments. Raises: CannotBegin."""
     checked = BrokerServer(options, environment)
     check_settings(checked.settings(), checked.parts[0].listen_port, count)
     children: list[Child] = []
     for _ in range(count):
         # Now or never: soon this process has an event loop.
-        children.append(forked(wait_and_serve, children))
+        children.append(forked(partial(wait_and_serve, serve), children))
     return BrokersServer(options, checked, children)
 
 

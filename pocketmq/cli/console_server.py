@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.server import cannot_listen
+from pocketmq.cli.listening import cannot_listen
 from pocketmq.console.config import OFF, ConsoleConfig
 from pocketmq.console.server import ConsoleServer, missing_packages
 from pocketmq.remoting.errors import IllegalArgument

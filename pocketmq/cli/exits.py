@@ -35,19 +35,6 @@ def complain(text: object, command: str = "pocketmq") -> None:
     sys.stderr.write(f"{command}: {visible(str(text))}\n")
 
 
-def keep_readable() -> None:
-    """Make what a command's libraries warn of steer no terminal.
-
-    A command starts no log: Python writes warnings to standard error, as they are.
-    """
-    import logging
-
-    from pocketmq.cli.server_log import LineFormatter
-
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(LineFormatter("%(message)s"))
-
-
 class ExitCode(IntEnum):
     """The exit codes.
 

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from pocketmq.broker.broker import Broker
-from pocketmq.cli.server import cannot_listen
+from pocketmq.cli.listening import cannot_listen
 from pocketmq.grpc.config import OFF, GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.tls import ServerTls

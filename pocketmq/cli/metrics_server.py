@@ -8,7 +8,7 @@ from typing import Any
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.metrics_config import PROM, MetricsConfig
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.server import cannot_listen
+from pocketmq.cli.listening import cannot_listen
 
 
 def read_metrics_config(settings: dict[str, str]) -> MetricsConfig:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.server import cannot_listen, check_port, say_ready
+from pocketmq.cli.listening import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file
 from pocketmq.cli.server_options import ServerOptions
 from pocketmq.namesrv import NameServer, NamesrvConfig

@@ -20,6 +20,15 @@ class LineFormatter(logging.Formatter):
         return visible(super().format(record)).replace("\n", "\n  ")
 
 
+def keep_readable() -> None:
+    """Make what a command's libraries warn of steer no terminal.
+
+    A command starts no log: Python writes warnings to standard error, as they are.
+    """
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LineFormatter("%(message)s"))
+
+
 class LineLimit(logging.Filter):
     """Lets each place of the code write LINES_AT_ONCE lines, and then one per second.
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin, ExitCode, keep_readable
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.server_log import keep_readable
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.names import FAQ
 

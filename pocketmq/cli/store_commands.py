@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pocketmq.cli.exits import CannotBegin, ExitCode, keep_readable
+from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import (
@@ -28,6 +28,7 @@ from pocketmq.cli.output import (
     print_rows,
     with_progress,
 )
+from pocketmq.cli.server_log import keep_readable
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 from pocketmq.remoting.hosts import unpack_host

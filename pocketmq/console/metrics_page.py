@@ -18,15 +18,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.health import Health, health, readiness
+from pocketmq.broker.health import Health
+from pocketmq.broker.metric import Spread
 from pocketmq.broker.metrics import (
     CARDINALITY_LIMIT,
     OVERFLOW,
     Family,
-    Spread,
     snapshot,
     snapshot_in_pieces,
 )
+from pocketmq.broker.readiness import health, readiness
 from pocketmq.remoting import json_codec
 
 if TYPE_CHECKING:

@@ -6,6 +6,9 @@ from typing import Self
 from pocketmq.remoting.settings import Settings, key
 
 OFF = -1
+# A front announces itself to the others of its cluster so often, s, as a setting of this namespace.
+ANNOUNCE_S = 30
+NAMESPACE = "POCKETMQ_GRPC"
 
 
 @dataclass

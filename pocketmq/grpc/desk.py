@@ -22,8 +22,8 @@ from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.transactions import TransactionActs
-from pocketmq.broker.parts import Parts
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.services import Parts
 from pocketmq.grpc.access import Access, Needs
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.parts import Parts
+from pocketmq.broker.services import Parts
 from pocketmq.grpc.access import Access
 from pocketmq.grpc.call import Method
 from pocketmq.grpc.clients import Clients, GrpcClient

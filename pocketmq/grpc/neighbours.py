@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.pop.assignment import TopicRoutes
-from pocketmq.grpc.server import ANNOUNCE_S, NAMESPACE
+from pocketmq.grpc.config import ANNOUNCE_S, NAMESPACE
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.tables import countable
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from pocketmq.broker.addresses import address_text
 from pocketmq.broker.broker import Broker
-from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.config import ANNOUNCE_S, NAMESPACE, GrpcConfig
 from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.tls import ServerTls
@@ -32,8 +32,6 @@ _SCAN_MS = 1_000
 _IDLE_MS = 120_000
 _STALLED_MS = 10_000
 _BACKLOG = 1_024
-ANNOUNCE_S = 30
-NAMESPACE = "POCKETMQ_GRPC"
 """Of name servers: under it, each broker's name has its front's address as value, and when it was told."""
 
 

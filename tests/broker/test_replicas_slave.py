@@ -30,7 +30,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.follower import fetched
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.wire import HaWireError, Slices, head
-from pocketmq.broker.health import readiness
+from pocketmq.broker.readiness import (readiness)
 from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.refused import Refused
 from pocketmq.files.records import Entry

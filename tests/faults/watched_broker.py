@@ -25,7 +25,7 @@ import numpy  # noqa: F401 - the store imports it with the first index entry
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.event_loop import new_loop
-from pocketmq.cli.server import settle
+from pocketmq.cli.listening import settle
 from pocketmq.cli.server_log import start_logging
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer

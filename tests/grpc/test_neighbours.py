@@ -13,11 +13,11 @@ from tests.grpc.asking import Asking, asking
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
-from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.config import NAMESPACE, GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.neighbours import Neighbours
 from pocketmq.grpc.schema import Code
-from pocketmq.grpc.server import NAMESPACE, GrpcServer
+from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.tables import GroupConfig, TopicConfig

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.parts import Messages, Node, Tables
+from pocketmq.broker.parts import (Messages, Tables)
+from pocketmq.broker.node import (Node)
 from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.tables import TopicConfig
 

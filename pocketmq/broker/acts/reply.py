@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs, SendAsk
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
-from pocketmq.broker.parts import Node
+from pocketmq.broker.node import (Node)
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError

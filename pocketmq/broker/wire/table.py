@@ -11,7 +11,7 @@ from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
-from pocketmq.broker.parts import Parts
+from pocketmq.broker.services import (Parts)
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.wire.admin import admin_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor

@@ -1,0 +1,40 @@
+"""Node: a broker apart from its parts: identity, clock, events, and what its accounts allow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pocketmq.broker.bearer import BearerAccess
+    from pocketmq.broker.config import BrokerConfig
+    from pocketmq.broker.events import Events
+    from pocketmq.broker.role import Role
+    from pocketmq.remoting.clock import Clock
+    from pocketmq.remoting.peer import Peer
+
+
+def _anybody(peer: "Peer", about: object) -> bool:
+    """Allow everyone: signatures are not checked."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """This broker, apart from its parts: its identity, clock and events.
+
+    address: `ip:port` advertised to clients; store_host: the same in the form of records. call_soon: runs a
+    function in the next turn of the event loop; None, in tests: woken requests are run by hand.
+    may_publish: whether a client, by its last signature, may publish to a topic; same_account: whether two
+    have signed as the same account. accounts: checks signatures; None: nothing does.
+    """
+
+    config: "BrokerConfig"
+    clock: "Clock"
+    events: "Events"
+    role: "Role"
+    address: str
+    store_host: bytes
+    call_soon: Callable[[Callable[[], None]], object] | None = None
+    may_publish: "Callable[[Peer, str], bool]" = _anybody
+    same_account: "Callable[[Peer, Peer], bool]" = _anybody
+    accounts: "BearerAccess | None" = None

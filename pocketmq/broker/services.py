@@ -1,0 +1,45 @@
+"""The background services of a broker, and everything that handles requests, without a socket."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Members, Messages, Tables
+
+if TYPE_CHECKING:
+    from pocketmq.broker.delivery.track import MessageTracks
+    from pocketmq.broker.groups.member_reports import MemberReports
+    from pocketmq.broker.ha.replication import Replication
+    from pocketmq.broker.lags import Lags
+    from pocketmq.broker.long_polling import LongPolling
+    from pocketmq.broker.pop.service import PopService
+    from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
+    from pocketmq.store import DelayService
+    from pocketmq.store.timer.service import TimerService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The background services."""
+
+    delay: "DelayService"
+    timer: "TimerService"
+    half: "HalfMessages"
+    check: "TransactionCheck"
+    pop: "PopService"
+    replication: "Replication"
+    long_polling: "LongPolling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that handles requests, without a socket."""
+
+    node: Node
+    tables: Tables
+    members: Members
+    messages: Messages
+    services: Services
+    tracks: "MessageTracks"
+    lags: "Lags"
+    reports: "MemberReports"
