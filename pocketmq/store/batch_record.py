@@ -10,7 +10,7 @@ Source: CommitLog.DefaultAppendMessageCallback for MessageExtBatch, RocketMQ 4.9
 import struct
 import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.record import (
@@ -21,9 +21,6 @@ from pocketmq.remoting.record import (
 )
 from pocketmq.store.errors import MessageIllegal, MessageTooLarge
 from pocketmq.store.tags_code import tags_code
-
-if TYPE_CHECKING:
-    from pocketmq.store.alike_batch import AlikeBatches
 
 _SIZE = struct.Struct(">i")
 _HEAD_SIZE = BATCH_MEMBER.size
@@ -64,6 +61,16 @@ class BatchRecords(NamedTuple):
         return own + behind(own, self.outer)
 
 
+class Alike(Protocol):
+    """Builds the records of batches whose messages are alike, many at once: alike_batch.AlikeBatches."""
+
+    def records(
+        self, data: bytes, frame: RecordFrame, outer: bytes, position: int, queue_offset: int
+    ) -> BatchRecords | None:
+        """Return the records, or None for a batch that it leaves to others."""
+        ...
+
+
 # A message that waits for the index: hash of "TOPIC#", position, store time, properties.
 Pending = tuple[int, int, int, bytes]
 
@@ -90,7 +97,7 @@ def batch_records(
     outer: bytes,
     position: int,
     queue_offset: int,
-    alike: "AlikeBatches | None" = None,
+    alike: "Alike | None" = None,
 ) -> BatchRecords:
     """Build the records of the batch `data`, the first at `position` with `queue_offset`.
 

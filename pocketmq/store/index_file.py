@@ -24,9 +24,6 @@ from typing import TYPE_CHECKING
 from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile
 
-if TYPE_CHECKING:
-    from pocketmq.store.index_columns import IndexColumns
-
 log = logging.getLogger(__name__)
 
 # Hash of a key (invariant 2), position of its record, store time in ms.
@@ -72,7 +69,6 @@ class IndexFile:
         ) = _HEADER.unpack(file.read(0, HEADER_SIZE))
         self.count = max(1, self.count)
         self.entries_at = HEADER_SIZE + slots * SLOT_SIZE
-        self._columns: IndexColumns | None = None
         file.reserved = min(file.size, self.entries_at + self.count * ENTRY_SIZE)
 
     @classmethod
@@ -167,16 +163,6 @@ class IndexFile:
         """Return the whole file."""
         return self._file.map
 
-    def columns(self) -> "IndexColumns":
-        """Return the same file as columns. Imports numpy."""
-        if self._columns is None:
-            from pocketmq.store.index_columns import IndexColumns
-
-            self._columns = IndexColumns(self)
-        return self._columns
-
-    # ------------------------------------------------------------ reading
-
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
         """Return True if the file may hold entries of that time. Source: IndexFile.isTimeMatched."""
         return (
@@ -221,11 +207,9 @@ class IndexFile:
         self._file.write_again(0, self._file.size)
 
     def close(self) -> None:
-        self._columns = None
         self._file.close()
 
     def delete(self) -> None:
-        self._columns = None
         self._file.delete()
 
 

@@ -1,21 +1,35 @@
 """One round of the index's task, apart from IndexService, which may be compiled: coroutines may not."""
 
 import asyncio
+from collections.abc import Sized
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.errors import CannotIndex
-
-if TYPE_CHECKING:
-    from pocketmq.store.index_service import IndexService
 
 # While others use the loop, reading the log again takes a quarter of it.
 _OTHERS_SHARE = 3
 _PAUSE_S = 0.05
 
 
-async def index_round(index: "IndexService", wake: asyncio.Event, clock: Clock) -> None:
+class Indexing(Protocol):
+    """The index, as its task sees it: index_service.IndexService."""
+
+    has_numpy: bool
+
+    @property
+    def pending(self) -> Sized: ...
+    @property
+    def has_enough(self) -> bool: ...
+    @property
+    def wants_numpy(self) -> bool: ...
+    @property
+    def reads_log(self) -> bool: ...
+    def step(self) -> int: ...
+
+
+async def index_round(index: Indexing, wake: asyncio.Event, clock: Clock) -> None:
     """Index some of what was appended, once there is enough of it."""
     if not index.has_enough:
         # One step over many records is far cheaper than many over a few: let them gather.

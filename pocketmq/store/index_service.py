@@ -141,9 +141,11 @@ class IndexService:
 
     def _repair(self, known_position: int, known_ms: int) -> int:
         """Repair the files that may be incomplete. Returns: the position to continue from."""
+        from pocketmq.store.index_columns import IndexColumns
+
         while self._unsure:
             file = self._unsure.pop(0)
-            again = file.columns().repair(
+            again = IndexColumns(file).repair(
                 self._log.end,
                 is_last=file is self.files[-1],
                 known_position=known_position,
@@ -403,7 +405,9 @@ class IndexService:
             if self._rest is None:
                 del self._rows[: file.put(self._rows)]
             else:
-                self._rest = self._rest.behind(file.columns().put_many(*self._rest))
+                from pocketmq.store.index_columns import IndexColumns
+
+                self._rest = self._rest.behind(IndexColumns(file).put_many(*self._rest))
 
     def _add_file(self) -> None:
         from pocketmq.store.index_file import IndexFile, file_name

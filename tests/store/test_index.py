@@ -20,6 +20,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.store import MessageStore, index_service
+from pocketmq.store.index_columns import IndexColumns
 from pocketmq.store.index_file import IndexFile, Row
 from pocketmq.store.index_keys import key_hashes
 from pocketmq.store.index_round import index_round
@@ -246,7 +247,7 @@ def test_entries_one_by_one_are_the_bytes_of_many_at_once(
                     columns = [
                         numpy.array(column, numpy.int64) for column in zip(*some, strict=True)
                     ]
-                    done = file.columns().put_many(*columns) if some else 0
+                    done = IndexColumns(file).put_many(*columns) if some else 0
                 del left[:done]
                 if not left or file.full:
                     break
