@@ -26,9 +26,8 @@ from pocketmq.broker.lags import Lags
 from pocketmq.broker.long_polling import LongPolling
 from pocketmq.broker.memory_reach import MemoryReach
 from pocketmq.broker.message_put import MessagePut, TimerWay
-from pocketmq.broker.parts import (Members, Messages, Tables)
-from pocketmq.broker.services import (Parts, Services)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
@@ -36,6 +35,7 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.promise import Promise
 from pocketmq.broker.pull_filter import PullFilters
+from pocketmq.broker.services import Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.stats import BrokerStats, Totals

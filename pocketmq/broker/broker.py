@@ -27,12 +27,12 @@ from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.replication import Outside
 from pocketmq.broker.housekeeping import Housekeeping
+from pocketmq.broker.node import Node
 from pocketmq.broker.outward import Outward
-from pocketmq.broker.services import (Parts)
-from pocketmq.broker.node import (Node)
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.role import Role, Service
+from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
@@ -41,7 +41,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Handler
-from pocketmq.remoting.hosts import (pack_address)
+from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import ServerTls

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol
 
 if TYPE_CHECKING:
-    from pocketmq.broker.groups.consumer_group import (ConsumerGroup)
+    from pocketmq.broker.groups.consumer_group import ConsumerGroup
     from pocketmq.remoting.peer import Peer
     from pocketmq.remoting.subscription import SubscriptionData
     from pocketmq.remoting.tables import TopicConfig

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pocketmq.store import MessageStore
 
+
 @dataclass(slots=True)
 class Health:
     """reasons: what is wrong; empty if ok."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.services import (Parts)
+from pocketmq.broker.services import Parts
 from pocketmq.store import StoreError
 from pocketmq.store.side_tasks import in_thread
 

@@ -15,7 +15,7 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ NODE_LABELS = ("cluster", "node_type", "node_id")
 CARDINALITY_LIMIT = 50_000
 OVERFLOW = "otel_metric_overflow"
 OVERFLOW_METRIC = "pocketmq_metrics_overflow_series"
+
 
 @dataclass(frozen=True, slots=True)
 class Family:

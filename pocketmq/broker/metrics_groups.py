@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.lags import GroupLag
-from pocketmq.broker.metric import (PIECE, Metric, Sample)
+from pocketmq.broker.metric import PIECE, Metric, Sample
 from pocketmq.broker.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.remoting.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
 from pocketmq.remoting.names import dlq_topic, is_group_topic, is_system_group, retry_topic

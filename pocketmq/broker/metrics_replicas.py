@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pocketmq.broker.ha.slaves import Slave
-from pocketmq.broker.metric import (Metric, Sample)
+from pocketmq.broker.metric import Metric, Sample
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pocketmq.broker.metric import (Metric, Sample)
+from pocketmq.broker.metric import Metric, Sample
 from pocketmq.remoting.codes import OUR_VERSION, version_name
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import read_record

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from pocketmq.broker.latencies import BOUNDS_MS
-from pocketmq.broker.metric import (PIECE, Metric, Sample, Spread)
+from pocketmq.broker.metric import PIECE, Metric, Sample, Spread
 from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 from pocketmq.remoting.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 

@@ -1,4 +1,4 @@
-"""The parts of a broker, in the groups in which they are passed on; services.py has those that run beside requests.
+"""The parts of a broker, in the groups in which they are passed on; services.py has the background ones.
 
 A part receives the groups that it needs, never the broker. assembly.py creates them all.
 """

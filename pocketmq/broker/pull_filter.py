@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.groups.consumer_manager import (ConsumerManager)
-from pocketmq.broker.groups.consumer_group import (BROADCASTING)
+from pocketmq.broker.groups.consumer_group import BROADCASTING
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.sub_group_order import SubGroupFilter
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression

@@ -24,8 +24,8 @@ from collections import Counter
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.message_put import MessagePut
-from pocketmq.broker.parts import (Messages)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode

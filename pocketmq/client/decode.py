@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from pocketmq.client.pull_result import PullResult
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.hosts import unpack_host
 from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.message_codec import (INFLATED_SIZE_MAX, decompress, to_message, to_messages)
-from pocketmq.remoting.hosts import (unpack_host)
+from pocketmq.remoting.message_codec import INFLATED_SIZE_MAX, decompress, to_message, to_messages
 from pocketmq.remoting.record import (
     BORN_V6,
     FIXED_V4,

@@ -20,8 +20,16 @@ import numpy
 from numpy.typing import NDArray
 
 from pocketmq.files.layout import ENTRY_FIELDS, ENTRY_SIZE
-from pocketmq.remoting.record import (BATCH_MEMBER, BEFORE_MIDDLE, POSITION_AT, QUEUE_OFFSET_AT, SIZE_AND_MAGIC, SYS_FLAG_AT, numpy_fields)
-from pocketmq.remoting.rows import (row_fields)
+from pocketmq.remoting.record import (
+    BATCH_MEMBER,
+    BEFORE_MIDDLE,
+    POSITION_AT,
+    QUEUE_OFFSET_AT,
+    SIZE_AND_MAGIC,
+    SYS_FLAG_AT,
+    numpy_fields,
+)
+from pocketmq.remoting.rows import row_fields
 from pocketmq.store.batch_record import BatchRecords, RecordFrame, behind, check_properties
 from pocketmq.store.tags_code import tags_code
 

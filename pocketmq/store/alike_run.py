@@ -14,8 +14,17 @@ import numpy
 from numpy.typing import NDArray
 
 from pocketmq.files.layout import ENTRY_FIELDS
-from pocketmq.remoting.record import (BEFORE_MIDDLE, BORN_HOST_AT, HOST_SIZE, POSITION_AT, QUEUE_OFFSET_AT, SIZE_AND_MAGIC, SYS_FLAG_AT, numpy_fields)
-from pocketmq.remoting.rows import (row_fields)
+from pocketmq.remoting.record import (
+    BEFORE_MIDDLE,
+    BORN_HOST_AT,
+    HOST_SIZE,
+    POSITION_AT,
+    QUEUE_OFFSET_AT,
+    SIZE_AND_MAGIC,
+    SYS_FLAG_AT,
+    numpy_fields,
+)
+from pocketmq.remoting.rows import row_fields
 from pocketmq.store.batch_record import BatchRecords, RecordFrame
 
 _BORN_MS_AT = SYS_FLAG_AT + 4

@@ -19,7 +19,6 @@ import os
 import struct
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 from pocketmq.store.mapped_file import MappedFile

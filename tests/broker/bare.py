@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.services import (Parts)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.broker.role import Role
+from pocketmq.broker.services import Parts
 from pocketmq.remoting.clock import Clock, ManualClock
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.peer import PeerAnswer
 from pocketmq.store import MessageStore
 

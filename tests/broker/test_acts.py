@@ -26,9 +26,9 @@ from pocketmq.broker.acts.send_back import SendBackActs, SentBack
 from pocketmq.broker.acts.tables import GroupActs, TopicActs, TopicChange
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
-from pocketmq.broker.services import (Parts)
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -19,8 +19,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.fastjson import ObjectKey
-from pocketmq.remoting.message_codec import (offset_msg_id)
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.hosts import pack_host
+from pocketmq.remoting.message_codec import offset_msg_id
 from pocketmq.remoting.names import (
     REVIVE_TOPIC_PREFIX,
     TIMER_TOPIC,

@@ -17,8 +17,8 @@ from tests.broker.serving import serving
 from tests.kit.waiting import until
 
 from pocketmq.broker.lags import GroupLag
-from pocketmq.broker.metrics import (NODE_LABELS, metrics, snapshot, snapshot_in_pieces)
-from pocketmq.broker.metric import (PIECE, Metric)
+from pocketmq.broker.metric import PIECE, Metric
+from pocketmq.broker.metrics import NODE_LABELS, metrics, snapshot, snapshot_in_pieces
 from pocketmq.broker.metrics_groups import symptoms
 from pocketmq.client import (
     ConsumeContext,

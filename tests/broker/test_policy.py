@@ -9,7 +9,7 @@ from tests.broker.bare import HOST, Asker, bare_parts
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.groups.consumer_group import (ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.isolated_group import IsolatedGroup
 from pocketmq.broker.groups.policy import Compatible, Isolate, Strict
 from pocketmq.broker.groups.sub_group import (
@@ -25,9 +25,9 @@ from pocketmq.broker.groups.sub_group import (
     SubGroup,
 )
 from pocketmq.broker.groups.sub_group_debts import owe
-from pocketmq.broker.services import (Parts)
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import OffsetMoved, Refused
+from pocketmq.broker.services import Parts
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.subscription import build_subscription

@@ -30,8 +30,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.follower import fetched
 from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.wire import HaWireError, Slices, head
-from pocketmq.broker.readiness import (readiness)
 from pocketmq.broker.metrics import snapshot
+from pocketmq.broker.readiness import readiness
 from pocketmq.broker.refused import Refused
 from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson

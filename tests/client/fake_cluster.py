@@ -16,10 +16,10 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.java_hash import tag_code
 from pocketmq.remoting.message import MessageQueue, Property
-from pocketmq.remoting.message_codec import (properties_to_dict)
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.record import (
     MAGIC_V1,
     Record,

@@ -16,9 +16,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (get_property, offset_msg_id, to_messages)
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.message_codec import get_property, offset_msg_id, to_messages
 from pocketmq.remoting.record import (
     MAGIC_BLANK,
     MAGIC_V1,

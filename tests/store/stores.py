@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import EntryFilter, MessageStore, ReadStatus, StoreConfig
 

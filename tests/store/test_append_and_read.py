@@ -20,9 +20,9 @@ from tests.store.stores import (
 )
 
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (properties_to_dict)
-from pocketmq.remoting.hosts import (pack_host)
+from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.remoting.record import encode_batch, read_record, read_records
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
 from pocketmq.store.consume_queue import ConsumeQueue

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.parts import (Members, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression, expressions_in_use
 from pocketmq.remoting.codes import RequestCode, ResponseCode

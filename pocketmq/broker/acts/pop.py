@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pocketmq.broker.held_request import HeldRequest
-from pocketmq.broker.parts import (Members, Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf

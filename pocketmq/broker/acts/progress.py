@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.tables import TopicConfig
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.groups.policy import Compatible
 from pocketmq.broker.long_polling import HeldPull, LongPolling
-from pocketmq.broker.parts import (Members, Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused

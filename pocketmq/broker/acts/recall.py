@@ -5,8 +5,8 @@ A recall is itself a timer message due in the same second as the recalled one; a
 
 from typing import NamedTuple
 
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService

@@ -9,13 +9,18 @@ from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs, SendAsk
 from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import PushReplyMessageHeader
-from pocketmq.remoting.message_codec import (add_property, get_property, offset_msg_id, remove_property)
-from pocketmq.remoting.hosts import (unpack_host)
+from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.message_codec import (
+    add_property,
+    get_property,
+    offset_msg_id,
+    remove_property,
+)
 from pocketmq.remoting.peer import Peer
 from pocketmq.store import StoreError
 

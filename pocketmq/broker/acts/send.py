@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pocketmq.broker.message_put import HOST_V6_FLAGS
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
 from pocketmq.remoting.codes import ResponseCode

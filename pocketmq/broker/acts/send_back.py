@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pocketmq.broker.delivery.record import EventKind
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm

@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from pocketmq.broker.delivery.record import Delivery, Event, EventKind, History
-from pocketmq.broker.groups.consumer_manager import (ConsumerManager)
-from pocketmq.broker.groups.consumer_group import (ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import ConsumerGroup
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.guard import GroupGuard
 from pocketmq.broker.sql92 import SelectorError, compile_expression

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.remoting.agreement import same
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData
 

@@ -14,12 +14,10 @@ Ours: each member's own subscription is kept beside the group's (ClientChannel.s
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.groups.consumer_group import ConsumerGroup, Merge
 from pocketmq.broker.events import Events
+from pocketmq.broker.groups.consumer_group import ConsumerGroup, Merge
 from pocketmq.remoting.agreement import same
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.peer import Peer
@@ -27,7 +25,6 @@ from pocketmq.remoting.slices import CallSoon, Slices
 from pocketmq.remoting.subscription import SubscriptionData
 
 log = logging.getLogger(__name__)
-
 
 
 class ConsumerManager:

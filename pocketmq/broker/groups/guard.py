@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pocketmq.broker.allocation import averagely, utf16_order
-from pocketmq.broker.groups.consumer_manager import (ConsumerManager)
-from pocketmq.broker.groups.consumer_group import (ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import ConsumerGroup
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.remoting.agreement import Finding, Subscriptions, camps, differences, losses
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.subscription import Wish

@@ -25,13 +25,13 @@ from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config_manager import ConfigManager
-from pocketmq.broker.groups.consumer_group import (BROADCASTING, ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.isolated_group import IsolatedGroup
 from pocketmq.broker.groups.mode import GroupMode, GroupModes
 from pocketmq.broker.groups.sub_group import LIFE, Change, Life, QueueKey, SubGroup, merged
 from pocketmq.broker.groups.sub_group_order import FirstMatch
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import queue_offset_of

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Mapping
 
 from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.broker.groups.consumer_manager import (ConsumerManager)
-from pocketmq.broker.groups.consumer_group import (BROADCASTING, ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
+from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.isolate import IsolatedGroups
 from pocketmq.broker.groups.mode import GroupMode, GroupModes

@@ -12,7 +12,7 @@ Owner: the Broker, on its event loop.
 
 from collections.abc import Mapping
 
-from pocketmq.broker.groups.consumer_group import (ConsumerGroup)
+from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.remoting.agreement import own_topics, same
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.subscription import SubscriptionData

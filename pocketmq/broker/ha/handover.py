@@ -16,7 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode

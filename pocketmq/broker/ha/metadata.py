@@ -47,8 +47,8 @@ from pocketmq.broker.ha.told import (
 from pocketmq.broker.ha.told import groups as groups_told
 from pocketmq.broker.ha.told import offsets as offsets_told
 from pocketmq.broker.ha.told import topics as topics_told
-from pocketmq.broker.parts import (Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.registration import Registration
 from pocketmq.remoting import fastjson

@@ -24,8 +24,8 @@ from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.listener import HaListener
 from pocketmq.broker.ha.metadata import Copied, Master, Metadata
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.registration import Registration
 from pocketmq.remoting.client import RemotingClient

@@ -14,8 +14,8 @@ Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 
 import logging
 
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.remoting.errors import MessageCodecError

@@ -20,8 +20,8 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from pocketmq.broker.parts import (Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.check_point import (
     ACK_TAG,
     BATCH_ACK_TAG,

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import Name
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf

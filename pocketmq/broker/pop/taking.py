@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService

@@ -1,7 +1,7 @@
 """admin_handlers: composes the administration half of a broker's table of handlers."""
 
 from pocketmq.broker.acts.tables import GroupActs, TopicActs
-from pocketmq.broker.services import (Parts)
+from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin_access import AdminAccessProcessor
 from pocketmq.broker.wire.admin_client_call import AdminClientCallProcessor
 from pocketmq.broker.wire.admin_config import AdminConfigProcessor

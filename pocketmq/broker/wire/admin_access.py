@@ -14,7 +14,7 @@ import logging
 from typing import Any
 
 from pocketmq.broker.bearer import BearerAccess
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.broker.wire.admin_answers import json_answer
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import (

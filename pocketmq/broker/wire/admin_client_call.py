@@ -11,8 +11,8 @@ from typing import Any
 
 from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.parts import (Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Tables
 from pocketmq.broker.wire.admin_answers import json_answer, queue_key
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version, version_name

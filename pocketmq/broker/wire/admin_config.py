@@ -9,7 +9,7 @@ Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 
 import logging
 
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand

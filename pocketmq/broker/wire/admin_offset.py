@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from pocketmq.broker.acts.progress import ProgressActs, TopicProgress
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.parts import (Messages, Tables)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.wire.admin_answers import (
     asks_as_five,
     json_answer,

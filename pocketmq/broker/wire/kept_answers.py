@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pocketmq.broker.parts import (Messages)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection

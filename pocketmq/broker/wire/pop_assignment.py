@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.allocation import utf16_order
-from pocketmq.broker.groups.consumer_group import (BROADCASTING)
+from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
 from pocketmq.broker.pop.request_mode import POP, MessageRequestMode

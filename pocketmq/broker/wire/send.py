@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch, store_refusal
-from pocketmq.broker.parts import (Messages)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pocketmq.broker.wire.plain_send import Alike, AlikeBatches, Target
 from pocketmq.remoting.columns import Columns, Cut, numbers
 from pocketmq.remoting.fixed_shape import FixedShape
-from pocketmq.remoting.record import (PROPERTIES_SIZE_MAX)
-from pocketmq.remoting.rows import (row_fields)
+from pocketmq.remoting.record import PROPERTIES_SIZE_MAX
+from pocketmq.remoting.rows import row_fields
 from pocketmq.store.alike_batch import BatchShape
 from pocketmq.store.alike_run import AlikeRecords, AlikeRun
 from pocketmq.store.batch_record import behind

@@ -5,8 +5,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.parts import (Messages)
-from pocketmq.broker.node import (Node)
+from pocketmq.broker.node import Node
+from pocketmq.broker.parts import Messages
 from pocketmq.broker.wire.kept_answers import KeptAnswers
 from pocketmq.broker.wire.plain_send import Alike, AlikeBatches
 from pocketmq.remoting.codes import ResponseCode

@@ -11,8 +11,8 @@ from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
-from pocketmq.broker.services import (Parts)
 from pocketmq.broker.pop.assignment import TopicRoutes
+from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin import admin_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
