@@ -9,6 +9,7 @@
    message may have 16,000. While only a few come, numpy is not even imported: it takes 8 MB.
 4. If `pending` was full, or after a restart, the records are read from the log again: everything before
    `position` is in the index. That may take minutes, of which clients get the larger part.
+One noun: a row of files behind one position in the log.
 Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 """
 

@@ -5,6 +5,7 @@
    (`_quick`, `_quick_alike`). Everything else takes `_send_checked`, which calls the act.
 2. MSG_REGION and TRACE_ON are in every response; for clients of 5.x they are stored too, as 5.x brokers do,
    since 5.x consumers trace nothing without them.
+One noun: the ways into one family of requests, which share what they have learned of earlier frames.
 """
 
 import asyncio
