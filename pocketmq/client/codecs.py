@@ -33,16 +33,22 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _pack(value: Any) -> bytes:
-    import msgpack
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the codec MSGPACK needs the library msgpack: pip install msgpack"
+        ) from error
+    return msgpack
 
-    return msgpack.packb(value) or b""
+
+def _pack(value: Any) -> bytes:
+    return _msgpack().packb(value) or b""
 
 
 def _unpack(body: bytes) -> Any:
-    import msgpack
-
-    return msgpack.unpackb(body)
+    return _msgpack().unpackb(body)
 
 
 JSON: Codec[Any] = _Functions[Any](_json, json.loads)

@@ -1,27 +1,19 @@
-"""RemotingCommand <-> bytes, in three header encodings (wire.md 1).
+"""RemotingCommand <-> bytes, in both header encodings (wire.md 1).
 
     mark  int32   top byte: encoding of the header (below); low 24 bits: its length
     0  JSON       {"code","extFields","flag","language","opaque","remark","serializeTypeCurrentRPC","version"}
     1  ROCKETMQ   int16 code, uint8 language, int16 version, int32 opaque, int32 flag,
                   int32 n + remark, int32 n + (int16 n + key, int32 n + value)*
-    77 MSGPACK    ours: [code, language, version, opaque, flag, remark, {key: value}]
 
 1. Each frame is decoded by its own mark; an answer uses the encoding of its request.
-2. MSGPACK is only sent to a peer that has announced it (extension field `PEER_ENCODINGS` in a HEART_BEAT or
-   its answer): no official peer ever sees it.
-3. Every value of `ext` is text after decoding, whatever JSON type a peer used (ali-ons sends numbers).
-4. `remark` and `ext` of a peer are data: they are never formatted into log lines without repr.
+2. Every value of `ext` is text after decoding, whatever JSON type a peer used (ali-ons sends numbers).
+3. `remark` and `ext` of a peer are data: they are never formatted into log lines without repr.
 """
 
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
-
-try:
-    import msgpack as _msgpack
-except ImportError:  # Spark's executors need not have it: they speak JSON only.
-    _msgpack = None
 
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode, ResponseCode
@@ -32,17 +24,12 @@ from pocketmq.remoting.header_shape import FIELDS_MAX, read_fields
 _RESPONSE = int(FrameFlag.RESPONSE)
 _ONEWAY = int(FrameFlag.ONEWAY)
 
-# The field by which one PocketMQ tells another which encodings it reads besides JSON and ROCKETMQ.
-PEER_ENCODINGS = "pmqEncodings"
-MSGPACK_NAME = "MSGPACK"
-
 
 class Encoding(IntEnum):
     """The encoding of a header: the top byte of the mark."""
 
     JSON = 0
     ROCKETMQ = 1
-    MSGPACK = 77
 
 
 class RemotingCommand:
@@ -154,9 +141,7 @@ def encode_header(command: RemotingCommand) -> bytes:
     encoding = command.encoding
     if encoding == 0:
         return _encode_json(command)
-    if encoding == 1:
-        return _encode_binary(command)
-    return _encode_msgpack(command)
+    return _encode_binary(command)
 
 
 def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
@@ -179,12 +164,8 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
         command = _decode_json(frame[4:end])
     elif encoding == 1:
         command = _decode_binary(frame[4:end])
-    elif encoding == 77:
-        command = _decode_msgpack(frame[4:end])
     else:
-        raise FrameError(
-            f"unknown header encoding {encoding}; known: 0 JSON, 1 ROCKETMQ, 77 MSGPACK"
-        )
+        raise FrameError(f"unknown header encoding {encoding}; known: 0 JSON, 1 ROCKETMQ")
     command.body = frame[end:]
     return command
 
@@ -192,7 +173,6 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
 REQUEST_HEADER_SIZE_MAX = 262_144
 """Bytes of a request's header. Ours: a longer one would hold up the event loop. The longest that official
 clients write has 32,767 characters of properties."""
-msgpack: Any = _msgpack
 _HEAD = struct.Struct(">II")
 _MARK = struct.Struct(">I").unpack_from
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
@@ -328,41 +308,3 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         raise FrameError(f"a binary header is broken: {error}") from error
     name = _LANGUAGE_NAMES.get(language, "OTHER")
     return RemotingCommand(code, ext, b"", opaque, flag, remark, name, version, 1)
-
-
-def _encode_msgpack(command: RemotingCommand) -> bytes:
-    packed: bytes = msgpack.packb(
-        [
-            command.code,
-            command.language,
-            command.version,
-            command.opaque,
-            command.flag,
-            command.remark,
-            command.ext,
-        ]
-    )
-    return packed
-
-
-def _decode_msgpack(header: bytes) -> RemotingCommand:
-    try:
-        fields = msgpack.unpackb(header)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise FrameError(f"a MSGPACK header is broken: {error}") from error
-    if not isinstance(fields, list) or len(fields) != 7:
-        raise FrameError("a MSGPACK header is not a list of seven")
-    code, language, version, opaque, flag, remark, ext = fields
-    if not (code.__class__ is version.__class__ is opaque.__class__ is flag.__class__ is int):
-        raise FrameError("code, version, opaque and flag of a MSGPACK header must be integers")
-    if not -0x8000_0000 <= opaque <= 0x7FFF_FFFF:
-        raise FrameError(f"opaque {opaque} is not a 32-bit integer")
-    if remark is not None and remark.__class__ is not str:
-        raise FrameError("the remark of a MSGPACK header is not a string")
-    if ext is not None and not (
-        ext.__class__ is dict
-        and all(key.__class__ is str and value.__class__ is str for key, value in ext.items())
-    ):
-        raise FrameError("the fields of a MSGPACK header are not a map of strings")
-    name = language if language.__class__ is str else "OTHER"
-    return RemotingCommand(code, ext, b"", opaque, flag, remark, name, version, 77)

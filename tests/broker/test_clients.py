@@ -17,7 +17,7 @@ from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, Version
-from pocketmq.remoting.command import PEER_ENCODINGS, RemotingCommand
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 CODE = RequestCode
@@ -140,17 +140,6 @@ async def test_a_group_whose_name_is_illegal_is_registered_but_not_created(
     assert broker.parts.tables.groups.get("../g") is None
     assert broker.parts.tables.topics.get("%RETRY%../g") is None
     assert broker.parts.members.consumers.get("../g") is not None
-
-
-async def test_only_a_pocketmq_client_is_told_of_its_header_encoding(peer: Peer) -> None:
-    """No official client ever sees a MSGPACK frame: the broker tells only who asks."""
-    body = _heartbeat("c1", "g")
-    assert (await peer.ask(CODE.HEART_BEAT, {}, body)).ext is None
-    answer = await peer.ask(CODE.HEART_BEAT, {PEER_ENCODINGS: "MSGPACK"}, body)
-    assert answer.ext == {PEER_ENCODINGS: "MSGPACK"}
-    assert answer.encoding == 0
-    again = await peer.ask(CODE.HEART_BEAT, {}, body, encoding=77)
-    assert (again.code, again.encoding) == (0, 77)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import Encoding, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.message_codec import to_message
 from pocketmq.remoting.record import read_records
@@ -110,11 +110,3 @@ def test_each_recorded_heartbeat_gives_its_subscriptions_back() -> None:
                     seen.add(data["topic"].partition("%")[2][:5] or "plain")
     assert "RETRY" in seen
     assert "plain" in seen
-
-
-def test_msgpack_headers_carry_the_same_command() -> None:
-    """S96: our own third encoding is as complete as the official two."""
-    for _, raw in frames(FILES[0]):
-        command: RemotingCommand = decode(raw[4:])
-        command.encoding = Encoding.MSGPACK
-        assert decode(encode(command)[4:]) == command

@@ -9,7 +9,7 @@ from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import when_tried
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import MSGPACK_NAME, PEER_ENCODINGS, RemotingCommand
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import UnregisterClientHeader
@@ -58,15 +58,11 @@ class ClientManageProcessor:
             memberships,
             [_text(each, "groupName") for each in _objects(data, "producerDataSet")],
         )
-        ext = None
-        if request.ext is not None and PEER_ENCODINGS in request.ext:
-            # Ours: only PocketMQ clients ask, and only they learn which other encodings we read.
-            ext = {PEER_ENCODINGS: MSGPACK_NAME}
         try:
             yield from self._clients.heartbeat(beat, connection)
         except Refused as refused:
-            return request.answer(refused.code, refused.remark, ext)
-        answer = request.answer(ResponseCode.SUCCESS, None, ext)
+            return request.answer(refused.code, refused.remark)
+        answer = request.answer(ResponseCode.SUCCESS)
         saves = self._clients.saves()
         return when_tried(answer, saves) if saves else answer
 
