@@ -62,9 +62,9 @@ _COMPATIBILITY = """\
 
 {made}
 
-PocketMQ reports version 4.9.7 and also answers the additional requests of 5.x clients where the table says so.
-It writes the files of 4.9 and reads records of 5.x. Each line here comes from a table that the code works with, or from a test that
-runs the official program.
+PocketMQ reports version 4.9.7 and also answers the additional requests of 5.x clients where the table says
+so. It writes the files of 4.9 and reads records of 5.x. Each line here comes from a table that the code
+works with, or from a test that runs the official program.
 
 ## Official programs
 
