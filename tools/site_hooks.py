@@ -1,6 +1,6 @@
 """Hooks of mkdocs.yml: docs/ as a site, from the same pages that the repository shows.
 
-- A relative link that leaves docs/, or names a folder, leads to the page of the repository: the site has none.
+- A relative link that leaves docs/, or names a folder, leads to the repository: the site has no such page.
 - Every decision is in the navigation.
 """
 
