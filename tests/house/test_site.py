@@ -50,12 +50,12 @@ def test_links_out_of_the_site_lead_to_files_of_the_repository(site: Path) -> No
 @pytest.mark.parametrize(
     ("page", "link", "leads_to"),
     [
-        ("a.md", "[x](../README.md#y)", f"[x]({URL}/blob/main/README.md#y)"),
-        ("protocol/a.md", "[x](../../LICENSE)", f"[x]({URL}/blob/main/LICENSE)"),
-        ("protocol/a.md", "[x](../model.md)", "[x](../model.md)"),
-        ("a.md", "[x](decisions/)", f"[x]({URL}/tree/main/docs/decisions)"),
-        ("a.md", "[x](https://example.org/)", "[x](https://example.org/)"),
-        ("a.md", "![x](screenshots/a.png)", "![x](screenshots/a.png)"),
+        ("model.md", "[x](../README.md#y)", f"[x]({URL}/blob/main/README.md#y)"),
+        ("protocol/wire.md", "[x](../../LICENSE)", f"[x]({URL}/blob/main/LICENSE)"),
+        ("protocol/wire.md", "[x](../model.md)", "[x](../model.md)"),
+        ("model.md", "[x](decisions/)", f"[x]({URL}/tree/main/docs/decisions)"),
+        ("model.md", "[x](https://example.org/)", "[x](https://example.org/)"),
+        ("model.md", "![x](screenshots/a.png)", "![x](screenshots/a.png)"),
     ],
 )
 def test_a_link_of_a_page_in_the_site(page: str, link: str, leads_to: str) -> None:
