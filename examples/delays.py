@@ -18,7 +18,7 @@ async def remind(message: MessageExt) -> None:
 
 
 async def main() -> None:
-    async with Producer("calendar") as producer, consumer:
+    async with Producer("calendar") as producer:
         await producer.send(Message("Reminders", b"after a second"), delay_level=1)
         now_ms = int(time.time() * 1000)
         await producer.send(Message("Reminders", b"after two"), deliver_at_ms=now_ms + 2_000)
@@ -27,6 +27,7 @@ async def main() -> None:
         if sent.recall_handle:
             await producer.recall("Reminders", sent.recall_handle)
             print("recalled: tomorrow")
+    async with consumer:
         for _ in range(2):
             print("reminder", await reminders.get())
 

@@ -21,11 +21,12 @@ async def follow(message: MessageExt) -> None:
 
 
 async def main() -> None:
-    async with Producer("shop") as producer, consumer:
+    async with Producer("shop") as producer:
         for step in STEPS:
             for order in ("order-7", "order-8"):
                 message = Message("OrderSteps", step.encode(), keys=order)
                 await producer.send(message, sharding_key=order)
+    async with consumer:
         for _ in range(2 * len(STEPS)):
             print(await seen.get())
 

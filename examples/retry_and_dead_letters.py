@@ -17,12 +17,15 @@ from pocketmq import (
     PushConsumer,
 )
 
-dead = asyncio.Event()
+given_up = asyncio.Event()
+buried = asyncio.Event()
 
 
 async def pack(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
     for message in messages:
         print("attempt", message.reconsume_times + 1, "to pack", message.body.decode())
+        if message.reconsume_times == 2:
+            given_up.set()
     context.delay_level = 1  # come again in a second
     return ConsumeResult.RECONSUME_LATER
 
@@ -30,7 +33,7 @@ async def pack(messages: list[MessageExt], context: ConsumeContext) -> ConsumeRe
 async def bury(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
     for message in messages:
         print("dead letter:", message.body.decode())
-    dead.set()
+    buried.set()
     return ConsumeResult.SUCCESS
 
 
@@ -42,9 +45,12 @@ async def main() -> None:
     packers.subscribe("Parcels")
     operator = PushConsumer("operators", listener=bury, consume_from_where=first)
     operator.subscribe("%DLQ%packers")
-    async with Producer("shop") as producer, packers, operator:
+    async with Producer("shop") as producer:
         await producer.send(Message("Parcels", b"a parcel without an address"))
-        await dead.wait()
+    async with packers:
+        await given_up.wait()
+        async with operator:
+            await buried.wait()
 
 
 if __name__ == "__main__":
