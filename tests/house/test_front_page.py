@@ -1,8 +1,10 @@
 """The front page: one screen, figures of the measured table, and an installation that works today."""
 
 import re
+from pathlib import Path
 
 import pytest
+from benchmarks.compare import write
 from tests.house.doc_blocks import ROOT
 from tests.house.test_house_rules import text_files
 
@@ -26,6 +28,17 @@ def test_each_figure_of_the_readme_is_in_the_measured_table() -> None:
     measured = (ROOT / "benchmarks" / "results.md").read_text("utf-8").splitlines()
     for java, ours in rows:
         assert any(f"| {java} " in row and f"| {ours} " in row for row in measured), (java, ours)
+
+
+def test_a_new_measurement_keeps_the_notes_around_the_tables(tmp_path: Path) -> None:
+    results = tmp_path / "results.md"
+    results.write_text((ROOT / "benchmarks" / "results.md").read_text("utf-8"), "utf-8")
+    write(results, "| new |\n")
+    text = results.read_text("utf-8")
+    assert text.startswith("# Speed\n")
+    assert "| new |" in text
+    assert "raw frames, 512 in flight" not in text
+    assert "## Why rows are short" in text
 
 
 @pytest.mark.parametrize(
