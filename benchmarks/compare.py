@@ -56,7 +56,6 @@ CONFIG: dict[str, object] = {
     # The Java broker answers SYSTEM_BUSY after 200 ms in its queue; a busy machine is no broker's fault.
     "waitTimeMillsInSendQueue": 5_000,
 }
-README = Path(__file__).resolve().parents[1] / "README.md"
 _TABLE_BEGINS, _TABLE_ENDS = "<!-- speed table: begin -->", "<!-- speed table: end -->"
 JAVA_HEAP = "1g"
 COMPILED = "compiled"
@@ -115,19 +114,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = report.text(run.results, effort, rounds)
     print(text)
     if not (options.only or options.growth) and {JAVA, "pocketmq"} <= set(names):
-        options.output.write_text(text, encoding="utf-8")
+        write(options.output, text)
         print(f"written to {options.output}", file=sys.stderr)
-        if options.output.parent == README.parent / "benchmarks":
-            show(README, text)
     return 0
 
 
-def show(readme: Path, text: str) -> None:
-    """Put the table between the README's two marks; a README without marks stays as it is."""
-    before, begin, rest = readme.read_text(encoding="utf-8").partition(_TABLE_BEGINS)
+def write(path: Path, text: str) -> None:
+    """Put the tables between the file's two marks; a file without marks becomes the tables alone."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    before, begin, rest = old.partition(_TABLE_BEGINS)
     _, end, after = rest.partition(_TABLE_ENDS)
-    if begin and end:
-        readme.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+    whole = f"{before}{begin}\n\n{text}\n{end}{after}" if begin and end else text
+    path.write_text(whole, encoding="utf-8")
 
 
 class _Run:

@@ -6,8 +6,8 @@
 #   broker, mqbroker                       a broker, registered at NAMESRV_ADDR or -n
 #   mqadmin                                one command of administration
 #
-# Everything behind it goes to that command, so compose files of the official images go on working:
-# `sh mqbroker -n namesrv:9876 -c conf/broker.conf`. Another word of `pocketmq` is run as it is.
+# Everything behind it goes to that command, so compose files of the official images keep working:
+# `sh mqbroker -n namesrv:9876 -c conf/broker.conf`. Any other command of `pocketmq` is run as it is.
 set -eu
 
 # The official images run scripts: `sh mqbroker`, `sh bin/mqnamesrv`, `./mqbroker`.
@@ -32,8 +32,8 @@ esac
 if [ "$role" = mqadmin ]; then
     exec mqadmin "$@"
 fi
-# For healthcheck.sh, which is not told the arguments.
-echo "$role" >"${POCKETMQ_ROLE_FILE:-/tmp/pocketmq.role}"
+# For healthcheck.sh, which does not get the arguments; in memory, as the root file system may be read-only.
+echo "$role" >"${POCKETMQ_ROLE_FILE:-${TMPDIR:-/tmp}/pocketmq.role}"
 case "$role" in
     mqbroker | mqnamesrv) exec "$role" "$@" ;;
 esac

@@ -5,7 +5,7 @@ set -eu
 
 # This container's own servers, whatever name server its clients use.
 unset NAMESRV_ADDR POCKETMQ_NAMESRV_ADDR POCKETMQ_CONTEXT
-case "$(cat "${POCKETMQ_ROLE_FILE:-/tmp/pocketmq.role}")" in
+case "$(cat "${POCKETMQ_ROLE_FILE:-${TMPDIR:-/tmp}/pocketmq.role}")" in
     broker | mqbroker) exec pocketmq health --namesrv - ;;
     namesrv | nameserver | mqnamesrv) exec pocketmq health --broker - ;;
     *) exec pocketmq health ;;

@@ -1,6 +1,6 @@
 """An order service on Django in one file: as fastapi_orders.py, its clients live as long as the server.
 
-    pip install pocketmq django uvicorn
+    pip install . django uvicorn
     NAMESRV_ADDR=127.0.0.1:9876 uvicorn --app-dir examples django_orders:application
 
 Django answers HTTP only, so `application` takes ASGI's lifespan itself. Under WSGI there is no such moment: a

@@ -1,6 +1,6 @@
 """An order service on FastAPI: takes orders, sends them as messages, and consumes them in its lifespan.
 
-pip install pocketmq fastapi uvicorn
+pip install . fastapi uvicorn
 NAMESRV_ADDR=127.0.0.1:9876 uvicorn --app-dir examples fastapi_orders:app
 
 curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"number": 1}'

@@ -197,6 +197,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--compiled-image",
+        action="store_true",
+        help="compile the wheel of tests/house/test_docker.py, as the image does (minutes)",
+    )
+
+    parser.addoption(
         "--simulations",
         default=200,
         type=int,

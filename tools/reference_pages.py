@@ -62,9 +62,9 @@ _COMPATIBILITY = """\
 
 {made}
 
-PocketMQ shows the face of RocketMQ 4.9.7, answers what 5.x clients ask beyond that where the table says so,
-and writes the files of 4.9. Each line here comes from a table that the code works with, or from a test that
-runs the official program.
+PocketMQ reports version 4.9.7 and also answers the additional requests of 5.x clients where the table says
+so. It writes the files of 4.9 and reads records of 5.x. Each line here comes from a table that the code
+works with, or from a test that runs the official program.
 
 ## Official programs
 
@@ -72,6 +72,14 @@ Java clients 4.9.8 and 5.5.0, the Go client 2.1.2, ali-ons 3.12 for Node.js, `mq
 Apache's broker and name server, all unmodified. What is shown with them, in `tests/interop`:
 
 {programs}
+
+By hand, once, on 23 to 25 November 2026, most of them beside 4.9.7 or 5.5.0:
+
+- 50 programs of `rocketmq-example` 5.5.0, and the Java clients over TLS
+- the C++ client of March 2026 and its Python bindings 2.0.0 and 0.4.4
+- the examples of the Go client 2.1.0 to 2.1.2, and of the gRPC SDKs for Go, Python and Rust of August 2026
+- Spring's starters 2.2.3, 2.3.5 and (RocketMQ 5) 2.3.1, Spring Cloud Stream's binder 2023.0.1.2, Camel 4.8.0
+- `rocketmq-openmessaging` 4.9.7, and RocketMQ Streams 1.1.1 with its topics made before
 
 ## Request codes of a broker
 

@@ -59,7 +59,10 @@ def bound_console(
     missing = missing_packages()
     if missing:
         level = logging.WARNING if port_is_asked else logging.INFO
-        text = 'no web console: %s is not installed; run: pip install "pocketmq[console]"'
+        text = (
+            "no web console: %s is not installed; install PocketMQ with its extra: "
+            'pip install "FOLDER_OR_WHEEL[broker,console]"'
+        )
         log.log(level, text, ", ".join(missing))
         return None
     if not name_servers:

@@ -59,6 +59,6 @@ def without_extras(missing: ModuleNotFoundError) -> CannotBegin:
     if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
         raise missing
     return CannotBegin(
-        f"this command needs {missing.name}, which is not installed: "
-        'pip install "pocketmq[broker,console]"'
+        f"this command needs {missing.name}, which is not installed; install PocketMQ with its extras: "
+        'pip install "FOLDER_OR_WHEEL[broker,console]"'
     )

@@ -34,8 +34,9 @@ async def metrics_port(
             sender = exporter(config)
         except ModuleNotFoundError as missing:
             raise CannotBegin(
-                f"metricsExporterType={config.exporter_type} needs OpenTelemetry, which is not installed: "
-                'pip install "pocketmq[otel]", or "pocketmq[otel-grpc]" for OTLP_GRPC'
+                f"metricsExporterType={config.exporter_type} needs OpenTelemetry, which is not installed; "
+                "install PocketMQ with its extra otel (otel-grpc for OTLP_GRPC): "
+                'pip install "FOLDER_OR_WHEEL[broker,otel]"'
             ) from missing
         await stack.enter_async_context(MetricsPush(config, broker, sender))
     if figures and not config.is_on:
@@ -46,7 +47,7 @@ async def metrics_port(
     if importlib.util.find_spec("prometheus_client") is None:
         raise CannotBegin(
             "metricsExporterType=PROM needs prometheus-client, which is not installed: "
-            'pip install "pocketmq[console]", or leave the setting out'
+            'pip install "FOLDER_OR_WHEEL[broker,console]", or leave the setting out'
         )
     from pocketmq.console.metrics_port import MetricsPort
 

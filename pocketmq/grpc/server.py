@@ -221,8 +221,8 @@ class _Opening(asyncio.Protocol):
         error = None if loading.cancelled() else loading.exception()
         if loading.cancelled() or error is not None:
             log.error(
-                "cannot serve gRPC clients: %r; install what is missing with: pip install "
-                '"pocketmq[broker]"',
+                "cannot serve gRPC clients: %r; install PocketMQ with its extra: "
+                'pip install "FOLDER_OR_WHEEL[broker]"',
                 str(error),
             )
             transport.abort()

@@ -170,7 +170,7 @@ def _import_lz4() -> Any:
         import lz4.frame
     except ImportError as error:
         raise MessageCodecError(
-            "a body is compressed with LZ4; install the library: pip install 'pocketmq[compress]'"
+            "a body is compressed with LZ4; install the library: pip install lz4"
         ) from error
     return lz4.frame
 
@@ -180,7 +180,7 @@ def _import_zstandard() -> Any:
         import zstandard
     except ImportError as error:
         raise MessageCodecError(
-            "a body is compressed with Zstandard; install the library: pip install 'pocketmq[compress]'"
+            "a body is compressed with Zstandard; install the library: pip install zstandard"
         ) from error
     return zstandard
 

@@ -163,8 +163,8 @@ def _probed(python: str) -> tuple[str, bool]:
         reason = (answer.stderr.strip().splitlines() or ["no message"])[-1]
         raise SetupError(
             f"Spark runs its Python processes with {python!r}, which cannot load the source: {reason}. "
-            f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or install pocketmq[spark] "
-            "there"
+            f"Set PYSPARK_PYTHON={sys.executable} before the session is made, or install PocketMQ with its "
+            "extra `spark` there"
         )
     version, _, has_us = answer.stdout.strip().rpartition(" ")
     return version, has_us == "True"

@@ -110,7 +110,7 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
     except ModuleNotFoundError as missing:
         raise pytest.UsageError(
             f"cannot start the broker of the fixture without {missing.name}, which is not "
-            'installed: pip install "pocketmq[broker]"'
+            'installed; install PocketMQ with its extra: pip install "FOLDER_OR_WHEEL[test]"'
         ) from missing
     return InProcess({**_settings(config), **settings}, store=_store(config))
 

@@ -1,4 +1,4 @@
-"""The examples of web services, each run by its own server against a broker, from order to shipment."""
+"""The examples run against a broker: programs, web services by their own server, and the example of tests."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from tests.kit.waiting import until
 from pocketmq.testing import InProcess
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def server() -> Iterator[InProcess]:
 @pytest.fixture(params=["fastapi_orders:app", "django_orders:application"])
 def service(request: pytest.FixtureRequest, server: InProcess) -> Iterator[str]:
     """Its URL; told to end, it has left its group before it has ended."""
-    options = ["--port", "0", "--lifespan", "on", "--app-dir", str(ROOT / "examples")]
+    options = ["--port", "0", "--lifespan", "on", "--app-dir", str(EXAMPLES)]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options, request.param],
         stderr=subprocess.PIPE,
@@ -75,3 +76,91 @@ def test_an_order_is_taken_sent_consumed_and_shipped(service: str, server: InPro
             return "not yet"
 
     until(lambda: state() == "shipped", "the order is shipped")
+
+
+# ------------------------------------------------------------ programs
+
+
+_PRINTS = {
+    "first_producer.py": ["stored in queue "] * 3,
+    "retry_and_dead_letters.py": [
+        *(f"attempt {number} to pack a parcel" for number in (1, 2, 3)),
+        "dead letter: a parcel without an address",
+    ],
+    "transactions.py": ["order 7 -> COMMIT", "order without money -> ROLLBACK"],
+    "delays.py": ["recalled: tomorrow", "reminder after a second", "reminder after two"],
+    "request_reply.py": ["1+2+3 = 6"],
+}
+"""How the lines of each program begin that ends by itself."""
+
+
+def _environment(server: InProcess) -> dict[str, str]:
+    return {**os.environ, **server.environment, "PYTHONUNBUFFERED": "1"}
+
+
+def _lines(name: str, server: InProcess) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        env=_environment(server),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(_PRINTS))
+def test_a_program_prints_what_it_shows(name: str, server: InProcess) -> None:
+    server.create_topic("Sums")
+    lines = _lines(name, server)
+    begins = [line[: len(begin)] for line, begin in zip(lines, _PRINTS[name], strict=True)]
+    assert begins == _PRINTS[name]
+
+
+def test_steps_of_each_order_stay_in_order(server: InProcess) -> None:
+    lines = _lines("order.py", server)
+    for order in ("order-7", "order-8"):
+        steps = [line.split()[1] for line in lines if line.startswith(order)]
+        assert steps == ["created", "paid", "shipped"]
+
+
+def test_the_first_consumer_gets_what_the_first_producer_sent(server: InProcess) -> None:
+    _lines("first_producer.py", server)
+    with subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "first_consumer.py")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(server),
+    ) as process:
+        assert process.stdout is not None
+        waiting = {"Ann", "Bob", "Cleo"}
+        for line in process.stdout:
+            waiting.discard(line.split()[2])
+            if not waiting:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert waiting == set()
+    assert process.returncode == 0
+
+
+def test_the_tests_of_the_example_pass() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(EXAMPLES / "test_orders.py")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_each_example_begins_with_its_command_and_is_in_the_index() -> None:
+    index = (EXAMPLES / "README.md").read_text("utf-8")
+    for path in sorted(EXAMPLES.glob("*.py")):
+        head = path.read_text("utf-8").split('"""')[1]
+        service = path.stem in ("fastapi_orders", "django_orders")
+        command = f" {path.stem}:app" if service else f" examples/{path.name}"
+        assert command in head, path.name
+        assert f"({path.name})" in index, path.name

@@ -267,6 +267,8 @@ def test_what_the_third_article_saw_on_four_screens_is_seen_here_and_the_verdict
         assert (first if lost else second) in row[3]
         if number == 0:
             browser.picture(picture_folder / "message-verdict.png")
+            # For the front page of the repository.
+            browser.picture(picture_folder / "verdict.png", height_max=450)
 
     # The overview warns, and leads to the group.
     browser.open("/")

@@ -151,7 +151,7 @@ def test_no_page_loads_more_than_100_kb_of_scripts_and_style(module: str) -> Non
 
 
 def test_the_wheel_carries_pages_scripts_and_sentences() -> None:
-    """`pip install pocketmq[broker,console]` must find them."""
+    """An installed wheel must have them."""
     builder = WheelBuilder(str(ROOT))
     packed = {
         file.distribution_path

@@ -4,11 +4,11 @@ A block is what stands between ``` fences. The lines before a fence may hold wor
 that no reader sees:
 
     <!-- args: tagA -->        a Python program gets these arguments
-    <!-- until: text -->       it runs until it prints the text; then it is told to stop, and ends cleanly
+    <!-- until: text -->       it runs until it prints the text; then it gets SIGTERM, and ends cleanly
     <!-- run by tests/... -->  another test runs it
     <!-- not run: why -->      it cannot be run, for the reason given
 
-Programs and commands speak of the name server 127.0.0.1:9876; a test puts its own in the place.
+Programs and commands name the name server 127.0.0.1:9876; a test replaces it by its own.
 """
 
 import re
@@ -45,6 +45,7 @@ def pages() -> list[Path]:
     return [
         ROOT / "README.md",
         ROOT / "client" / "README.md",
+        ROOT / "examples" / "README.md",
         *sorted((ROOT / "docs").glob("*.md")),
     ]
 

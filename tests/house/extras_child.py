@@ -1,7 +1,7 @@
 """Run one statement with the packages of some extras only: `extras_child.py EXTRAS STATEMENT [WORD]...`.
 
 Packages that pyproject.toml does not name for these extras, and that none of the named ones needs, cannot be
-imported, as in an environment into which `pip install "pocketmq[EXTRAS]"` has put them alone.
+imported, as in an environment into which `pip install ".[EXTRAS]"` has put them alone.
 """
 
 import importlib.metadata

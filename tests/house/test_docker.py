@@ -112,32 +112,45 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
         if not rest.startswith("--from")
         for source in rest.split()[:-1]
     ]
-    assert {"pocketmq", "pyspark_pocketmq"} <= set(copied)
+    assert {"pocketmq", "pyspark_pocketmq", "tools"} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists(), source
         assert not ignored(source), f"{source} is left out by .dockerignore"
     builder, final = stages()
     for rest in of(final, "COPY"):
         if rest.startswith("--from"):
-            assert rest.split()[1] in (IMAGE_FOLDER, "/image")
+            assert rest.split()[1:] == [IMAGE_FOLDER, IMAGE_FOLDER]
     assert any(IMAGE_FOLDER in rest for rest in of(builder, "RUN"))
+
+
+def test_both_stages_are_the_official_python_and_the_wheel_is_compiled() -> None:
+    """The base is an argument, which docker/release gives by digest; a scanner knows its packages."""
+    [base] = [rest for keyword, rest in instructions() if keyword == "ARG"]
+    assert re.fullmatch(r"BASE=python:3\.\d+-slim-\w+", base)
+    builder, final = stages()
+    assert of(builder, "FROM") == ["${BASE} AS builder"]
+    assert of(final, "FROM") == ["${BASE}"]
+    [install] = [step for step in of(builder, "RUN") if "pip install" in step]
+    assert install.startswith("POCKETMQ_COMPILED=1 ")
+    assert not [step for step in of(final, "RUN") if "pip" in step or "gcc" in step]
 
 
 def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:
     """Ports, uid 3000, store and log paths, a health check, an init process."""
-    builder, final = stages()
+    _, final = stages()
     assert set(of(final, "EXPOSE")[0].split()) == OFFICIAL_PORTS
     assert of(final, "USER") == ["3000:3000"]
-    setup = " ".join(of(builder, "RUN"))
+    [setup] = of(final, "RUN")
     for words in (
-        "rocketmq:x:3000:3000:",
-        "/home/rocketmq/store /image/home/rocketmq/logs",
+        "groupadd --gid 3000 rocketmq",
+        "useradd --uid 3000 --gid 3000",
+        "-o 3000 -g 3000 /home/rocketmq/store /home/rocketmq/logs",
         " tini ",
+        "rm -rf /var/lib/apt/lists/*",
     ):
         assert words in setup
     assert json.loads(of(final, "ENTRYPOINT")[0])[0] == "tini"
     assert of(final, "VOLUME") == ["/home/rocketmq/store"]
-    assert of(final, "FROM") == ["scratch"]
 
 
 def test_the_image_says_what_it_is() -> None:
@@ -156,7 +169,7 @@ def test_the_image_says_what_it_is() -> None:
 _NOTING = """#!/bin/sh
 printf '%s\\n' "$*" >>"$CALLS"
 case "$*" in
-    *image\\ inspect*debian*) echo debian@sha256:aaaa ;;
+    *image\\ inspect*python*) echo python@sha256:aaaa ;;
     *image\\ inspect*) printf 'elsewhere/mq@sha256:cccc\\nreg.test/mq@sha256:bbbb\\n' ;;
 esac
 """
@@ -167,7 +180,7 @@ def test_a_release_prints_how_its_image_is_pinned(tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     checkout = tmp_path / "checkout"
     (checkout / "docker").mkdir(parents=True)
-    for name in ("pyproject.toml", "docker/release"):
+    for name in ("pyproject.toml", "docker/release", "docker/Dockerfile"):
         shutil.copy(ROOT / name, checkout / name)
     subprocess.run([*git, "init", "-q"], cwd=checkout, check=True)
     (tmp_path / "docker").write_text(_NOTING, "utf-8")
@@ -191,7 +204,9 @@ def test_a_release_prints_how_its_image_is_pinned(tmp_path: Path) -> None:
     assert f"image.tag={version}@sha256:bbbb\n" in released.stdout
     _, _, build, push, _ = (tmp_path / "calls").read_text("utf-8").splitlines()
     assert push == f"push reg.test/mq:{version}"
-    for words in ("BASE=debian@sha256:aaaa", "image.revision=", "base.digest=sha256:aaaa"):
+    base = re.findall(r"^ARG BASE=(.+)$", (DOCKER / "Dockerfile").read_text("utf-8"), re.M)[0]
+    labels = f"base.name=docker.io/library/{base} ", "base.digest=sha256:aaaa", "image.revision="
+    for words in ("BASE=python@sha256:aaaa", *labels):
         assert words in build
 
 
@@ -233,7 +248,14 @@ def test_the_compose_file_names_what_exists() -> None:
     assert of(stages()[1], "HEALTHCHECK")
     exposed = {port.split(":")[-1] for port in broker["ports"]}
     assert exposed <= OFFICIAL_PORTS
-    assert client["environment"]["NAMESRV_ADDR"] == "pocketmq:9876"
+    # The address that clients get is one of the host: the client shares the broker's network to use it, too.
+    assert broker["environment"]["POCKETMQ_BROKER_IP1"] == "${ADVERTISE:-127.0.0.1}"
+    assert client["network_mode"] == "service:pocketmq"
+    assert client["environment"]["NAMESRV_ADDR"] == "127.0.0.1:9876"
+    for service in (broker, client):
+        assert service["read_only"] == "true"
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
     (mount,) = client["volumes"]
     source, target, _ = mount.split(":")
     assert (DOCKER / source).is_file()
@@ -249,23 +271,24 @@ def test_every_variable_is_one_that_the_servers_know() -> None:
     named = set(re.findall(r"POCKETMQ_[A-Z0-9]+(?:_[A-Z0-9]+)*", " ".join(texts)))
     assert {"POCKETMQ_HOST", "POCKETMQ_DATA"} <= named
     of_the_scripts = {"POCKETMQ_ROLE", "POCKETMQ_ROLE_FILE"}
-    of_the_client = {"POCKETMQ_NAMESRV_ADDR", "POCKETMQ_CONTEXT"}
-    values = dict.fromkeys(named - of_the_scripts - of_the_client, "1")
+    of_others = {"POCKETMQ_NAMESRV_ADDR", "POCKETMQ_CONTEXT", "POCKETMQ_COMPILED"}
+    values = dict.fromkeys(named - of_the_scripts - of_others, "1")
     known = {*BrokerConfig.keys(), *StoreConfig.keys(), *ConsoleConfig.keys()}
     assert unknown_variables(values, known) == []
     take_variables(ServerOptions("up"), values)
 
 
 def installation(builder: list[Instruction]) -> list[str]:
-    """The steps that make the installation; the others make what is below it, by Debian's packages."""
+    """The steps that make the installation; the others bring Debian's packages."""
     return [rest for keyword, rest in builder if keyword == "RUN" and IMAGE_FOLDER in rest]
 
 
 class Image:
     """The image's files in a folder: what the builder's steps make, and the scripts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, compiled: bool) -> None:
         self.folder = folder
+        self.compiled = compiled
         self.venv = folder / "opt"
         build = folder / "build"
         builder = stages()[0]
@@ -284,6 +307,8 @@ class Image:
             step = step.replace(IMAGE_FOLDER, shlex.quote(str(self.venv)))
             # A test may take from pip's cache what it has taken before, and compiles what it imports.
             step = step.replace("--no-cache-dir ", "--no-compile ")
+            if not compiled:
+                step = step.replace("POCKETMQ_COMPILED=1 ", "")
             # The image's python is the one of its base; here it is the one that runs the tests, and its
             # installer is that one's: to unpack another takes as long as to install half of the packages.
             step, made = re.subn(
@@ -331,24 +356,51 @@ def clean_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """The Dockerfile's builder stage, step by step."""
-    return Image(tmp_path_factory.mktemp("image"))
+def image(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Image:
+    """The Dockerfile's builder stage, step by step; compiled as in the image with --compiled-image."""
+    compiled = request.config.getoption("--compiled-image")
+    return Image(tmp_path_factory.mktemp("image"), compiled=compiled)
 
 
 def test_the_image_holds_what_a_server_needs_and_no_more(image: Image) -> None:
     """No installer, no symbols; docs/how-to.md says what the layers weigh."""
     packages = {path.name for path in image.venv.glob("lib/*/site-packages/*")}
     assert {"pocketmq", "uvloop", "numpy"} <= packages
-    assert not packages & {"pip", "pygments", "pydantic", "pyspark", "pyarrow"}
+    assert not packages & {"pip", "pygments", "pydantic", "pyspark", "pyarrow", "mypy"}
+    form = subprocess.run(
+        [str(image.venv / "bin" / "pocketmq"), "--version"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert ("compiled" in form.stdout) == image.compiled, form
     sizes = [path.stat().st_size for path in image.venv.rglob("*") if path.is_file()]
     assert sum(sizes) < 100_000_000
 
 
-class Container:
-    """The image's entry point running with these words."""
+# `docker run --read-only --cap-drop ALL --security-opt no-new-privileges`: only the store, which is $0, and
+# /dev/shm can be written to.
+_LOCK = """
+mount --make-rprivate / && mount --bind "$0" "$0" && mount -t tmpfs tmpfs /dev/shm || exit 90
+for each in /tmp /; do mountpoint -q "$each" && { mount -o remount,ro,bind "$each" || exit 91; }; done
+touch /tmp/unwanted 2>/dev/null && exit 92
+exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs -- "$@"
+"""
+_LOCKED = ["unshare", "--mount", "sh", "-c", _LOCK]
 
-    def __init__(self, image: Image, folder: Path, words: list[str], **environment: str) -> None:
+
+class Container:
+    """The image's entry point running with these words; locked: as in a container without any rights."""
+
+    def __init__(
+        self,
+        image: Image,
+        folder: Path,
+        words: list[str],
+        *,
+        locked: bool = False,
+        **environment: str,
+    ) -> None:
         namesrv, broker = free_ports(2)
         self.namesrv = f"127.0.0.1:{namesrv}"
         # The image listens on every address; a test stays on loopback.
@@ -359,6 +411,11 @@ class Container:
         self.environment["POCKETMQ_DATA"] = str(folder / "store")
         self.environment["POCKETMQ_ROLE_FILE"] = str(folder / "role")
         command = ["env", "-i", *(f"{name}={value}" for name, value in self.environment.items())]
+        if locked:
+            (folder / "store").mkdir(parents=True)
+            del self.environment["POCKETMQ_ROLE_FILE"]
+            command = [*_LOCKED, str(folder / "store"), "env", "-i"]
+            command += [f"{name}={value}" for name, value in self.environment.items()]
         self.process = Process(
             [*command, "sh", str(DOCKER / "entrypoint.sh"), *words], folder / "log"
         )
@@ -377,9 +434,9 @@ class Container:
 def run(image: Image, tmp_path: Path) -> Iterator[Callable[..., Container]]:
     started: list[Container] = []
 
-    def start(*words: str, **environment: str) -> Container:
+    def start(*words: str, locked: bool = False, **environment: str) -> Container:
         folder = tmp_path / f"container{len(started)}"
-        started.append(Container(image, folder, list(words), **environment))
+        started.append(Container(image, folder, list(words), locked=locked, **environment))
         return started[-1]
 
     yield start
@@ -412,6 +469,31 @@ def test_the_image_serves_checks_its_health_runs_the_sample_and_stops(
     assert done.stdout.count("received") == 10
     assert container.process.stop() == 0
     assert container.healthy().returncode != 0
+
+
+@pytest.mark.slow
+def test_it_serves_with_a_read_only_root_and_without_capabilities(
+    image: Image, run: Callable[..., Container], tmp_path: Path
+) -> None:
+    """TLS included, whose certificate is loaded from a temporary file."""
+    possible = subprocess.run([*_LOCKED, str(tmp_path), "true"], capture_output=True, text=True)
+    if os.geteuid() != 0 or possible.returncode != 0:
+        pytest.skip(f"mounts need root and mount namespaces: {possible.stderr.strip()}")
+    container = run("up", locked=True)
+    container.process.wait_for_line("ready")
+    asked = subprocess.run(
+        [str(image.venv / "bin" / "pocketmq"), "message", "send", "T", "x"],
+        env={
+            **clean_environment(),
+            "NAMESRV_ADDR": container.namesrv,
+            "POCKETMQ_TLS_ENABLE": "true",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert list((tmp_path / "container0" / "store").iterdir())
+    assert container.process.stop() == 0
 
 
 @pytest.mark.slow

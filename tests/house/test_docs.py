@@ -75,7 +75,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", _PROGRAMS, ids=lambda block: block.name)
 def test_a_program_of_the_documentation_runs(block: Block, site: Site) -> None:
-    """It ends by itself without an error, or prints what it says and ends when it is told to.
+    """It ends by itself without an error, or prints the text of `until` and ends when it gets SIGTERM.
 
     Functions whose names begin with test_ are run by pytest.
     """
@@ -110,7 +110,7 @@ def test_a_program_of_the_documentation_runs(block: Block, site: Site) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", _COMMANDS, ids=lambda block: block.name)
 def test_a_command_of_the_documentation_does_what_it_says(block: Block, site: Site) -> None:
-    """Commands of ours run; servers' options are understood; targets of make exist."""
+    """Commands of PocketMQ run; servers' options are understood; targets of make exist."""
     for line in block.text.splitlines():
         words = shlex.split(line, comments=True)
         if not words:
@@ -131,11 +131,11 @@ def test_a_command_of_the_documentation_does_what_it_says(block: Block, site: Si
 
 
 def _run(words: list[str], line: str, site: Site) -> None:
-    # A command that follows a topic or a store goes on until it is stopped.
+    # A command that follows a topic or a store runs until it is stopped.
     words = [word for word in words if word not in ("-f", "--follow")]
     words = [site.message_id if word == "MESSAGE_ID" else word for word in words]
     done = site.pocketmq(*words)
-    # 1 is an answer too: a doctor who found something, a store of a running broker.
+    # 1 is an answer too: findings of a doctor, a store of a running broker.
     may_find = words[0] == "store" or "doctor" in words[:2]
     expected = (0, 1) if may_find else (0,)
     assert done.returncode in expected, f"{line}\n{done.stdout}\n{done.stderr}"

@@ -69,6 +69,12 @@ def test_the_chart_is_true_of_the_image() -> None:
     assert mounts[of_image("VOLUME")] == "store"
     rights = pod()["securityContext"]
     assert of_image("USER") == f"{rights['runAsUser']}:{rights['runAsGroup']}"
+    assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert rights["runAsNonRoot"] is True
+    locked = container["securityContext"]
+    assert locked["readOnlyRootFilesystem"] is True
+    assert locked["allowPrivilegeEscalation"] is False
+    assert locked["capabilities"] == {"drop": ["ALL"]}
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert ports["console"] == CONSOLE_PORT
     assert {str(ports["namesrv"]), str(ports["broker"])} <= set(of_image("EXPOSE").split())

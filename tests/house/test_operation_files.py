@@ -1,4 +1,4 @@
-"""Files for whoever runs it: alerts, the compose file with monitoring, the unit of systemd."""
+"""Files for operators: alerts, the compose file with monitoring, the unit of systemd."""
 
 import configparser
 import re
@@ -27,7 +27,7 @@ RULES = [rule for group in read("prometheus/alerts.yml")["groups"] for rule in g
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_an_alert_names_only_metrics_and_labels_that_are_shown(rule: dict[str, Any]) -> None:
-    """An alert on a figure that nobody shows would never come."""
+    """An alert on a metric that is not exported would never fire."""
     names = re.findall(r"\b(?:rocketmq|pocketmq)_\w+", rule["expr"])
     assert names or rule["expr"].startswith("up{")
     labels = {*NODE_LABELS, *SCRAPED}.union(*(SHOWN[name].labels for name in names))
@@ -47,6 +47,8 @@ def test_the_compose_file_with_monitoring_names_what_exists() -> None:
         for volume in service["volumes"]:
             source = volume.split(":")[0]
             assert source in site["volumes"] or (DOCKER / source).exists(), source
+    assert services["pocketmq"]["read_only"] is True
+    assert services["pocketmq"]["cap_drop"] == ["ALL"]
     prometheus = read("prometheus/prometheus.yml")
     assert all((DOCKER / "prometheus" / name).is_file() for name in prometheus["rule_files"])
     [scrape] = prometheus["scrape_configs"]

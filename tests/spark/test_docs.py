@@ -1,4 +1,4 @@
-"""docs/spark.md and the README's Spark part: each program runs alone, the tables are the code's."""
+"""docs/spark.md: each program runs alone, the tables are the code's."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = ROOT / "docs" / "spark.md"
-MINE = [
-    *(b for b in blocks(PAGE, "python", "sh") if "test_docs" in b.words.get("run by", "")),
-    *(b for b in blocks(ROOT / "README.md", "python") if "spark" in b.words.get("run by", "")),
-]
+MINE = [b for b in blocks(PAGE, "python", "sh") if "test_docs" in b.words.get("run by", "")]
 
 
 def test_the_tables_of_the_page_are_those_of_the_code() -> None:
