@@ -54,4 +54,4 @@ def of_tests() -> dict[str, int]:
 
 
 def of_docs() -> dict[str, int]:
-    return counts(("docs", "README.md", "CONTRIBUTING.md", "examples"))
+    return counts(("docs", "README.md", "examples"))
