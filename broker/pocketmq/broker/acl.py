@@ -377,20 +377,14 @@ class PlainAccessValidator:
 
         return checked
 
-    def may_follow(self, address: str) -> bool:
-        """Return True for an IP of the global list, and while an administrator is connected from there.
+    def lists(self, address: str) -> bool:
+        """Return True for an IP of the global list, whose requests need no signature."""
+        return self._accounts.admit(address)
 
-        A slave is: it asks for settings and tables before it asks for the log.
-        """
-        accounts = self._accounts
-        if accounts.admit(address):
-            return True
-        keys = {
-            key
-            for peer, key in self._key_of.items()
-            if not peer.closed and _ip(peer.address) == address
-        }
-        return any(key in accounts.by_key and accounts.by_key[key].admin for key in keys)
+    def secret_of_administrator(self, access_key: str) -> str | None:
+        """Return the secret key of an administrator's account; None if there is no such account."""
+        account = self._accounts.by_key.get(access_key)
+        return account.secret_key if account is not None and account.admin else None
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
         """Return True if a client may publish to a topic, by its address or its latest signature."""

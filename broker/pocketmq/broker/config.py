@@ -18,7 +18,8 @@ _AT_START = "it is read only once, when the broker starts"
 _FILTERS = "the filters on disk were built with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
-    "the slave has been using it since its start": "haMasterAddress innerClientAuthenticationCredentials",
+    "the slave has been using it since its start": "haMasterAddress masterAddress "
+    "innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName timerWheelEnable aclEnable aclFile",

@@ -81,6 +81,13 @@ class MasterAsked(Protocol):
         """Return its broker.conf. Raises: PocketMQError, OSError."""
         ...
 
+    async def ticket(self) -> int | None:
+        """Return what opens one connection to its HA port; None if that takes none (proof.py).
+
+        Raises: PocketMQError, OSError.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class FollowState:
@@ -145,11 +152,12 @@ class Follower:
 
     async def _once(self) -> None:
         """Follow over one connection until it ends. Raises: OSError, EOFError, PocketMQError."""
+        # First, since it is the proved master that gives the address of its HA port.
+        ends = await self._check_master()
         address = self.master.ha_address
         if not address:
             raise CannotFollow("the name server knows no master of this name")
         self.state.master = address
-        ends = await self._check_master()
         following = await self._agree(address, ends)
         begin = self._begin(following, ends)
         await self._take(following, address, begin)
@@ -194,7 +202,7 @@ class Follower:
             )
 
         async def fetch(position: int, size: int) -> bytes:
-            return await fetched(address, position, size)
+            return await fetched(address, position, size, await self.master.ticket())
 
         common = await common_end(store, ends, fetch)
         if common == own:
@@ -235,11 +243,14 @@ class Follower:
         """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
         state, config, clock = self.state, self._config, self._clock
         host, port = _host_and_port(address)
+        ticket = await self.master.ticket()
         async with asyncio.timeout(_CONNECT_MS / 1000):
             transport, taking = await asyncio.get_running_loop().create_connection(
                 lambda: _Taking(following, state, clock), host, port
             )
         try:
+            if ticket is not None:
+                transport.write(report(ticket))
             taking.report()
             state.heard_ms = clock.monotonic_ms()
             state.connected, state.trouble = True, ""
@@ -332,12 +343,14 @@ class _Taking(asyncio.Protocol):
             self.ended.set_exception(error)
 
 
-async def fetched(address: str, position: int, size: int) -> bytes:
+async def fetched(address: str, position: int, size: int, ticket: int | None = None) -> bytes:
     """Return bytes of a master's log, over a separate connection. Raises: OSError, EOFError, HaWireError."""
     slices = Slices()
     # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
     found = bytearray(0 if position else 1)
     async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):
+        if ticket is not None:
+            writer.write(report(ticket))
         writer.write(report(position + len(found)))
         while len(found) < size:
             data = await reader.read(_READ_SIZE)

@@ -22,7 +22,8 @@ from typing import Any
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.handover import Handover
-from pocketmq.broker.ha.listener import HaListener
+from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
+from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.metadata import Copied, Master, Metadata
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
@@ -76,8 +77,13 @@ class Replication:
         self.copied = copied
         self._load_anew = load_anew
         self.replicas = messages.promise.replicas
+        self.introductions = Introductions(node.clock, node.accounts, self._own_addresses)
         self.listener = HaListener(
-            node.config, node.clock, messages.store, self.replicas, node.accounts
+            node.config,
+            node.clock,
+            messages.store,
+            self.replicas,
+            Admission(node.accounts, self.introductions),
         )
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
@@ -181,6 +187,12 @@ class Replication:
                 f"{config.in_sync_replicas - 1}: sends are {what}"
             )
         return ""
+
+    def _own_addresses(self) -> OwnAddresses | None:
+        if self._outside is None:
+            return None
+        identity = self._outside.registration.identity
+        return OwnAddresses(identity.address, identity.ha_address)
 
     # ------------------------------------------------------------ following
 

@@ -26,6 +26,7 @@ from pocketmq.broker.ha.wire import Reports
 log = logging.getLogger(__name__)
 
 _REFUSED_MAX = 64
+_TICKETS_BELOW = -1
 
 
 class LogEnds(Protocol):
@@ -96,7 +97,10 @@ class Slaves:
         offsets = slave.reports.feed(data)
         if not offsets or slave.refused:
             return
-        if slave.next < 0:
+        if slave.next < 0 and offsets[0] < _TICKETS_BELOW:
+            # Its address is listed, so it needs no ticket; it may have one all the same.
+            offsets.pop(0)
+        if slave.next < 0 and offsets:
             self._begin(slave, offsets.pop(0))
         if offsets and not slave.refused:
             offset = offsets[-1]
