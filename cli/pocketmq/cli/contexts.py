@@ -4,14 +4,15 @@
 
 1. A context is a set of values for the environment variables that commands read (VARIABLES). The environment
    itself takes precedence over the selected context; a named one (--context, POCKETMQ_CONTEXT) over both.
-2. The file may hold secrets: only its owner can read it. It is replaced whole.
+2. The file may hold secrets: only its owner can read it. It is replaced whole, by one command at a time.
 The file: pocketmq/contexts.json below $XDG_CONFIG_HOME, else below ~/.config.
 """
 
 import json
 import os
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
@@ -40,6 +41,20 @@ def load() -> tuple[str | None, dict[str, Context]]:
         return None, {}
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise CannotBegin(f"cannot read the contexts in {path()}: {error}") from error
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold off other commands that change the file, from `load` to `save`. Raises: CannotBegin."""
+    from pocketmq.store.one_writer import one_writer
+
+    with ExitStack() as stack:
+        try:
+            path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(one_writer(path()))
+        except OSError as error:
+            raise CannotBegin(f"cannot change the contexts in {path()}: {error}") from error
+        yield
 
 
 def save(selected: str | None, contexts: Mapping[str, Context]) -> None:
