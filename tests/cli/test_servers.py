@@ -226,6 +226,21 @@ def test_variables_name_options_too(folder: Path) -> None:
     assert (shown["bindAddress"], shown["listenPort"]) == ("0.0.0.0", "7")
 
 
+def test_an_empty_variable_is_one_that_is_not_set(folder: Path) -> None:
+    """Compose files pass on values that were left out, and files from Windows a carriage return."""
+    usual = settings(folder, "up")
+    names = [f"POCKETMQ_{name.replace('.', '_').upper()}" for name in usual]
+    options = ("DATA", "HOST", "BROKER_PORT", "NAMESRV_PORT", "BROKERS", "CONFIG", "LOG_LEVEL")
+    names += [f"POCKETMQ_{name}" for name in options]
+    assert settings(folder, "up", NAMESRV_ADDR="", **dict.fromkeys(names, "")) == usual
+    assert settings(folder, "up", NAMESRV_ADDR=" ", **dict.fromkeys(names, " \r")) == usual
+    given = {"FLUSH_DISK_TYPE": "SYNC_FLUSH", "BROKER_PORT": "7", "LOG_LEVEL": "INFO"}
+    given |= {"ACL_ENABLE": "true", "BROKER_NAME": "b", "DATA": "kept"}
+    with_return = {f"POCKETMQ_{name}": f" {value}\r" for name, value in given.items()}
+    without = {f"POCKETMQ_{name}": value for name, value in given.items()}
+    assert settings(folder, "up", **with_return) == settings(folder, "up", **without) != usual
+
+
 def test_the_old_words_of_rocketmq_start_the_same(folder: Path) -> None:
     assert settings(folder, "mqbroker", "-n", "a:1")["namesrvAddr"] == "a:1"
     assert settings(folder, "mqnamesrv")["listenPort"] == "9876"

@@ -81,8 +81,10 @@ def named(name: str, contexts: Mapping[str, Context]) -> Context:
 def environment() -> Mapping[str, str]:
     """Return the environment merged with this command's context: POCKETMQ_CONTEXT, else the selected one."""
     selected, contexts = load()
-    chosen = os.environ.get("POCKETMQ_CONTEXT")
+    # As servers read theirs: an empty one is not set, blanks around a value are not part of it.
+    own = {name: value.strip() for name, value in os.environ.items() if value.strip()}
+    chosen = own.get("POCKETMQ_CONTEXT")
     if chosen:
-        return ChainMap(dict(named(chosen, contexts)), os.environ)
+        return ChainMap(dict(named(chosen, contexts)), own)
     below = {} if selected is None else named(selected, contexts)
-    return ChainMap(os.environ, dict(below))
+    return ChainMap(own, dict(below))
