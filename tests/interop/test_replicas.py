@@ -356,7 +356,7 @@ async def test_a_java_consumer_far_behind_reads_at_our_slave(
         await caught_up(slave, master)
         # As if the machine's memory held nothing of the log: what is read is far behind.
         for each in (master, slave):
-            each.parts.messages.reach._in_memory = 0
+            each.store_config.access_message_in_memory_max_ratio = 0
         settings = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "pullBatchSize": 5}
 
         def read() -> int:

@@ -13,7 +13,7 @@ from pocketmq.cli.server_options import ServerOptions
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.settings import nearest
+from pocketmq.remoting.settings import has_no_effect, nearest
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,10 @@ class NamesrvServer:
 
 def _warn_of_unknown(settings: Mapping[str, str], known: Collection[str]) -> None:
     for name in sorted(settings.keys() - known - set(_READ_BEFORE)):
-        log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
+        if has_no_effect(name):
+            log.info("setting has no effect in PocketMQ: %s", name)
+        else:
+            log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
     if settings.get(_CONTROLLER, "").strip().lower() == "true":
         log.warning(
             "%s: PocketMQ has no controller; who looks for one finds none here", _CONTROLLER

@@ -96,8 +96,11 @@ def merge(
     given = options.as_settings()
     unknown = sorted(given.keys() - known)
     if unknown:
-        from pocketmq.remoting.settings import nearest
+        from pocketmq.remoting.settings import has_no_effect, nearest
 
+        # As in a file: the log names it.
+        unknown = [name for name in unknown if not has_no_effect(name)]
+    if unknown:
         raise CannotBegin(f"there is no setting {unknown[0]!r}{nearest(unknown[0], known)}")
     found.update(given)
     return found

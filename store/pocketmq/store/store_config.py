@@ -239,6 +239,17 @@ class StoreConfig(Settings):
         runtime=True,
         help="Largest number of records in the answer to a query by key.",
     )
+    access_message_in_memory_max_ratio: int = key(
+        40,
+        name="accessMessageInMemoryMaxRatio",
+        min=0,
+        max=100,
+        unit="percent",
+        runtime=True,
+        help="Part of the machine's memory that counts as holding the end of the log. Consumers that read "
+        "further back are directed to a slave (slaveReadEnable); a new group whose queues begin further "
+        "back begins where its client says.",
+    )
     message_delay_level: str = key(
         DELAY_LEVELS,
         name="messageDelayLevel",
