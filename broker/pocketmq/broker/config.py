@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.table_config import TableConfig
 from pocketmq.remoting.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
 from pocketmq.remoting.shares import ConnectionLimits
@@ -32,7 +33,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig):
+class BrokerConfig(HaConfig, TableConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
