@@ -1,6 +1,7 @@
 """Tables that clients fill by using new names: bounded, with a clear refusal, and no loss for others."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.serving import Peer, serving
@@ -52,7 +53,10 @@ def test_members_have_room_where_other_clients_have_none(tmp_path: Path) -> None
 
 async def test_strangers_fill_no_table_for_ever(tmp_path: Path) -> None:
     """A pull of a member goes on although its own new offset has no room."""
-    how = {"auto_create_subscription_group_max": 30, "consumer_offset_table_size": 1 << 20}
+    how: dict[str, Any] = {
+        "auto_create_subscription_group_max": 30,
+        "consumer_offset_table_size": 1 << 20,
+    }
     async with serving(tmp_path, **how) as broker:
         tables, store = broker.parts.tables, broker.parts.messages.store
         consumers = broker.parts.members.consumers
