@@ -13,14 +13,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from pocketmq.broker.ha.config import CUT, SLAVE, HaConfig
 from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
-from pocketmq.broker.ha.wire import HaWireError, Slices, report
+from pocketmq.broker.ha.wire import COMPARED, HaWireError, Slices, report
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.store import MessageStore
@@ -126,6 +126,7 @@ class Follower:
         self.may_cut_once = False
         self._after_cut = after_cut
         self._hurry = asyncio.Event()
+        self._master_is_ours = False
 
     def hurry(self) -> None:
         """Retry at once."""
@@ -167,6 +168,8 @@ class Follower:
     async def _check_master(self) -> Ends:
         """Check invariant 1; return the ends of the master's log."""
         settings = await self.master.settings()
+        # A setting of the version that has the greeting, and of no Apache broker.
+        self._master_is_ours = "masterAddress" in settings
         for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
             if settings.get(name) == "true":
                 raise CannotFollow(
@@ -202,7 +205,8 @@ class Follower:
             )
 
         async def fetch(position: int, size: int) -> bytes:
-            return await fetched(address, position, size, await self.master.ticket())
+            greeting = self._greeting(await self.master.ticket())
+            return await fetched(address, position, size, greeting)
 
         common = await common_end(store, ends, fetch)
         if common == own:
@@ -239,6 +243,12 @@ class Follower:
                 following.receive(b"\0")
         return following.received
 
+    def _greeting(self, ticket: int | None) -> list[int]:
+        """Return what comes before the first report (wire.py); nothing to masters that do not know it."""
+        if ticket is not None:
+            return [ticket]
+        return [COMPARED] if self._master_is_ours else []
+
     async def _take(self, following: Following, address: str, begin: int) -> None:
         """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
         state, config, clock = self.state, self._config, self._clock
@@ -249,8 +259,8 @@ class Follower:
                 lambda: _Taking(following, state, clock), host, port
             )
         try:
-            if ticket is not None:
-                transport.write(report(ticket))
+            for each in self._greeting(ticket):
+                transport.write(report(each))
             taking.report()
             state.heard_ms = clock.monotonic_ms()
             state.connected, state.trouble = True, ""
@@ -343,14 +353,17 @@ class _Taking(asyncio.Protocol):
             self.ended.set_exception(error)
 
 
-async def fetched(address: str, position: int, size: int, ticket: int | None = None) -> bytes:
-    """Return bytes of a master's log, over a separate connection. Raises: OSError, EOFError, HaWireError."""
+async def fetched(address: str, position: int, size: int, greeting: Iterable[int] = ()) -> bytes:
+    """Return bytes of a master's log, over a separate connection; greeting: what comes before the report.
+
+    Raises: OSError, EOFError, HaWireError.
+    """
     slices = Slices()
     # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
     found = bytearray(0 if position else 1)
     async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):
-        if ticket is not None:
-            writer.write(report(ticket))
+        for each in greeting:
+            writer.write(report(each))
         writer.write(report(position + len(found)))
         while len(found) < size:
             data = await reader.read(_READ_SIZE)

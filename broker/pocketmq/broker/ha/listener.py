@@ -21,6 +21,7 @@ from typing import cast
 
 from pocketmq.broker.addresses import address_text
 from pocketmq.broker.bearer import BearerAccess
+from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.introduction import Introductions
 from pocketmq.broker.ha.replicas import Replicas
@@ -85,13 +86,22 @@ class HaListener:
         self._server: asyncio.Server | None = None
         # Somebody connected, or wants to be sent something; and whether that is arranged.
         self._there = asyncio.Event()
+        # Compares the log of a slave with this one; None before the broker serves.
+        self._comparison: Comparison | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._is_due = False
         self.is_closed = False
         # Where the log ended at the last look.
         self._seen = -1
 
-    async def listen(self, sock: socket.socket) -> None:
-        """Accept slaves; `sock` is bound."""
+    async def listen(
+        self,
+        sock: socket.socket,
+        comparison: Comparison | None = None,
+        tasks: asyncio.TaskGroup | None = None,
+    ) -> None:
+        """Accept slaves; `sock` is bound. comparison: without it no slave's log is looked at."""
+        self._comparison, self._tasks = comparison, tasks
         # Invariant 2.
         await self.store.on_disk()
         self._loop = asyncio.get_running_loop()
@@ -151,6 +161,22 @@ class HaListener:
         self.replicas.expire()
         self.replicas.slaves.passed(self.monotonic_ms())
         self.wake()
+
+    def compare(self, connection: "SlaveConnection", slave: Slave) -> None:
+        """Have the log of a slave compared, and serve or refuse it then."""
+        if self._comparison is None or self._tasks is None:
+            self.replicas.slaves.compared(slave, "")
+            return
+        comparison = self._comparison
+
+        async def compared() -> None:
+            difference = await comparison.difference(slave.address, slave.first)
+            if connection.slave is slave:
+                self.replicas.slaves.compared(slave, difference)
+                self.replicas.acked()
+                self.wake()
+
+        self._tasks.create_task(compared(), name=f"compare {slave.address}")
 
     def refused(self, address: str) -> None:
         """Log that a connection from `ip:port` is refused for want of a ticket."""
@@ -245,8 +271,11 @@ class SlaveConnection(asyncio.Protocol):
             data = self._show_ticket(data)
         if self.slave is not None and data:
             began = self.slave.next >= 0
+            waits = self.slave.first >= 0
             self._slaves.heard(self.slave, data, self._listener.monotonic_ms())
             self._listener.replicas.acked()
+            if self.slave.first >= 0 and not waits:
+                self._listener.compare(self, self.slave)
             if not began:
                 self._listener.wake()
 

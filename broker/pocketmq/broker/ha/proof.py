@@ -22,6 +22,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from pocketmq.broker.ha.wire import COMPARED
+
 CHALLENGE_MS, TICKET_MS = 30_000, 10_000
 _ROUNDS = 50_000
 _TICKETS_MAX = 256
@@ -91,12 +93,12 @@ class Tickets:
         self._open: dict[int, tuple[str, bytes, int]] = {}
 
     def issue(self, account: str, key: bytes) -> int:
-        """Return a new ticket: below -1, so that it is no position of a log."""
+        """Return a new ticket: below COMPARED (wire.py), so that it is no position of a log."""
         now_ms = self._monotonic_ms()
         self._open = {each: row for each, row in self._open.items() if row[2] > now_ms}
         if len(self._open) >= _TICKETS_MAX:
             del self._open[next(iter(self._open))]
-        ticket = -2 - (int.from_bytes(self._random_bytes(8), "big") >> 2)
+        ticket = COMPARED - 1 - (int.from_bytes(self._random_bytes(8), "big") >> 2)
         self._open[ticket] = account, key, now_ms + TICKET_MS
         return ticket
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.handover import Handover
@@ -106,7 +107,8 @@ class Replication:
         """Accept slaves, or begin to follow."""
         self._outside = outside
         self.handover = Handover(self._node, self, outside)
-        await self.listener.listen(sock)
+        comparison = Comparison(self._store, outside.registration, outside.client)
+        await self.listener.listen(sock, comparison, outside.tasks)
         if self.follows:
             self._follow()
 

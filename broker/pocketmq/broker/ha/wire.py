@@ -4,7 +4,7 @@
     master -> slave    int64 offset, int32 size, size bytes     the log from `offset` on; 0 bytes: still here
 
 1. All big-endian. There is no greeting, no version and no name: every connection is a slave's. PocketMQ
-   only: a ticket (proof.py), a number below -1, may come before the first report.
+   only: COMPARED, or a ticket (proof.py), both numbers below -1, may come before the first report.
 2. The first report is the position to send from; later ones acknowledge. Of several received together the
    last one counts.
 3. A slice may be cut anywhere, even within a record, but never crosses a file of the log. A slave accepts at
@@ -21,6 +21,10 @@ _REPORT = struct.Struct(">q")
 _HEAD = struct.Struct(">qi")
 HEAD_SIZE, REPORT_SIZE = _HEAD.size, _REPORT.size
 SLICE_SIZE_MAX = (4 << 20) - HEAD_SIZE
+
+
+# Before the first report: a slave that has compared the logs itself; below it are tickets (proof.py).
+COMPARED = -2
 
 
 class HaWireError(PocketMQError):
