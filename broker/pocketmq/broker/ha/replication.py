@@ -268,6 +268,8 @@ class Replication:
             await store.on_disk()
             self._load_anew()
             self._node.config.broker_role = role
+            # Should this broker follow again, it is another one that leads.
+            self._node.config.master_address = ""
             self._node.role.lead()
             await self._become(MASTER_ID)
             log.warning("this broker is now the master role=%s end=%d", role, self._end)
