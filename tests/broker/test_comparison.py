@@ -42,8 +42,10 @@ class Member:
         self.log = log
         self.asked: list[int] = []
         self.refuses = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
-    def answer(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def answer(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
             table = {"table": {"commitLogMaxOffset": str(len(self.log))}}
             return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(table))
@@ -51,6 +53,7 @@ class Member:
         assert "Signature" not in (request.ext or {})
         position = int((request.ext or {})["offset"])
         self.asked.append(position)
+        await self.may_answer.wait()
         if self.refuses:
             return request.answer(ResponseCode.SYSTEM_ERROR, "No accessKey is configured")
         # As RocketMQ: what begins there, whatever it is, if its size fits.
@@ -147,6 +150,21 @@ async def test_what_cannot_be_asked_is_served(
             other.refuses = True
             assert await refusal(master, len(log)) == ""
         assert "No accessKey is configured" in caplog.text
+
+
+async def test_a_broker_that_stops_waits_for_no_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.comparison._TIMEOUT_MS", 3_600_000)
+    async with pair(tmp_path) as brokers:
+        log = log_of(master := await filled(brokers))
+        async with member(brokers, log) as other, await RawSlave.at(master) as slave:
+            other.may_answer.clear()
+            slave.report(len(log))
+            await until(lambda: bool(other.asked))
+            await brokers.stop("m")
+            assert await slave.ended()
+            other.may_answer.set()
 
 
 async def test_a_slave_of_ours_is_not_asked(

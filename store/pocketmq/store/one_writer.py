@@ -4,13 +4,17 @@
    nothing behind. A process that ends, however it does, gives it up.
 2. It is held for one change: read, changed, written. The holder reads the file after it has the lock.
 3. A holder that stands still costs the others WAIT_S, and an error that says so.
+4. Where folders cannot be locked (NFS), changes are made without, as ever.
 """
 
 import contextlib
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
+
+log = logging.getLogger(__name__)
 
 WAIT_S = 1.0
 _LOOK_S = 0.002
@@ -46,5 +50,10 @@ def _lock(descriptor: int, folder: str, end: float) -> None:
                     f"another process is changing a file in {folder} and does not end: try again"
                 ) from None
             time.sleep(_LOOK_S)
+        except OSError as error:
+            log.warning(
+                "cannot lock, so that two changes at once may collide folder=%s: %s", folder, error
+            )
+            return
         else:
             return

@@ -56,10 +56,10 @@ class Comparison:
 
         peer: `ip:port` that it connects from. Raises nothing.
         """
-        own = self._store.last_record_before(end)
-        if own is None:
-            return ""
         try:
+            own = self._store.last_record_before(end)
+            if own is None:
+                return ""
             slave = await self._slave(peer.rpartition(":")[0], end)
             for position in dict.fromkeys((own[0], sum(own))):
                 if position < end and await self._differs(
@@ -70,7 +70,7 @@ class Comparison:
                         f"that this master never had (broker {slave}). Keep the right log, and empty the "
                         "other's store, so that it copies everything"
                     )
-        except (OSError, PocketMQError) as error:
+        except (OSError, PocketMQError, LookupError, TypeError, ValueError) as error:
             log.warning(
                 "a slave is served without a look at its log peer=%s position=%d: %s",
                 peer,

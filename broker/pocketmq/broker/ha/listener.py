@@ -89,6 +89,8 @@ class HaListener:
         # Compares the log of a slave with this one; None before the broker serves.
         self._comparison: Comparison | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._comparing: set[asyncio.Task[None]] = set()
+        self._ends = False
         self._is_due = False
         self.is_closed = False
         # Where the log ended at the last look.
@@ -164,6 +166,8 @@ class HaListener:
 
     def compare(self, connection: "SlaveConnection", slave: Slave) -> None:
         """Have the log of a slave compared, and serve or refuse it then."""
+        if self._ends:
+            return
         if self._comparison is None or self._tasks is None:
             self.replicas.slaves.compared(slave, "")
             return
@@ -176,7 +180,15 @@ class HaListener:
                 self.replicas.acked()
                 self.wake()
 
-        self._tasks.create_task(compared(), name=f"compare {slave.address}")
+        comparing = self._tasks.create_task(compared(), name=f"compare {slave.address}")
+        self._comparing.add(comparing)
+        comparing.add_done_callback(self._comparing.discard)
+
+    def end_comparisons(self) -> None:
+        """Cancel what is being compared, and begin no more: the broker stops."""
+        self._ends = True
+        for task in self._comparing:
+            task.cancel()
 
     def refused(self, address: str) -> None:
         """Log that a connection from `ip:port` is refused for want of a ticket."""

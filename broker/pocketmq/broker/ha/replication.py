@@ -304,6 +304,7 @@ class Replication:
         """End a handover and following: the broker stops."""
         if self.handover is not None:
             self.handover.close()
+        self.listener.end_comparisons()
         await self.end_following()
 
     async def go_on_leading(self) -> None:
