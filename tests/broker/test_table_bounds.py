@@ -90,3 +90,16 @@ async def test_strangers_fill_no_table_for_ever(tmp_path: Path) -> None:
         assert retry_topic("g0") not in tables.topics.topics
         assert retry_topic("g1") in tables.topics.topics
         assert "g1" in tables.groups.groups
+
+
+async def test_sends_create_no_more_topics_than_are_allowed(tmp_path: Path) -> None:
+    """Nor retry topics, which are created even where topics are not."""
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        topics = broker.parts.tables.topics
+        broker.config.auto_create_topic_max = len(topics.topics) + 2
+        names = [f"T{number}" for number in range(4)] + ["%RETRY%g"]
+        answers = [await peer.produce(name) for name in names]
+        assert [each.code for each in answers] == [0, 0, *[ResponseCode.TOPIC_NOT_EXIST] * 3]
+        assert "autoCreateTopicMax" in (answers[-1].remark or "")
+        topics.update(TopicConfig("T3", 4, 4))
+        assert [(await peer.produce(name)).code for name in ("T0", "T3")] == [0, 0]

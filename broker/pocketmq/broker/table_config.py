@@ -9,7 +9,7 @@ from pocketmq.remoting.settings import Settings, key
 
 @dataclass
 class TableConfig(Settings):
-    """Bounds of the tables of groups and offsets; an administrator's own rows do not fall under them."""
+    """Bounds of the tables of topics, groups and offsets; rows of administrators do not fall under them."""
 
     auto_create_subscription_group_max: int = key(
         50_000,
@@ -18,6 +18,13 @@ class TableConfig(Settings):
         min=1,
         help="No more groups are created by first use while there are this many (about 3 KB each). Those "
         "with default settings that were never used are deleted when nine tenths are reached.",
+    )
+    auto_create_topic_max: int = key(
+        100_000,
+        name="autoCreateTopicMax",
+        runtime=True,
+        min=1,
+        help="No more topics are created by a first send while there are this many (about 5 KB each).",
     )
     consumer_offset_table_size: int = key(
         128 << 20,
