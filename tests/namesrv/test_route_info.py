@@ -236,6 +236,8 @@ def test_a_wiped_permission_outlives_what_else_the_broker_registers(routes: Rout
     routes.register(registration(topics=table), "link")
     routes.set_writable("a", False)
     table["%RETRY%g"] = TopicConfig("%RETRY%g", 1, 1, 6)
+    # What no route shows changes nothing.
+    table["T"] = TopicConfig("T", 4, 4, 6, order=True)
     routes.register(registration(topics=table, version=2), "link")
     assert perms(routes, "T", "U", "%RETRY%g") == [4, 4, 6]
     # Twice, and then with a change of the topic's own.
