@@ -1,9 +1,9 @@
 """WritePermissions: what an operator has wiped or added at this name server, over what brokers register.
 
 Kept by broker name and topic with the queues and the permission that the broker had sent: a registration of
-the same ones changes nothing, of changed ones replaces it. So a broker stays wiped while it creates topics and
-groups, after each of which it sends its whole table. Source of the effect: RouteInfoManager, RocketMQ 5.3.3,
-whose brokers send the changed topic alone.
+the same ones changes nothing, of changed ones replaces it. So a broker stays wiped while it creates topics
+and groups, after each of which it sends its whole table. Source of the effect: RouteInfoManager, RocketMQ
+5.3.3, whose brokers send the changed topic alone.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.tables import READ_WRITE, TopicConfig
-
 
 # Queues to read, queues to write, permission, flags.
 _Shown = tuple[int, int, int, int]
