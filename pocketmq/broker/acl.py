@@ -16,6 +16,7 @@ The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it c
    known stay, and the log says why.
 4. When the file has changed the new accounts hold from the next tick on. Connections whose account, or
    address, may do less than before are closed: what they wait for was asked with rights that are gone.
+5. Brokers of one machine may share the files: each change is made to what stands there, by one at a time.
 
 RocketMQ 4.9 names an admin for five codes and looks at the topics of a dozen others; all the rest needs a
 signature only, so that an account with no right may reset offsets, delete log files or end transactions.
@@ -51,6 +52,7 @@ from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import normal_topic
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.requests import Right
+from pocketmq.store.one_writer import one_writer
 
 log = logging.getLogger(__name__)
 
@@ -235,14 +237,15 @@ class PlainAccessValidator:
         more = [path for path in folder.rglob("*") if path.suffix in (".yml", ".yaml")]
         return [self._path, *sorted(more)]
 
-    def _stamps(self) -> dict[Path, tuple[int, int]]:
-        found: dict[Path, tuple[int, int]] = {}
+    def _stamps(self) -> dict[Path, tuple[int, int, int]]:
+        found: dict[Path, tuple[int, int, int]] = {}
         for path in self._files():
             try:
                 stat = path.stat()
             except OSError:
                 continue
-            found[path] = (stat.st_mtime_ns, stat.st_size)
+            # A clock of some milliseconds alone would miss the second of two changes.
+            found[path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return found
 
     def _load(self) -> Accounts:
@@ -327,17 +330,19 @@ class PlainAccessValidator:
 
     def put_account(self, fields: Mapping[str, Any]) -> None:
         """Write these fields of an account, or a new account. Raises: IllegalArgument; OSError."""
-        path, content = self._where(str(fields["accessKey"]))
-        acl_file.put_account(content, fields)
-        acl_file.write(path, content)
+        with one_writer(*self._files()):
+            path, content = self._where(str(fields["accessKey"]))
+            acl_file.put_account(content, fields)
+            acl_file.write(path, content)
 
     def delete_account(self, access_key: str) -> bool:
         """Delete an account; return False if there is none. Raises: IllegalArgument; OSError."""
-        path, content = self._where(access_key)
-        if not acl_file.remove_account(content, access_key):
-            return False
-        acl_file.write(path, content)
-        return True
+        with one_writer(*self._files()):
+            path, content = self._where(access_key)
+            if not acl_file.remove_account(content, access_key):
+                return False
+            acl_file.write(path, content)
+            return True
 
     def set_white_addresses(self, addresses: list[str], path: str | None) -> None:
         """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
@@ -346,9 +351,10 @@ class PlainAccessValidator:
             raise IllegalArgument(f"{path} is none of this broker's files of accounts")
         for address in addresses:
             AddressPattern(address)
-        content = self._content(wanted) or {}
-        content["globalWhiteRemoteAddresses"] = addresses
-        acl_file.write(wanted, content)
+        with one_writer(wanted):
+            content = self._content(wanted) or {}
+            content["globalWhiteRemoteAddresses"] = addresses
+            acl_file.write(wanted, content)
 
     def _where(self, access_key: str) -> tuple[Path, acl_file.Content]:
         """Return the file that has an account, else the first, and its content. Raises: IllegalArgument."""
@@ -377,20 +383,14 @@ class PlainAccessValidator:
 
         return checked
 
-    def may_follow(self, address: str) -> bool:
-        """Return True for an IP of the global list, and while an administrator is connected from there.
+    def lists(self, address: str) -> bool:
+        """Return True for an IP of the global list, whose requests need no signature."""
+        return self._accounts.admit(address)
 
-        A slave is: it asks for settings and tables before it asks for the log.
-        """
-        accounts = self._accounts
-        if accounts.admit(address):
-            return True
-        keys = {
-            key
-            for peer, key in self._key_of.items()
-            if not peer.closed and _ip(peer.address) == address
-        }
-        return any(key in accounts.by_key and accounts.by_key[key].admin for key in keys)
+    def secret_of_administrator(self, access_key: str) -> str | None:
+        """Return the secret key of an administrator's account; None if there is no such account."""
+        account = self._accounts.by_key.get(access_key)
+        return account.secret_key if account is not None and account.admin else None
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
         """Return True if a client may publish to a topic, by its address or its latest signature."""

@@ -178,7 +178,9 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         return ConfigFile(os.path.join(folder, name))
 
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
-    offsets = ConsumerOffsetManager(OffsetFile(folder), events)
+    offsets = ConsumerOffsetManager(
+        OffsetFile(folder), events, lambda: config.consumer_offset_table_size
+    )
     modes = GroupModes(config, groups)
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter

@@ -69,8 +69,12 @@ class BearerAccess(Protocol):
         """Let what was changed hold; connections that lost rights are closed a little later."""
         ...
 
-    def may_follow(self, address: str) -> bool:
-        """Return True if a slave at this IP may copy the log, which holds every topic."""
+    def lists(self, address: str) -> bool:
+        """Return True for an IP of the global list, whose requests need no signature."""
+        ...
+
+    def secret_of_administrator(self, access_key: str) -> str | None:
+        """Return the secret key of an administrator's account; None if there is no such account."""
         ...
 
     def note(self, peer: Peer, access_key: str) -> None:

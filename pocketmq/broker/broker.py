@@ -246,7 +246,9 @@ class Broker:
         if acl is not None:
             message_at = parts.messages.store.message_at
             for code, handler in handlers.items():
-                handlers[code] = acl.guarded(handler, REQUESTS[code].access, message_at)
+                access = REQUESTS[code].access
+                if access is None or not access.unsigned:
+                    handlers[code] = acl.guarded(handler, access, message_at)
             # A client that signs learns which requests are not served.
             default = acl.guarded(RemotingCommand.not_supported, Right(), message_at)
         self.server = await stack.enter_async_context(

@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.config import check_role
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.settings import nearest
+from pocketmq.remoting.settings import has_no_effect, nearest
 from pocketmq.store import StoreConfig
 
 log = logging.getLogger(__name__)
 
-# Names that real configuration files hold and that have nothing to act on here.
-_IGNORED_PREFIXES = ("commercial", "rocketmqHome", "messageStorePlugIn")
+# Besides rocketmq_settings.py: names of releases that are not listed there.
 _IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity")
+# A broker that has these would be open to all.
+_GUARDS = ("authenticationEnabled", "authorizationEnabled")
+# Older names of settings.
+_ALIASES = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
 # By which other brokers of its name RocketMQ finds the master.
 _ELECTIONS = {
     "enableDLegerCommitLog": "DLedger",
@@ -34,6 +37,11 @@ def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, Store
     not allowed, and for a broker that PocketMQ cannot be.
     """
     _refuse_elections(properties)
+    older = {new: properties[old] for old, new in _ALIASES.items() if old in properties}
+    properties = {
+        **older,
+        **{name: properties[name] for name in properties if name not in _ALIASES},
+    }
     _warn_of_unknown(properties)
     config = BrokerConfig.from_properties(properties)
     check_role(config)
@@ -61,7 +69,13 @@ def _warn_of_unknown(properties: Mapping[str, str]) -> None:
     for name in properties:
         if name in known:
             continue
-        if name.startswith(_IGNORED_PREFIXES) or name.endswith(_IGNORED_SUFFIXES):
+        if name in _GUARDS and properties[name].strip().lower() == "true":
+            log.warning(
+                "setting has no effect in PocketMQ: %s; requests are checked with aclEnable=true, which "
+                "accepts the accounts of aclFile",
+                name,
+            )
+        elif has_no_effect(name) or name.endswith(_IGNORED_SUFFIXES):
             log.info("setting has no effect in PocketMQ: %s", name)
         else:
             log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))

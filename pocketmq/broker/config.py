@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.table_config import TableConfig
 from pocketmq.remoting.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
 from pocketmq.remoting.shares import ConnectionLimits
@@ -18,7 +19,8 @@ _AT_START = "it is read only once, when the broker starts"
 _FILTERS = "the filters on disk were built with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
-    "the slave has been using it since its start": "haMasterAddress innerClientAuthenticationCredentials",
+    "the slave has been using it since its start": "haMasterAddress masterAddress "
+    "innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName timerWheelEnable aclEnable aclFile",
@@ -31,7 +33,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig):
+class BrokerConfig(HaConfig, TableConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.groups.unused_groups import delete_unused_groups
 from pocketmq.broker.services import Parts
 from pocketmq.store import StoreError
 from pocketmq.store.side_tasks import in_thread
@@ -53,6 +54,8 @@ class Housekeeping:
                     members.producers.scan()
                     members.consumers.scan()
                     members.locks.scan()
+                    if tables.groups.is_nearly_full and node.role.leads:
+                        self._delete_unused_groups()
             with attempt("metrics"):
                 self._parts.lags.go_on()
             with attempt("pop-log"):
@@ -63,6 +66,14 @@ class Housekeeping:
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval
                 await self.save_offsets()
+
+    def _delete_unused_groups(self) -> None:
+        parts = self._parts
+        count = delete_unused_groups(parts.tables, parts.members.consumers, parts.messages.store)
+        if count:
+            log.warning(
+                "deleted groups that were created by first use and never used count=%d", count
+            )
 
     async def save_offsets(self) -> None:
         """Save the table of offsets if it changed, once the disk has what the broker's own refer to."""

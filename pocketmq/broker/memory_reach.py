@@ -8,9 +8,6 @@ import os
 
 from pocketmq.store import MessageStore
 
-# accessMessageInMemoryMaxRatio: the part of the machine's memory that counts as holding the log's end.
-_IN_MEMORY_RATIO = 0.4
-
 
 class MemoryReach:
     """Stateless; asks the store."""
@@ -18,7 +15,7 @@ class MemoryReach:
     def __init__(self, store: MessageStore, memory_size: int | None = None) -> None:
         """memory_size: bytes of the machine's memory; None detects it."""
         self._store = store
-        self._in_memory = int((memory_size or _memory_size()) * _IN_MEMORY_RATIO)
+        self._memory_size = memory_size or _memory_size()
 
     def begins_on_disk(self, topic: str, queue_id: int) -> bool:
         """Return True if the queue's first message is too far back to be in memory."""
@@ -29,7 +26,9 @@ class MemoryReach:
 
     def is_on_disk(self, position: int) -> bool:
         """Return True if a record at this position is too far back."""
-        return self._store.commit_log_max_position - position > self._in_memory
+        store = self._store
+        in_memory = self._memory_size * store.config.access_message_in_memory_max_ratio // 100
+        return store.commit_log_max_position - position > in_memory
 
 
 def _memory_size() -> int:

@@ -40,6 +40,7 @@ from pocketmq.store.side_tasks import SideTasks
 log = logging.getLogger(__name__)
 
 _MANY = 1_000
+_DIGITS_MAX = 10
 _GATHER_S = 0.5
 _LOOK_S, _LOOK_S_MAX = 0.5, 2.0
 
@@ -73,6 +74,10 @@ class LocalNameServer(Protocol):
 
     def let_go(self, identity: BrokerIdentity) -> None:
         """Keep the broker registered, but let another take its place."""
+        ...
+
+    def members(self, identity: BrokerIdentity) -> Mapping[str, str]:
+        """Return the addresses of all brokers of this one's name, by id."""
         ...
 
     def route(self, topic: str) -> Mapping[str, Any] | None:
@@ -126,6 +131,30 @@ class Registration:
     def addresses(self) -> list[str]:
         """Return the remote name servers, from namesrvAddr."""
         return split_addresses(self._config.namesrv_addr)
+
+    async def members(self) -> dict[int, str]:
+        """Return the addresses of all brokers of this one's name, by id. Raises nothing."""
+        found: dict[int, str] = {}
+        tables: list[Any] = []
+        if self._local is not None:
+            tables.append(self._local.members(self.identity))
+        request = RequestCode.GET_BROKER_CLUSTER_INFO
+        for address in self.addresses:
+            try:
+                answer = await self._client.invoke(address, RemotingCommand(request), signed=False)
+                brokers = fastjson.loads(answer.body)["brokerAddrTable"]
+                tables.append(brokers[self.identity.broker_name]["brokerAddrs"])
+            except (OSError, PocketMQError, LookupError, TypeError, ValueError) as error:
+                log.info("no brokers of this name from namesrv=%s reason=%r", address, error)
+        for table in tables:
+            for number, each in table.items() if isinstance(table, Mapping) else ():
+                if (
+                    str(number).isascii()
+                    and str(number).isdecimal()
+                    and len(str(number)) < _DIGITS_MAX
+                ):
+                    found[int(number)] = str(each)
+        return found
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         """Handle changed topics, as listener of TopicConfigManager (invariant 2)."""

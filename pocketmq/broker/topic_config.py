@@ -105,6 +105,11 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """Return True if the name is a system topic's: built in, or prefixed `rmq_sys_`."""
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
+    @property
+    def is_full(self) -> bool:
+        """Return True if sends create no more topics (autoCreateTopicMax)."""
+        return len(self.topics) >= self._config.auto_create_topic_max
+
     def is_order(self, topic: str) -> bool:
         found = self.topics.get(topic)
         return found is not None and found.order

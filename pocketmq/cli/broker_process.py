@@ -113,6 +113,11 @@ class BrokerProcess:
     def pid(self) -> int:
         return self._child.pid
 
+    def reload(self) -> None:
+        """Have the process read its certificates again, once it serves."""
+        if self._is_serving:
+            self._child.signal(signal.SIGHUP)
+
     def health(self) -> Health:
         """Return whether the current process serves."""
         found = Health(self.member.name, self.address)

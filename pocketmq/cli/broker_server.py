@@ -15,6 +15,7 @@ from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.console_server import bound_console, read_console_config
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.grpc_server import grpc_port, read_grpc_config
+from pocketmq.cli.hangup import reload_certificates
 from pocketmq.cli.listening import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.namesrv_server import start_name_server
@@ -84,6 +85,7 @@ class BrokerServer:
             self._config, self._store_config = self._read(settings)
         except (IllegalArgument, StoreError) as error:
             raise CannotBegin(str(error)) from error
+        self._server_tls = ServerTls(self._tls)
 
     def _namesrv_config(
         self, settings: Mapping[str, str], folder: str, port: int | None
@@ -153,13 +155,17 @@ class BrokerServer:
             **self._grpc.to_properties(),
         }
 
+    def reload(self) -> None:
+        """Read certificates again (hangup.py)."""
+        reload_certificates((self._server_tls,))
+
     async def serve(self, stop: asyncio.Event, beside: Beside | None = None) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         config = self._config
         check_advertised(config.broker_ip1)
         is_automatic = not config.broker_ip1
         check_port(config.listen_address, config.listen_port, self._broker_option)
-        tls = ServerTls(self._tls)
+        tls = self._server_tls
         log.info("descriptors limit=%d", raise_limit())
         async with AsyncExitStack() as stack:
             name_server = None

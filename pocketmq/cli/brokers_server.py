@@ -18,6 +18,7 @@ from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.broker_set import check_settings, folder_of, name_of, port_of
 from pocketmq.cli.child_process import Child, forked
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.hangup import reload_certificates
 from pocketmq.cli.listening import check_port, say_ready
 from pocketmq.cli.namesrv_server import start_name_server
 from pocketmq.cli.server_options import ServerOptions
@@ -61,7 +62,8 @@ class BrokersServer:
         self._config = config
         self._data = store_config.store_path_root_dir
         self._namesrv = namesrv
-        self._tls = tls
+        self._server_tls = ServerTls(tls)
+        self._processes: list[BrokerProcess] = []
         self._children = children
         self._replicas = options.replicas is not None
         # Those that follow are there for the messages that they have (broker_set, invariant 3).
@@ -70,6 +72,12 @@ class BrokersServer:
     def settings(self) -> dict[str, str]:
         """Return every setting of the first broker."""
         return self._checked.settings()
+
+    def reload(self) -> None:
+        """Read certificates again, here and in each process (hangup.py)."""
+        reload_certificates((self._server_tls,))
+        for process in self._processes:
+            process.reload()
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
@@ -81,9 +89,9 @@ class BrokersServer:
                 port = port_of(self._config.listen_port, number)
                 check_port(self._config.listen_address, port, "--broker-port")
             name_server = await start_name_server(
-                stack, self._namesrv, "--namesrv-port", ServerTls(self._tls)
+                stack, self._namesrv, "--namesrv-port", self._server_tls
             )
-            processes = [
+            self._processes = processes = [
                 BrokerProcess(self._member(number, name_server.address), child)
                 for number, child in enumerate(self._children)
             ]

@@ -36,7 +36,6 @@ def save(
 
     The first one that is saved is selected.
     """
-    selected, known = contexts.load()
     found = {each: os.environ[each] for each in contexts.VARIABLES if os.environ.get(each)}
     found["NAMESRV_ADDR"] = namesrv
     if access_key is not None:
@@ -55,16 +54,19 @@ def save(
                 f"there is no file {authority}; --tls-ca names one of authorities, PEM"
             )
         found["POCKETMQ_TLS_CA"] = str(authority)
-    contexts.save(selected or name, {**known, name: found})
+    with contexts.alone():
+        selected, known = contexts.load()
+        contexts.save(selected or name, {**known, name: found})
     print_fields(_row(name, found, selected or name), as_json=as_json)
 
 
 @app.command()
 def select(name: Name, as_json: Json = False) -> None:
     """Let every command ask that site from now on."""
-    _, known = contexts.load()
-    found = contexts.named(name, known)
-    contexts.save(name, known)
+    with contexts.alone():
+        _, known = contexts.load()
+        found = contexts.named(name, known)
+        contexts.save(name, known)
     print_fields(_row(name, found, name), as_json=as_json)
 
 
@@ -79,12 +81,13 @@ def list_contexts(as_json: Json = False) -> None:
 @app.command()
 def delete(name: Name, as_json: Json = False) -> None:
     """Forget a context."""
-    selected, known = contexts.load()
-    found = contexts.named(name, known)
-    contexts.save(
-        None if selected == name else selected,
-        {other: each for other, each in known.items() if other != name},
-    )
+    with contexts.alone():
+        selected, known = contexts.load()
+        found = contexts.named(name, known)
+        contexts.save(
+            None if selected == name else selected,
+            {other: each for other, each in known.items() if other != name},
+        )
     print_fields(_row(name, found, None), as_json=as_json)
 
 

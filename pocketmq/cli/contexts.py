@@ -4,14 +4,15 @@
 
 1. A context is a set of values for the environment variables that commands read (VARIABLES). The environment
    itself takes precedence over the selected context; a named one (--context, POCKETMQ_CONTEXT) over both.
-2. The file may hold secrets: only its owner can read it. It is replaced whole.
+2. The file may hold secrets: only its owner can read it. It is replaced whole, by one command at a time.
 The file: pocketmq/contexts.json below $XDG_CONFIG_HOME, else below ~/.config.
 """
 
 import json
 import os
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
@@ -42,6 +43,20 @@ def load() -> tuple[str | None, dict[str, Context]]:
         raise CannotBegin(f"cannot read the contexts in {path()}: {error}") from error
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold off other commands that change the file, from `load` to `save`. Raises: CannotBegin."""
+    from pocketmq.store.one_writer import one_writer
+
+    with ExitStack() as stack:
+        try:
+            path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(one_writer(path()))
+        except OSError as error:
+            raise CannotBegin(f"cannot change the contexts in {path()}: {error}") from error
+        yield
+
+
 def save(selected: str | None, contexts: Mapping[str, Context]) -> None:
     """Replace the file (invariant 2). Raises: CannotBegin."""
     file, fresh = path(), path().with_suffix(".new")
@@ -66,8 +81,10 @@ def named(name: str, contexts: Mapping[str, Context]) -> Context:
 def environment() -> Mapping[str, str]:
     """Return the environment merged with this command's context: POCKETMQ_CONTEXT, else the selected one."""
     selected, contexts = load()
-    chosen = os.environ.get("POCKETMQ_CONTEXT")
+    # As servers read theirs: an empty one is not set, blanks around a value are not part of it.
+    own = {name: value.strip() for name, value in os.environ.items() if value.strip()}
+    chosen = own.get("POCKETMQ_CONTEXT")
     if chosen:
-        return ChainMap(dict(named(chosen, contexts)), os.environ)
+        return ChainMap(dict(named(chosen, contexts)), own)
     below = {} if selected is None else named(selected, contexts)
-    return ChainMap(os.environ, dict(below))
+    return ChainMap(own, dict(below))

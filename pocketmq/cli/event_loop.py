@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
+from pocketmq.cli.hangup import ignore_hangup, on_hangup
 from pocketmq.remoting.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -17,18 +18,23 @@ _THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 def run(
-    serve: Callable[[asyncio.Event], Awaitable[None]], *, until_input_ends: bool = False
+    serve: Callable[[asyncio.Event], Awaitable[None]],
+    *,
+    until_input_ends: bool = False,
+    reload: Callable[[], None] = lambda: None,
 ) -> None:
     """Run `serve(stop)`; the first signal sets `stop`, a second one ends the process at once.
 
-    until_input_ends: the end of standard input, which must be a pipe, sets `stop`, too.
+    until_input_ends: the end of standard input, which must be a pipe, sets `stop`, too. reload: called at
+    each SIGHUP, which ends nothing (hangup.py).
     """
+    ignore_hangup()
     # A file of the store that somebody cut off, or a disk that cannot read a page of it, ends the process
     # amid a store to memory (SIGBUS): this says where.
     faulthandler.enable()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.get_loop().set_default_executor(Threads(_THREADS, "pocketmq"))
-        runner.run(_until_signal(serve, until_input_ends))
+        runner.run(_until_signal(serve, until_input_ends, reload))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -46,8 +52,11 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _until_signal(
-    serve: Callable[[asyncio.Event], Awaitable[None]], until_input_ends: bool
+    serve: Callable[[asyncio.Event], Awaitable[None]],
+    until_input_ends: bool,
+    reload: Callable[[], None],
 ) -> None:
+    on_hangup(reload)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 

@@ -21,6 +21,15 @@ def visible(text: str) -> str:
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
+def one_line(text: str) -> str:
+    r"""Return a text as one line: as `visible`, with its ends of lines as escapes, too.
+
+    >>> one_line("fine\npocketmq: all is well")
+    'fine\\npocketmq: all is well'
+    """
+    return visible(text).replace("\n", "\\n")
+
+
 def in_line(text: str) -> str:
     r"""Return a part of a line, in which each character that is not printable is an escape.
 
@@ -31,8 +40,9 @@ def in_line(text: str) -> str:
 
 
 def complain(text: object, command: str = "pocketmq") -> None:
-    """Print a line on standard error."""
-    sys.stderr.write(f"{command}: {visible(str(text))}\n")
+    """Print a line on standard error; further lines of a peer's words are indented."""
+    words = visible(str(text)).replace("\n", "\n  ")
+    sys.stderr.write(f"{command}: {words}\n")
 
 
 class ExitCode(IntEnum):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from pocketmq.cli import contexts
 from pocketmq.cli.ask import ask
 from pocketmq.cli.connecting import client_options
-from pocketmq.cli.exits import CannotBegin, ExitCode, visible
+from pocketmq.cli.exits import CannotBegin, ExitCode, one_line
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
@@ -85,7 +85,7 @@ def health(arguments: list[str]) -> ExitCode:
     else:
         for row in rows:
             where = row["server"] if row["address"] == "-" else f"{row['server']} {row['address']}"
-            sys.stdout.write(f"{where}: {visible(row['state'])}\n")
+            sys.stdout.write(one_line(f"{where}: {row['state']}") + "\n")
     return ExitCode.OK if healthy else ExitCode.FAILED
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.hangup import ignore_hangup
 from pocketmq.cli.options import Json, NameServer, Yes
 from pocketmq.cli.output import print_line, print_rows
 from pocketmq.cli.site import answered, with_admin
@@ -200,14 +201,16 @@ async def move_out(
     """Run all steps. Raises: MigrationRefused, PocketMQError."""
     from pocketmq.cli.migration.outwards import Outwards
     from pocketmq.cli.migration.source import Source
-    from pocketmq.cli.migration.talk import Talk, asked
+    from pocketmq.cli.migration.talk import Talk, asked, said
 
     async def confirm(what: str) -> None:
         if not yes:
             await asked(what)
 
+    # Between its steps clients are led through this program.
+    ignore_hangup()
     source = await Source.found(admin, broker)
-    outwards = Outwards(admin, source, successor, Talk(print_line, confirm), route_ms=route_ms)
+    outwards = Outwards(admin, source, successor, Talk(said, confirm), route_ms=route_ms)
     await outwards.run(await source.facts())
 
 

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.hangup import reload_certificates
 from pocketmq.cli.listening import cannot_listen, check_port, say_ready
 from pocketmq.cli.server_config import kept_directory, merge, read_file
 from pocketmq.cli.server_options import ServerOptions
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.settings import nearest
+from pocketmq.remoting.settings import has_no_effect, nearest
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -41,17 +42,20 @@ class NamesrvServer:
             self._tls = TlsConfig.read(settings)
         except PocketMQError as error:
             raise CannotBegin(str(error)) from error
+        self._server_tls = ServerTls(self._tls)
 
     def settings(self) -> dict[str, str]:
         """Return every setting with its value."""
         return {**self._config.to_properties(), **self._tls.to_properties()}
 
+    def reload(self) -> None:
+        """Read certificates again (hangup.py)."""
+        reload_certificates((self._server_tls,))
+
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
-            name_server = await start_name_server(
-                stack, self._config, "--port", ServerTls(self._tls)
-            )
+            name_server = await start_name_server(stack, self._config, "--port", self._server_tls)
             say_ready(
                 {"namesrv": name_server.address, "kv": self._config.kv_config_path},
                 as_json=self._as_json,
@@ -61,7 +65,10 @@ class NamesrvServer:
 
 def _warn_of_unknown(settings: Mapping[str, str], known: Collection[str]) -> None:
     for name in sorted(settings.keys() - known - set(_READ_BEFORE)):
-        log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
+        if has_no_effect(name):
+            log.info("setting has no effect in PocketMQ: %s", name)
+        else:
+            log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
     if settings.get(_CONTROLLER, "").strip().lower() == "true":
         log.warning(
             "%s: PocketMQ has no controller; who looks for one finds none here", _CONTROLLER

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pocketmq.cli.exits import STEERING, in_line, visible
+from pocketmq.cli.exits import STEERING, in_line, one_line
 
 _T = TypeVar("_T")
 
@@ -49,8 +49,8 @@ def print_json(value: Any) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print one line on standard output, with control characters from peers made visible."""
-    sys.stdout.write(visible(text) + "\n")
+    """Print one line on standard output; control characters and ends of lines of peers are escaped."""
+    sys.stdout.write(one_line(text) + "\n")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing") -> None:

@@ -1,7 +1,7 @@
 """Run the servers: `pocketmq up`, `namesrv` and `broker`.
 
 1. One line on standard output that begins with `ready`, once a client can send; logs go to standard error.
-2. SIGTERM and Ctrl-C stop cleanly; the exit code is then 0.
+2. SIGTERM and Ctrl-C stop cleanly; the exit code is then 0. SIGHUP stops nothing (hangup.py).
 3. If it cannot begin (a port in use, a store that is locked or foreign, a bad option), it prints one line
    that says what to do, at once, and exits with code 2.
 """
@@ -15,6 +15,7 @@ from typing import Protocol
 from pocketmq.cli.broker_set import chosen_count, replica_count
 from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
+from pocketmq.cli.hangup import ignore_hangup
 from pocketmq.cli.server_config import early_directory, take_variables
 from pocketmq.cli.server_log import start_logging
 from pocketmq.cli.server_options import NAMESRV, UP, ServerOptions, parse
@@ -36,12 +37,17 @@ class Server(Protocol):
         """Serve until `stop` is set. Raises: CannotBegin."""
         ...
 
+    def reload(self) -> None:
+        """Read certificates again (hangup.py)."""
+        ...
+
 
 def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) -> ExitCode:
     """Run one of the three commands until it is told to stop. Raises: CannotBegin.
 
     until_input_ends: for one of several processes: the end of standard input stops it, too.
     """
+    ignore_hangup()
     options = parse(role, arguments)
     take_variables(options, os.environ)
     start_logging(options.log_level, (options.broker_name or "") if until_input_ends else "")
@@ -50,7 +56,7 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
         sys.stdout.write(format_properties(server.settings()))
         return ExitCode.OK
     try:
-        run(server.serve, until_input_ends=until_input_ends)
+        run(server.serve, until_input_ends=until_input_ends, reload=server.reload)
     except BaseExceptionGroup as group:
         # A task group on the way wraps what its body raises.
         reason = group.subgroup(CannotBegin)

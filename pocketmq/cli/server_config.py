@@ -4,10 +4,13 @@ The file is RocketMQ's own broker.conf or namesrv.conf, unchanged. A variable's 
 in capitals, with or without underscores: POCKETMQ_FLUSH_DISK_TYPE and POCKETMQ_FLUSHDISKTYPE both set
 flushDiskType. A few variables name options: POCKETMQ_DATA, POCKETMQ_HOST, POCKETMQ_NAMESRV_PORT,
 POCKETMQ_BROKER_PORT, POCKETMQ_BROKERS, POCKETMQ_CONFIG, POCKETMQ_LOG_LEVEL.
+
+An empty variable is one that is not set: compose files and charts pass on values that were left out. Blanks
+and a carriage return around a value are not part of it.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
@@ -33,9 +36,9 @@ _NOT_SETTINGS = {"peers", "role", "rolefile", "accesskey", "secretkey", "tlsenab
 
 def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> None:
     """Fill options that were not given from the variables that name them. Raises: CannotBegin."""
-    for variable, value in environment.items():
+    for variable, value in _variables(environment):
         attribute = _OPTION_VARIABLES.get(_plain(variable))
-        if not variable.startswith(PREFIX) or attribute is None or not value:
+        if attribute is None:
             continue
         if options.role == NAMESRV and attribute in _NUMBERS:
             # Alone, a name server has one port; an image sets the broker's for all its roles.
@@ -81,20 +84,23 @@ def merge(
     """
     known = set(known)
     found = dict(file)
-    address = environment.get("NAMESRV_ADDR")
+    address = environment.get("NAMESRV_ADDR", "").strip()
     if address:
         found["namesrvAddr"] = address
     by_plain_name = {name.replace(".", "").lower(): name for name in known}
-    for variable, value in environment.items():
+    for variable, value in _variables(environment):
         plain = _plain(variable)
         name = by_plain_name.get(plain)
-        if variable.startswith(PREFIX) and plain not in _OPTION_VARIABLES and name is not None:
+        if plain not in _OPTION_VARIABLES and name is not None:
             found[name] = value
     given = options.as_settings()
     unknown = sorted(given.keys() - known)
     if unknown:
-        from pocketmq.remoting.settings import nearest
+        from pocketmq.remoting.settings import has_no_effect, nearest
 
+        # As in a file: the log names it.
+        unknown = [name for name in unknown if not has_no_effect(name)]
+    if unknown:
         raise CannotBegin(f"there is no setting {unknown[0]!r}{nearest(unknown[0], known)}")
     found.update(given)
     return found
@@ -105,12 +111,18 @@ def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> l
     plain_names = {name.replace(".", "").lower() for name in known}
     return sorted(
         variable
-        for variable in environment
-        if variable.startswith(PREFIX)
-        and _plain(variable) not in plain_names
+        for variable, _ in _variables(environment)
+        if _plain(variable) not in plain_names
         and _plain(variable) not in _OPTION_VARIABLES
         and _plain(variable) not in _NOT_SETTINGS
     )
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield our variables that are set, with their values."""
+    for variable, value in environment.items():
+        if variable.startswith(PREFIX) and (trimmed := value.strip()):
+            yield variable, trimmed
 
 
 def _plain(variable: str) -> str:
@@ -126,8 +138,8 @@ def kept_directory(options: ServerOptions, settings: Mapping[str, str]) -> str |
 def early_directory(options: ServerOptions, environment: Mapping[str, str]) -> str:
     """Return the data folder, before the settings' tables are imported. Raises: CannotBegin."""
     found = read_file(options.config)
-    for variable, value in environment.items():
-        if variable.startswith(PREFIX) and _plain(variable) == "storepathrootdir":
+    for variable, value in _variables(environment):
+        if _plain(variable) == "storepathrootdir":
             found["storePathRootDir"] = value
     found.update(options.as_settings())
     return kept_directory(options, found) or os.path.abspath("data")

@@ -38,6 +38,8 @@ BATCH_ENTRY = struct.Struct(">" + "".join(code for _, code in BATCH_ENTRY_FIELDS
 ENTRY_SIZE, BATCH_ENTRY_SIZE = 20, 46
 BLANK_SIZE = 0x7FFF_FFFF
 ARCHIVED = "archived.json"
+# A file system's own folder, at its root, for what a check finds: any folder of a store may be that root.
+LOST_FOUND = "lost+found"
 # The file by which a folder is a RocksDB database.
 DATABASE = "CURRENT"
 EXT_ADDRESS_BASE = -(1 << 63)

@@ -7,7 +7,7 @@ queues.
 import os
 from typing import Protocol
 
-from pocketmq.files.layout import Listed
+from pocketmq.files.layout import LOST_FOUND, Listed
 
 
 class Looked(Protocol):
@@ -68,9 +68,10 @@ class LocalFiles:
     """The machine's own files (or anything mounted there)."""
 
     def list(self, path: str) -> list[Listed]:
-        """Return names in order. Raises: FileNotFoundError."""
+        """Return names in order, without the file system's own. Raises: FileNotFoundError."""
         with os.scandir(path) as entries:
-            return sorted([Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in entries])
+            own = [each for each in entries if each.name != LOST_FOUND]
+        return sorted([Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in own])
 
     def peek(self, path: str) -> Looked:
         return LookedFile(path)

@@ -1,6 +1,5 @@
 """One record of the log: checks it, and finds the next one. Layout: remoting.record."""
 
-import mmap
 import zlib
 from typing import NamedTuple
 
@@ -20,6 +19,9 @@ from pocketmq.remoting.record import (
     store_ms_of,
     topic_length_size,
 )
+
+# How much is searched at once.
+_SEARCHED = 1 << 16
 
 
 class Entry(NamedTuple):
@@ -98,15 +100,29 @@ def ends_here(view: memoryview, at: int, end: int) -> bool:
     return end - at < SIZE_AND_MAGIC.size or SIZE_AND_MAGIC.unpack_from(view, at)[1] == MAGIC_BLANK
 
 
-def next_record(data: mmap.mmap, view: memoryview, at: int, end: int, start: int) -> int | None:
+def next_record(view: memoryview, at: int, end: int, start: int) -> int | None:
     """Return where in a file the next valid record begins, from byte `at` on.
 
-    data, view: the file; end: of its bytes to be searched; start: its position in the log.
+    view: the file; end: of its bytes to be searched; start: its position in the log.
     """
-    magic = data.find(MAGIC_START, at + MAGIC_AT, end)
+    magic = _found(view, at + MAGIC_AT, end)
     while magic >= 0:
         found = magic - MAGIC_AT
         if isinstance(check_record(view, found, len(view), start + found), Entry):
             return found
-        magic = data.find(MAGIC_START, magic + 1, end)
+        magic = _found(view, magic + 1, end)
     return None
+
+
+def _found(view: memoryview, at: int, end: int) -> int:
+    """Return where MAGIC_START begins next, -1 if it does not.
+
+    In copies of some pages: mmap.find() of Python 3.11.0 to 3.11.4 reads behind the map, which ends the
+    process (python/cpython#105235).
+    """
+    more = len(MAGIC_START) - 1
+    for begin in range(at, end, _SEARCHED):
+        found = bytes(view[begin : min(begin + _SEARCHED + more, end)]).find(MAGIC_START)
+        if found >= 0:
+            return begin + found
+    return -1

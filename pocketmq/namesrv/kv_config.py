@@ -4,14 +4,22 @@
 
 1. Every change is in the file before it is answered.
 2. All keys and values together have SIZE_MAX characters: each change writes the whole file.
-3. An unreadable file is an error at start: it is never overwritten with an empty table.
+3. An unreadable file is an error at start: it is never overwritten with an empty table. Later the known table
+   stays, and a change is refused.
+4. Name servers of one machine may share the file: each change is made to what stands there, by one at a time,
+   and the others read it before their next answer.
 Owner: the name server; `ConfigFile` alone writes.
 """
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from pocketmq.remoting.errors import HeaderError, IllegalArgument
+from pocketmq.remoting.errors import HeaderError, IllegalArgument, PocketMQError
+
+log = logging.getLogger(__name__)
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 SIZE_MAX = 4 << 20
@@ -28,6 +36,14 @@ class TableFile(Protocol):
         """Replace the content durably. Raises: OSError."""
         ...
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold off other processes. Raises: OSError."""
+        ...
+
+    def stamp(self) -> Hashable:
+        """Return another value after each change, by whichever process."""
+        ...
+
 
 class KVConfig:
     """Namespaces of keys and values."""
@@ -36,10 +52,15 @@ class KVConfig:
         """file: None keeps the table in memory only."""
         self._file = file
         self._table: dict[str, dict[str, str]] = {}
+        # The file's when it was last read or written.
+        self._stamp: Hashable = None
 
     def load(self) -> None:
         """Read the file. Raises: HeaderError, and what the file raises."""
-        data = self._file.load() if self._file is not None else None
+        if self._file is None:
+            return
+        self._stamp = self._file.stamp()
+        data = self._file.load()
         if data is None:
             return
         table = data.get("configTable") if isinstance(data, Mapping) else None
@@ -58,6 +79,10 @@ class KVConfig:
 
         Raises: IllegalArgument (invariant 2), OSError if it cannot be saved; then nothing has changed.
         """
+        with self._alone():
+            self._put(namespace, key, value)
+
+    def _put(self, namespace: str, key: str, value: str) -> None:
         old = self._table.get(namespace, {}).get(key)
         if old == value:
             return
@@ -71,9 +96,30 @@ class KVConfig:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value; an unknown one is not an error. Raises: OSError, as put."""
-        old = self._table.get(namespace, {}).pop(key, None)
-        if old is not None:
-            self._save(namespace, key, old)
+        with self._alone():
+            old = self._table.get(namespace, {}).pop(key, None)
+            if old is not None:
+                self._save(namespace, key, old)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Apply invariant 4 to a change. Raises: OSError, HeaderError."""
+        if self._file is None:
+            yield
+            return
+        with self._file.alone():
+            if self._file.stamp() != self._stamp:
+                self.load()
+            yield
+
+    def _look(self) -> None:
+        """Read what another process has changed (invariants 3 and 4)."""
+        if self._file is None or self._file.stamp() == self._stamp:
+            return
+        try:
+            self.load()
+        except (OSError, PocketMQError) as error:
+            log.error("cannot read kvConfig.json again, the known values stay reason=%s", error)
 
     def _size(self) -> int:
         return sum(
@@ -87,6 +133,7 @@ class KVConfig:
             return
         try:
             self._file.save({"configTable": self._table})
+            self._stamp = self._file.stamp()
         except OSError:
             if old is None:
                 self._table[namespace].pop(key, None)
@@ -95,8 +142,10 @@ class KVConfig:
             raise
 
     def get(self, namespace: str, key: str) -> str | None:
+        self._look()
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """Return all keys of a namespace, or None if it never had one."""
+        self._look()
         return self._table.get(namespace)

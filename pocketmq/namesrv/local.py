@@ -69,6 +69,11 @@ class LocalRegistrar:
         """Keep the broker registered, but let another take its place."""
         self._routes.let_go(identity.address)
 
+    def members(self, identity: Identity) -> Mapping[str, str]:
+        """Return the addresses of all brokers of this one's name, by id."""
+        found = self._routes.member_group(identity.cluster, identity.broker_name)
+        return {} if found is None else {str(n): each for n, each in found["brokerAddrs"].items()}
+
     def route(self, topic: str) -> Mapping[str, Any] | None:
         """Return TopicRouteData of a topic as JSON; None if no broker serves it."""
         return self._routes.route(topic)

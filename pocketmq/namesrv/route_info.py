@@ -25,17 +25,17 @@ Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 
 
 import logging
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.namesrv.registration_body import drained
 from pocketmq.namesrv.room import NAME_SIZE_MAX, Room, Sent
+from pocketmq.namesrv.write_permissions import WritePermissions
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.tables import READ_WRITE, BrokerData, TopicConfig
+from pocketmq.remoting.tables import BrokerData, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class RouteInfo:
         self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
         self._room = Room(clock)
+        self._permissions = WritePermissions()
 
     # ------------------------------------------------------------ brokers come
 
@@ -154,6 +155,9 @@ class RouteInfo:
         broker.addresses[broker_id] = address
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
+        if before is None and broker_id == MASTER_ID:
+            # It has just begun: it knows better than an operator who met another process.
+            self._permissions.forget(name)
         sent = Sent() if before is None else before.sent
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
@@ -241,8 +245,8 @@ class RouteInfo:
             if not self._room.take_queues(topic, own=own):
                 return False
             new.append(topic)
-        elif old != queues:
-            log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
+        if self._permissions.holds(broker_name, topic, queues):
+            return True
         if old != queues and _counted(queues) > QUEUES_MAX:
             log.warning(
                 "left out of routes, since no client can hold so many queues broker=%r topic=%r queues=%d",
@@ -250,6 +254,8 @@ class RouteInfo:
                 topic,
                 _counted(queues),
             )
+        elif old not in (None, queues):
+            log.info("topic changed topic=%s broker=%s new=%s", topic, broker_name, queues)
         self._topics.setdefault(topic, {})[broker_name] = queues
         return True
 
@@ -360,6 +366,7 @@ class RouteInfo:
         """Remove a broker's queues of a topic, and a topic without any."""
         table = self._topics[topic]
         if table.pop(broker_name, None) is not None:
+            self._permissions.forget(broker_name, (topic,))
             self._room.free_queues(topic)
         if not table:
             del self._topics[topic]
@@ -378,15 +385,14 @@ class RouteInfo:
     def set_writable(self, broker_name: str, writable: bool) -> int:
         """Remove or add the write permission of all queues of a broker; return the number of topics.
 
-        It lasts until the broker registers a changed topic table. Adding gives read and write, whatever
-        was there before, as RocketMQ does.
+        Of each topic it lasts until the broker registers that topic changed, or a new master of the name
+        registers (write_permissions.py).
         """
         count = 0
-        for table in self._topics.values():
+        for topic, table in self._topics.items():
             queues = table.get(broker_name)
             if queues is not None:
-                perm = READ_WRITE if writable else queues.perm & ~int(Perm.WRITE)
-                table[broker_name] = replace(queues, perm=perm)
+                table[broker_name] = self._permissions.change(broker_name, topic, queues, writable)
                 count += 1
         return count
 

@@ -155,16 +155,21 @@ class RemotingClient:
         task.add_done_callback(self._running.discard)
 
     async def invoke(
-        self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_ms: int = 3_000,
+        *,
+        signed: bool = True,
     ) -> RemotingCommand:
-        """Send a request to `address`; return the answer whatever its code.
+        """Send a request to `address`; return the answer whatever its code. signed: by `before_send`.
 
         Raises: ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests.
         """
         connection = self._connections.get(address)
         if connection is None or not connection.writable:
             connection = await self.connection(address)
-        if self._before_send is not None:
+        if signed and self._before_send is not None:
             self._before_send(command)
         return await connection.invoke(command, timeout_ms)
 

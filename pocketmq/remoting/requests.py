@@ -51,6 +51,10 @@ class PocketRequestCode(Request):
     # Header topic, one-way, from a name server to a client that asked for the topic's route in vain and
     # said `tellWhenKnown` in its query: it has a route now.
     NOTIFY_TOPIC_KNOWN = 900_006
+    # A slave with an account and its master prove themselves to each other before the slave signs anything;
+    # the ticket opens one connection to the port for slaves. broker/ha/proof.py has the words.
+    INTRODUCE = 900_010
+    FOLLOW = 900_011
 
 
 class GetGroupFindingsHeader(Header):
@@ -88,6 +92,29 @@ class NotifyTopicKnownHeader(Header):
     topic: str
 
 
+class IntroduceHeader(Header):
+    account: str
+    nonce: str
+    address: str
+
+
+class IntroduceResponseHeader(Header):
+    challenge: str
+    ha_address: str
+    proof: str
+
+
+class FollowHeader(Header):
+    account: str
+    nonce: str
+    challenge: str
+    proof: str
+
+
+class FollowResponseHeader(Header):
+    ticket: int
+
+
 class Server(Flag):
     """Which servers answer a request."""
 
@@ -105,7 +132,7 @@ class Right:
     header, or of the JSON body as a path: `acks.c` is the `c` of each element of `acks`. read_at, write_at:
     header fields with the position of a message, whose own topic and group count; one that is written is a
     half message. popped: the topic may be the group's own pop retry topic. optional: a request without such
-    a field needs no right.
+    a field needs no right. unsigned: the request carries a proof of its own, and no signature is checked.
     """
 
     publish: str | None = None
@@ -117,6 +144,7 @@ class Right:
     in_body: bool = False
     popped: bool = False
     optional: bool = False
+    unsigned: bool = False
 
     def __str__(self) -> str:
         """Return it in words.
@@ -124,6 +152,8 @@ class Right:
         >>> str(Right(subscribe="topic", group="consumerGroup"))
         'subscribe `topic`; subscribe as `consumerGroup`'
         """
+        if self.unsigned:
+            return "a proof of its own instead of a signature"
         words = (
             ("publish to `%s`", self.publish),
             ("subscribe `%s`", self.subscribe),
@@ -166,6 +196,7 @@ _PUBLISH, _PUBLISH_V2 = Right(publish="topic"), Right(publish="b")
 _READ = Right(subscribe="topic", group="consumerGroup")
 _RECEIPT = Right(subscribe="topic", group="consumerGroup", popped=True)
 _QUEUE = Right(either="topic")
+_UNSIGNED = Right(unsigned=True)
 _LOCKS = Right(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
 
 
@@ -316,6 +347,8 @@ _ROWS: tuple[Row, ...] = (
     Row(C.GET_BROKER_HA_STATUS),
     Row(P.CHANGE_ROLE, ChangeRoleHeader),
     Row(P.GET_REPLICA_TABLES),
+    Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
+    Row(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
     # ------------------------------------------------------------ served by name servers, to anybody
     *_served_by(
         Server.NAME_SERVER,

@@ -137,12 +137,21 @@ class Settings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)`, or nothing."""
+    """Return what to say of an unknown name: that it is RocketMQ's, ` (did you mean 'x'?)`, or nothing."""
     # For a mistake only: a start is free of it.
     import difflib
 
+    if has_no_effect(name):
+        return ": it is RocketMQ's, and has no effect in PocketMQ"
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def has_no_effect(name: str) -> bool:
+    """Return True for a setting of RocketMQ's that changes nothing here."""
+    from pocketmq.remoting.rocketmq_settings import NO_EFFECT
+
+    return name in NO_EFFECT
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -103,6 +103,16 @@ class ServerTls:
                 )
         return self._context
 
+    def reload(self) -> None:
+        """Read the files again; if they cannot be used, the old context stays, and the log says why."""
+        if not self._tried or not self._config.certificate_path:
+            # Not read yet; or a certificate of its own, which clients may have been given to trust.
+            return
+        try:
+            self._context = self._make()
+        except (OSError, ssl.SSLError) as error:
+            log.error("the TLS files cannot be read again, the old ones stay: %r", str(error))
+
     def _make(self) -> ssl.SSLContext:
         config = self._config
         if not config.certificate_path:

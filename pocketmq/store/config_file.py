@@ -5,13 +5,14 @@
 2. A load reads NAME, or NAME.bak if NAME is missing, empty or not JSON, which is logged.
 3. Read: JSON and fastjson's dialect (integer keys without quotes); written: integer keys without quotes,
    as RocketMQ writes and reads them.
-Owner: its creator; one writer per file. Source: ConfigManager, RocketMQ 4.9.7.
+Owner: its creator; one writer per file, or each change made `alone`. Source: ConfigManager, RocketMQ 4.9.7.
 """
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pocketmq.files.side_file import (
@@ -25,6 +26,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.store.descriptors import open_file
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.folder import sync_folder
+from pocketmq.store.one_writer import one_writer
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,19 @@ class ConfigFile:
                 path,
             )
         return value
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold off other processes that change the file. Blocks. Raises: OSError."""
+        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        return one_writer(self.path)
+
+    def stamp(self) -> Hashable:
+        """Return another value after each change of the file, by whichever process; None if absent."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     @staticmethod
     def encode(value: Any) -> bytes:

@@ -16,6 +16,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
+from pocketmq.files.layout import LOST_FOUND
 from pocketmq.remoting.java_hash import string_hash
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.record import HOST_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
@@ -339,8 +340,9 @@ def _folders(root: str) -> Iterator[str]:
     """Yield the names of the folders in a folder; none if it is missing."""
     try:
         with os.scandir(root) as entries:
-            yield from sorted(entry.name for entry in entries if entry.is_dir())
+            names = [each.name for each in entries if each.is_dir() and each.name != LOST_FOUND]
     except FileNotFoundError:
         return
     except OSError as error:
         raise StoreUnreadable(root, error) from error
+    yield from sorted(names)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, LOST_FOUND, is_file_name
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.record import MAGIC_BLANK, MAGIC_V1, Record, body_crc, write_record
 from pocketmq.store.reader import StoreReader
@@ -155,7 +155,9 @@ def note_gaps(root: Path, kept: Path, bridged: bool) -> None:
     is_whole = (root / "commitlog" / f"{0:020d}").exists()
     noted: list[str] = []
     for folder in (root / "consumequeue").glob("*/*"):
-        files = sorted(folder.iterdir())
+        if folder.parent.name == LOST_FOUND or not folder.name.isdecimal():
+            continue
+        files = sorted(path for path in folder.iterdir() if is_file_name(path.name))
         seen = is_whole
         lost: list[tuple[Path, int]] = []
         for path in files:

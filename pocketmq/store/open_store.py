@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Self
 
-from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 from pocketmq.remoting.threads import Threads
@@ -36,6 +35,7 @@ from pocketmq.store.flush import Flush, StoreFiles
 from pocketmq.store.following import Arrivals, Following
 from pocketmq.store.foreign import refuse_foreign
 from pocketmq.store.index_service import IndexService
+from pocketmq.store.last_record import boundary_before, last_record_before
 from pocketmq.store.message_reader import MessageReader
 from pocketmq.store.preallocation import Preallocation
 from pocketmq.store.recovery import Recovery, RecoveryReport, keep_rest
@@ -332,14 +332,12 @@ class OpenStore:
         return kept
 
     def boundary_before(self, position: int) -> int:
-        """Return the last record end at or before `position`; its file's beginning if there is none."""
-        file = self._log.files.file_at(position)
-        found = self._log.min_position if file is None else file.start
-        for record in self._log.walk(found, position, check_crc=False):
-            if not isinstance(record, Entry) or record.position + record.size > position:
-                break
-            found = record.position + record.size
-        return found
+        """See last_record.py."""
+        return boundary_before(self._log, position)
+
+    def last_record_before(self, position: int) -> tuple[int, int] | None:
+        """See last_record.py."""
+        return last_record_before(self._log, position)
 
     @property
     def log_is_empty(self) -> bool:

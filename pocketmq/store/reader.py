@@ -104,7 +104,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         """
         at = self.log_start if position is None else position
         while (file := self.log_file_of(at)) is not None and (sure_end is None or at < sure_end):
-            data, view = self._map(file)
+            view = self._map(file)[1]
             found = check_record(view, at - file.first, file.size, at)
             if isinstance(found, Entry):
                 yield found
@@ -112,7 +112,7 @@ class StoreReader(StoreFiles[QueueFiles]):
                 continue
             if not ends_here(view, at - file.first, file.size):
                 if found is not None or sure_end is not None:
-                    following = next_record(data, view, at + 1 - file.first, file.size, file.first)
+                    following = next_record(view, at + 1 - file.first, file.size, file.first)
                     end = file.end if following is None else file.first + following
                     yield Damage(at, end - at, found or "zeros in front of a record")
                     at = end

@@ -256,7 +256,7 @@ class Recovery:
             if file is None:
                 return None
             at = position - file.start
-            found = next_record(file.map, file.view, at, file.data_end(at), file.start)
+            found = next_record(file.view, at, file.data_end(at), file.start)
             if found is not None:
                 return file.start + found
             position = file.end

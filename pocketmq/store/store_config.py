@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pocketmq.files.layout import LOST_FOUND
 from pocketmq.remoting.settings import Settings, key
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -238,6 +239,17 @@ class StoreConfig(Settings):
         runtime=True,
         help="Largest number of records in the answer to a query by key.",
     )
+    access_message_in_memory_max_ratio: int = key(
+        40,
+        name="accessMessageInMemoryMaxRatio",
+        min=0,
+        max=100,
+        unit="percent",
+        runtime=True,
+        help="Part of the machine's memory that counts as holding the end of the log. Consumers that read "
+        "further back are directed to a slave (slaveReadEnable); a new group whose queues begin further "
+        "back begins where its client says.",
+    )
     message_delay_level: str = key(
         DELAY_LEVELS,
         name="messageDelayLevel",
@@ -286,7 +298,11 @@ def sizes_of(root: Path) -> dict[str, Any]:
         ("index", "index"),
     ):
         files = sorted(path for path in (root / folder).rglob("*") if path.name.isdigit())
-        sizes = [path.stat().st_size for path in files if path.is_file()]
+        sizes = [
+            path.stat().st_size
+            for path in files
+            if LOST_FOUND not in path.relative_to(root).parts and path.is_file()
+        ]
         if sizes:
             found[name] = sizes[0]
     index = found.pop("index", 0)

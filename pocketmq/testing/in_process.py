@@ -1,14 +1,12 @@
 """InProcess: name server and broker in this process, on free ports, in a thread of their own.
 
 A thread, so that plain tests, blocking clients and other event loops can use it like any server. The store is
-a folder with small files, in memory if the machine supports that, and is removed by stop(). restart() keeps
-ports and store. Everything else ends with stop(): thread, loop, sockets, tasks.
+a folder with small files, in memory if the machine supports that, and is removed by stop(), or by the next
+start if the process was killed. restart() keeps ports and store. Everything else ends with stop(): thread,
+loop, sockets, tasks.
 """
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Self
@@ -21,11 +19,10 @@ from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
+from pocketmq.testing.folders import MEMORY, TEMPORARY, RunFolder
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
 
-MEMORY = "memory"
-TEMPORARY = "temporary"
 STORES = (MEMORY, TEMPORARY)
 
 SETTINGS: Mapping[str, object] = {
@@ -49,8 +46,6 @@ SETTINGS: Mapping[str, object] = {
 }
 """Keys of broker.conf that a broker of a test has; `config` is laid over them."""
 
-_MEMORY_FOLDER = "/dev/shm"
-_MEMORY_FREE_MIN = 256 << 20
 _TURNS = 20
 
 
@@ -75,7 +70,7 @@ class InProcess(PocketMQ):
         }
         self._clock = clock or AdvancingClock()
         self._store = store
-        self._folder: str | None = None
+        self._folder: RunFolder | None = None
         self._namesrv_port = self._grpc_port = 0
         self._is_running = False
 
@@ -86,9 +81,11 @@ class InProcess(PocketMQ):
     @property
     def store(self) -> str:
         """Return the folder of the store."""
+        if self._store not in STORES:
+            return self._store
         if self._folder is None:
-            self._folder = new_folder(self._store) if self._store in STORES else self._store
-        return self._folder
+            self._folder = RunFolder(self._store)
+        return self._folder.path
 
     # ------------------------------------------------------------ life
 
@@ -145,8 +142,8 @@ class InProcess(PocketMQ):
 
     def _remove(self) -> None:
         folder, self._folder = self._folder, None
-        if folder is not None and self._store in STORES:
-            shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            folder.remove()
 
     # ------------------------------------------------------------ time
 
@@ -171,23 +168,6 @@ class InProcess(PocketMQ):
         # call must not meet one half closed.
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-
-
-def new_folder(kind: str) -> str:
-    """Return a new empty folder; for "memory" one that is not on a disk, if the machine has such."""
-    base = None
-    if kind == MEMORY and _has_memory_folder():
-        base = _MEMORY_FOLDER
-    return tempfile.mkdtemp(prefix="pocketmq-", dir=base)
-
-
-def _has_memory_folder() -> bool:
-    # Containers often have 64 MiB there: too little for large bodies.
-    try:
-        free = shutil.disk_usage(_MEMORY_FOLDER).free
-    except OSError:
-        return False
-    return free >= _MEMORY_FREE_MIN and os.access(_MEMORY_FOLDER, os.W_OK)
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,6 @@ It uses two free ports; kill() is kill -9; another start() keeps ports and store
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from pocketmq.testing.external import External
-from pocketmq.testing.in_process import SETTINGS, STORES, new_folder
+from pocketmq.testing.folders import MEMORY, RunFolder
+from pocketmq.testing.in_process import SETTINGS, STORES
 
 # What this process is told on its command line, or has no use for.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
@@ -74,7 +74,8 @@ class ServerProcess(External):
 
     def _started(self) -> Self:
         if self._folder is None:
-            self._folder = Path(new_folder(self._kind if self._kept is None else "memory"))
+            self._run = RunFolder(self._kind if self._kept is None else MEMORY)
+            self._folder = Path(self._run.path)
         lines = [f"{name}={value}" for name, value in self._config.items()]
         conf = self._folder / "broker.conf"
         conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -127,7 +128,7 @@ class ServerProcess(External):
         self._end()
         folder, self._folder = self._folder, None
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._run.remove()
 
     def restart(self) -> None:
         """Stop cleanly and start again with the same store and ports."""

@@ -3,10 +3,26 @@
 import asyncio
 from typing import Self
 
+from tests.broker.serving import Peer
+
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.proof import derived_key, proof
 from pocketmq.broker.ha.wire import HEAD_SIZE, report
+from pocketmq.remoting.requests import PocketRequestCode
 
 WAIT_MS = 15_000
+
+
+async def ticket(peer: Peer, address: str, account: str, secret: str) -> int:
+    """A ticket for the port for slaves, asked over `peer` by one who knows the secret."""
+    ext = {"account": account, "nonce": "00ff", "address": address}
+    shown = (await peer.ask(PocketRequestCode.INTRODUCE, ext)).ext or {}
+    ext["challenge"] = shown["challenge"]
+    words = (account, "00ff", shown["challenge"], shown["haAddress"])
+    ext["proof"] = proof(derived_key(account, secret), "slave", words)
+    answer = await peer.ask(PocketRequestCode.FOLLOW, ext)
+    assert answer.code == 0, answer.remark
+    return int((answer.ext or {})["ticket"])
 
 
 class RawSlave:

@@ -145,6 +145,9 @@ class Cluster:
     def unregister(self, identity: BrokerIdentity) -> None:
         pass
 
+    def members(self, identity: BrokerIdentity) -> Mapping[str, str]:
+        return {}
+
     def announce(self, namespace: str, key: str, value: str | None) -> None: ...
 
     def announced(self, namespace: str) -> Mapping[str, str]:

@@ -232,6 +232,9 @@ class Told:
     def unregister(self, identity: BrokerIdentity) -> None:
         self.gone.append(identity.address)
 
+    def members(self, identity: BrokerIdentity) -> Mapping[str, str]:
+        return {}
+
     def route(self, topic: str) -> None:
         return None
 

@@ -272,7 +272,7 @@ async def test_who_is_far_behind_is_sent_to_a_slave_where_that_is_enabled(tmp_pa
             await fill(peer, 8)
             how = {"sys_flag": 4, "subscription": "*"}
             assert number(await peer.pull("g", "T", 0, **how), "suggestWhichBrokerId") == 0
-            master.parts.messages.reach._in_memory = 0
+            master.store_config.access_message_in_memory_max_ratio = 0
             await fill(peer, 8)
             assert number(await peer.pull("g", "T", 0, **how), "suggestWhichBrokerId") == 1
             master.config.slave_read_enable = False

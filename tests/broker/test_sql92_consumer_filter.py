@@ -187,3 +187,29 @@ def test_a_broken_entry_of_the_file_is_left_out_and_the_rest_is_read(
     unparsable = {**good, "expression": "a >"}
     manager.from_json({"filterDataByTopic": {"T": {"groupFilterData": {"g": unparsable}}}})
     assert held(manager).matches({}), "as RocketMQ: what does not parse lets everything through"
+
+
+def test_filters_of_any_number_of_names_are_not_kept(
+    manager: ConsumerFilterManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that uses a new group each time left each one's expression behind, for a day."""
+    monkeypatch.setattr("pocketmq.broker.sql92.consumer_filter.DEAD_SIZE_MAX", 20_000)
+    manager.register("stays", [sql("T", "a > 1", 1)])
+    for number in range(100):
+        clock.advance_ms(1)
+        manager.register(f"g{number}", [sql(f"T{number % 7}", "a > 1", 1)])
+        manager.unregister(f"g{number}")
+    kept = [n for n in range(100) if manager.get(f"T{n % 7}", f"g{n}") is not None]
+    assert kept == list(range(81, 100))
+    assert not held(manager, "T", "stays").is_dead
+    # One that is in use again does not count.
+    manager.register("g81", [sql("T4", "a > 1", 2)])
+    clock.advance_ms(1)
+    manager.register("more", [sql("T", "a > 1", 1)])
+    manager.unregister("more")
+    assert manager.get("T4", "g81") is not None
+    assert manager.get("T5", "g82") is not None
+    again = ConsumerFilterManager(manager._file, clock, BloomFilter())
+    manager.persist()
+    again.load()
+    assert len(again.to_json()["filterDataByTopic"]) <= 8

@@ -11,10 +11,12 @@ import pytest
 import yaml
 from tests.kit.waiting import until
 
+from pocketmq.cli import group_commands
 from pocketmq.cli.__main__ import main
-from pocketmq.cli.exits import visible
+from pocketmq.cli.exits import complain, visible
 from pocketmq.cli.message_commands import _print_message
 from pocketmq.cli.mqadmin.main import main as mqadmin
+from pocketmq.cli.mqadmin.printed import print_columns
 from pocketmq.cli.output import json_text, print_line, yaml_text
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
@@ -136,7 +138,31 @@ def test_what_a_sender_wrote_begins_no_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_a_line_keeps_its_tabs_and_its_own_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_keeps_its_tabs_and_has_one_end(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(f"a\tb{HOSTILE}\n  c 中")
-    assert capsys.readouterr().out == f"a\tb{visible(HOSTILE)}\n  c 中\n"
+    assert capsys.readouterr().out == f"a\tb{visible(HOSTILE)}\\n  c 中\n"
     assert visible("\x1b\r\x9b\u202e") == r"\x1b\r\x9b\u202e"
+
+
+FAKED = "fine\nwell: nothing is wrong"
+
+
+def test_no_text_of_a_peer_begins_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`group show` printed what a member had reported, as if the command had said it."""
+    found: dict[str, Any] = {
+        "members": [],
+        "mode": None,
+        "queues": [],
+        "symptoms": [{"severity": "bad", "text": f"member {FAKED}"}],
+    }
+    monkeypatch.setattr("pocketmq.cli.group_commands.with_admin", lambda *_: found)
+    group_commands.show("g", "somewhere")
+    print_line(f"a topic {FAKED}")
+    print_columns("heading", "%s  %s", [("T", FAKED), (FAKED,)])
+    complain(f"refused: {FAKED}")
+    shown = capsys.readouterr()
+    for line in (shown.out + shown.err).splitlines():
+        assert not line.startswith("well")
+    assert "bad: member fine\\nwell: nothing is wrong" in shown.out

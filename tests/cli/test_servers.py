@@ -6,6 +6,7 @@ import pty
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.servers import COMMAND, Server
+from tests.kit.waiting import until
 from tests.remoting.test_connection import certificate
 
 from pocketmq.cli.app import run
@@ -224,6 +226,21 @@ def test_variables_name_options_too(folder: Path) -> None:
     assert (shown["bindAddress"], shown["listenPort"]) == ("0.0.0.0", "7")
 
 
+def test_an_empty_variable_is_one_that_is_not_set(folder: Path) -> None:
+    """Compose files pass on values that were left out, and files from Windows a carriage return."""
+    usual = settings(folder, "up")
+    names = [f"POCKETMQ_{name.replace('.', '_').upper()}" for name in usual]
+    options = ("DATA", "HOST", "BROKER_PORT", "NAMESRV_PORT", "BROKERS", "CONFIG", "LOG_LEVEL")
+    names += [f"POCKETMQ_{name}" for name in options]
+    assert settings(folder, "up", NAMESRV_ADDR="", **dict.fromkeys(names, "")) == usual
+    assert settings(folder, "up", NAMESRV_ADDR=" ", **dict.fromkeys(names, " \r")) == usual
+    given = {"FLUSH_DISK_TYPE": "SYNC_FLUSH", "BROKER_PORT": "7", "LOG_LEVEL": "INFO"}
+    given |= {"ACL_ENABLE": "true", "BROKER_NAME": "b", "DATA": "kept"}
+    with_return = {f"POCKETMQ_{name}": f" {value}\r" for name, value in given.items()}
+    without = {f"POCKETMQ_{name}": value for name, value in given.items()}
+    assert settings(folder, "up", **with_return) == settings(folder, "up", **without) != usual
+
+
 def test_the_old_words_of_rocketmq_start_the_same(folder: Path) -> None:
     assert settings(folder, "mqbroker", "-n", "a:1")["namesrvAddr"] == "a:1"
     assert settings(folder, "mqnamesrv")["listenPort"] == "9876"
@@ -322,6 +339,53 @@ def test_a_command_encrypts_and_checks_who_answers(
         assert "its certificate is not trusted" in capsys.readouterr().out
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("words", [("namesrv",), ("up",), ("up", "--brokers", "2")], ids=str)
+def test_a_hangup_ends_no_server_and_brings_new_certificates(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A terminal was closed, or an operator has put a new certificate where the old one was."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    chain, key = certificate(first)
+    new_chain, new_key = certificate(second)
+    tls = {"tls.server.certPath": chain, "tls.server.keyPath": key}
+    settings = [word for name, value in tls.items() for word in ("--set", f"{name}={value}")]
+    ports = (
+        ["--port", "0"] if words == ("namesrv",) else ["--namesrv-port", "0", "--broker-port", "0"]
+    )
+    server = Server(tmp_path, *words, *ports, *settings)
+    try:
+        ready = server.ready()
+        addresses = [
+            each
+            for name in ("namesrv", "broker")
+            for each in ready.get(name, "").split(",")
+            if each
+        ]
+        old = [shown_by(each) for each in addresses]
+        os.replace(new_chain, chain)
+        os.replace(new_key, key)
+        server.process.send_signal(signal.SIGHUP)
+        until(
+            lambda: all(shown_by(each) not in old for each in addresses),
+            "the new certificates are shown",
+        )
+        key.write_text("no key")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "the old ones stay" in server.log_path.read_text(), "the log says so")
+        assert all(shown_by(each) not in old for each in addresses)
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+def shown_by(address: str) -> str:
+    """The certificate that a port shows, PEM."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))
 
 
 def test_a_port_that_answers_http_is_told_in_one_line() -> None:

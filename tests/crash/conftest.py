@@ -1,12 +1,12 @@
 """What the kill loops share."""
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.kit.nursery import Nursery
+
+from pocketmq.testing.folders import MEMORY, RunFolder
 
 
 @pytest.fixture(scope="session")
@@ -16,14 +16,11 @@ def nursery() -> Iterator[Nursery]:
         yield found
 
 
-_MEMORY = "/dev/shm"
-
-
 @pytest.fixture
-def quick_folder(tmp_path: Path) -> Iterator[Path]:
+def quick_folder() -> Iterator[Path]:
     """In memory, where the system has files there: for a store that is opened a thousand times."""
-    if not os.access(_MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="pocketmq-crash-", dir=_MEMORY) as folder:
-        yield Path(folder)
+    folder = RunFolder(MEMORY, "crash")
+    try:
+        yield Path(folder.path)
+    finally:
+        folder.remove()

@@ -342,6 +342,42 @@ def test_java_consumers_go_on_at_our_slave(
     )
 
 
+@pytest.mark.parametrize("version", JAVA_SLAVES)
+def test_an_old_java_master_with_records_of_its_own_is_refused(
+    tmp_path: Path, version: str, running: list[RunningBroker], names: Server
+) -> None:
+    """It comes back as a slave of the broker that leads now; RocketMQ sends it the middle of records."""
+    namesrv = names.ready()["namesrv"]
+    old = or_missing(
+        lambda: JavaBroker(tmp_path / "old", version=version, config=SMALL_LOG, namesrv=namesrv)
+    )
+    running.append(old.start())
+    ours = PocketBroker(tmp_path / "ours", config=SLAVE, namesrv=namesrv, broker_id=1)
+    running.append(ours.start())
+    send(old, 30)
+    until(lambda: log_of(ours) == log_of(old), "the slave has the log")
+    ours.stop()
+    send(old, 3)
+    old.stop()
+    own = log_of(old)
+    leads = PocketBroker(tmp_path / "leads", config=SMALL_LOG, namesrv=namesrv, store=ours.store)
+    running.append(leads.start())
+    send(leads, 40)
+    assert len(log_of(leads)) > len(own)
+    back = JavaBroker(
+        tmp_path / "back",
+        version=version,
+        config=SLAVE,
+        namesrv=namesrv,
+        store=old.store,
+        broker_id=1,
+    )
+    running.append(back.start())
+    until(lambda: "it has records that this master never had" in leads.log(), "it is refused")
+    send(leads, 5)
+    assert log_of(back) == own
+
+
 @pytest.mark.reference
 async def test_a_java_consumer_far_behind_reads_at_our_slave(
     tmp_path: Path, java_498: Session, group: str
@@ -356,7 +392,7 @@ async def test_a_java_consumer_far_behind_reads_at_our_slave(
         await caught_up(slave, master)
         # As if the machine's memory held nothing of the log: what is read is far behind.
         for each in (master, slave):
-            each.parts.messages.reach._in_memory = 0
+            each.store_config.access_message_in_memory_max_ratio = 0
         settings = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "pullBatchSize": 5}
 
         def read() -> int:

@@ -96,7 +96,8 @@ def test_an_unchanged_version_leaves_the_queue_data_as_they_are(routes: RouteInf
     route = routes.route("T")
     assert route is not None
     assert route["queueDatas"][0]["perm"] == 4
-    routes.register(registration(version=2), "link")
+    mended = {"T": TopicConfig("T", 8, 8, 6)}
+    routes.register(registration(topics=mended, version=2), "link")
     route = routes.route("T")
     assert route is not None
     assert route["queueDatas"][0]["perm"] == 6
@@ -222,6 +223,48 @@ def test_the_write_permission_is_wiped_and_added(routes: RouteInfo) -> None:
         route = routes.route(topic)
         assert route is not None
         assert route["queueDatas"][0]["perm"] == 6
+
+
+def perms(routes: RouteInfo, *topics: str) -> list[int]:
+    found = [routes.route(topic) or {} for topic in topics]
+    return [each["queueDatas"][0]["perm"] for each in found]
+
+
+def test_a_wiped_permission_outlives_what_else_the_broker_registers(routes: RouteInfo) -> None:
+    """A broker sends its whole table after each new topic and group."""
+    table = {"T": TopicConfig("T", 4, 4, 6), "U": TopicConfig("U", 1, 1, 6)}
+    routes.register(registration(topics=table), "link")
+    routes.set_writable("a", False)
+    table["%RETRY%g"] = TopicConfig("%RETRY%g", 1, 1, 6)
+    # What no route shows changes nothing.
+    table["T"] = TopicConfig("T", 4, 4, 6, order=True)
+    routes.register(registration(topics=table, version=2), "link")
+    assert perms(routes, "T", "U", "%RETRY%g") == [4, 4, 6]
+    # Twice, and then with a change of the topic's own.
+    routes.set_writable("a", False)
+    changed = {**table, "U": TopicConfig("U", 8, 8, 6)}
+    routes.register(registration(topics=changed, version=3), "link")
+    assert perms(routes, "T", "U", "%RETRY%g") == [4, 6, 4]
+    # The other way round it holds as well.
+    read_only = {**changed, "T": TopicConfig("T", 4, 4, 4)}
+    routes.register(registration(topics=read_only, version=4), "link")
+    routes.set_writable("a", True)
+    routes.register(registration(topics=read_only, version=5), "link")
+    assert perms(routes, "T", "U", "%RETRY%g") == [6, 6, 6]
+
+
+def test_a_new_master_and_a_new_topic_begin_with_what_they_register(routes: RouteInfo) -> None:
+    routes.register(registration(), "link")
+    routes.set_writable("a", False)
+    routes.register(registration(broker_id=1, address="10.0.0.9:1"), "slave")
+    assert perms(routes, "T") == [4]
+    routes.connection_closed("link")
+    routes.register(registration(), "again")
+    assert perms(routes, "T") == [6]
+    routes.set_writable("a", False)
+    routes.delete_topic("T")
+    routes.register(registration(version=2), "again")
+    assert perms(routes, "T") == [6]
 
 
 def test_a_single_topic_is_registered_only_when_nobody_has_it(routes: RouteInfo) -> None:

@@ -18,7 +18,6 @@ import os
 import random
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor as _Executor
@@ -30,9 +29,9 @@ from tests.simulation.network import HOST, Host, SimulatedSocket
 
 from pocketmq.remoting.connection import Connection
 from pocketmq.store import store_lock
+from pocketmq.testing.folders import MEMORY, RunFolder
 
 START_MS = 1_700_000_000_000
-_MEMORY = "/dev/shm"
 _PID = 4_711
 _WRITING = os.O_WRONLY | os.O_RDWR
 
@@ -60,9 +59,9 @@ class Machine:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            base = _MEMORY if os.path.isdir(_MEMORY) else None
-            self._folder = tempfile.mkdtemp(prefix="pocketmq-simulation-", dir=base)
-            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            folder = RunFolder(MEMORY, "simulation")
+            stack.callback(folder.remove)
+            self._folder = folder.path
             stack.callback(random.setstate, random.getstate())
             random.seed(f"{self.seed} product")
             # Who is collected when would differ from run to run.

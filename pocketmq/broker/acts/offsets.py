@@ -6,6 +6,7 @@ Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 import logging
 
 from pocketmq.broker.delivery.record import EventKind
+from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
@@ -88,8 +89,11 @@ class OffsetActs:
             text = f"by {peer.address}, which is not a member"
             self._deliveries.event(EventKind.RESET, queue, old, offset, text)
         by_hand = not is_member and not as_member
-        commit = self._offsets.set_by_hand if by_hand else self._offsets.commit
-        commit(*queue, offset, peer.address)
+        if by_hand:
+            self._offsets.set_by_hand(*queue, offset, peer.address)
+        else:
+            share = MEMBERS_SHARE if is_member else OTHERS_SHARE
+            self._offsets.commit(*queue, offset, peer.address, share=share)
         return True
 
     def _has(self, topic: TopicConfig, queue_id: int) -> bool:

@@ -19,6 +19,7 @@ from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
@@ -231,7 +232,13 @@ class PullActs:
             QueueOf(group, topic, queue_id), offset, peer, as_member=True
         ):
             return
-        self._offsets.commit(group, topic, queue_id, offset, peer.address)
+        try:
+            self._offsets.commit(group, topic, queue_id, offset, peer.address)
+        except IllegalArgument as error:
+            # The messages are given all the same.
+            log.warning(
+                "an offset that a pull carries is not kept peer=%s: %s", peer.address, error
+            )
 
     # ------------------------------------------------------------ after it
 

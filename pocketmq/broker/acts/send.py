@@ -159,6 +159,13 @@ class SendActs:
         is_retry = name.startswith(RETRY_PREFIX)
         log.info("the topic %s not exist, producer: %s", name, peer.address)
         unit = (_UNIT_SUB if is_retry else _UNIT) if ask.unit_mode else 0
+        if self._topics.is_full:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] does not exist, and no more are created by a first send: there are "
+                f"{len(self._topics.topics)} (autoCreateTopicMax). Delete topics that are not needed, or "
+                "create this one by hand",
+            )
         topic = self._topics.create_in_send(
             name, ask.default_topic, peer.address, ask.default_topic_queue_nums, unit
         )

@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 
 SEPARATOR = "@"
 _INT, _LONG = 1 << 31, 1 << 63
+# What entries of the table take, with the copies for a save: a topic and group, a queue.
+_KEY_SIZE, _QUEUE_SIZE = 1_500, 150
+
+
+# What members of a group may fill of the table, and what other clients may.
+MEMBERS_SHARE, OTHERS_SHARE = 1.0, 0.5
 
 
 @dataclass(slots=True)
@@ -46,13 +52,24 @@ class ConsumerOffsetManager(ConfigManager):
     resets: the marks by (group, topic, queue id); not saved, since connecting members query the offset.
     """
 
-    def __init__(self, file: ConfigFile, events: Events | None = None) -> None:
+    def __init__(
+        self,
+        file: ConfigFile,
+        events: Events | None = None,
+        size_max: Callable[[], int] = lambda: 128 << 20,
+    ) -> None:
+        """size_max: consumerOffsetTableSize."""
         super().__init__(file)
+        self._size_max = size_max
+        # What the table takes, bytes; None when it has to be counted again.
+        self._size: int | None = None
         self.offsets: dict[str, dict[int, int]] = {}
         self.resets: dict[tuple[str, str, int], _Reset] = {}
         self._events = events or Events()
 
     def to_json(self) -> dict[str, Any]:
+        # Counted again at times: a slave's copy changes the table, too.
+        self._size = None
         return {"offsetTable": {key: dict(queues) for key, queues in self.offsets.items()}}
 
     def from_json(self, data: Any) -> None:
@@ -81,10 +98,21 @@ class ConsumerOffsetManager(ConfigManager):
                 queues[queue_id] = min(offset, max_offset(topic, queue_id))
         self.dirty = True
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        client: str,
+        *,
+        share: float = MEMBERS_SHARE,
+    ) -> None:
         """Set the group's next offset; `client` (ip:port) is for the log.
 
-        Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there.
+        share: what part of the table may be full if the entry is a new one.
+        Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there; and
+        for a new entry that the table has no room for.
         """
         if not (-_INT <= queue_id < _INT and -_LONG <= offset < _LONG):
             raise IllegalArgument(
@@ -92,6 +120,8 @@ class ConsumerOffsetManager(ConfigManager):
             )
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.offsets.get(key)
+        if queues is None or queue_id not in queues:
+            self._make_room(key, 0 if queues else _KEY_SIZE, share)
         if queues is None:
             queues = self.offsets[key] = {}
         old = queues.get(queue_id)
@@ -108,6 +138,24 @@ class ConsumerOffsetManager(ConfigManager):
                 old,
             )
 
+    def _make_room(self, key: str, more: int, share: float) -> None:
+        """Count a new queue, and `more` bytes. Raises: IllegalArgument if the table may take no more."""
+        size = self._size
+        if size is None:
+            queues = sum(map(len, self.offsets.values()))
+            size = len(self.offsets) * _KEY_SIZE + queues * _QUEUE_SIZE
+        self._size = size
+        if size + more + _QUEUE_SIZE > self._size_max() * share:
+            raise IllegalArgument(
+                f"no room for another offset ({key[:300]}): the table of offsets takes {size} bytes. Delete "
+                "groups that are not needed, or raise consumerOffsetTableSize"
+            )
+        self._size = size + more + _QUEUE_SIZE
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        return {group for _, group in self._pairs()}
+
     def place(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the group's next offset, as computed by the broker itself."""
         if self.resets:
@@ -118,7 +166,7 @@ class ConsumerOffsetManager(ConfigManager):
     def set_by_hand(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Set the group's offset for an administrator; members that pop continue from there, too."""
         self._events.offset_copied(group, topic, queue_id, offset)
-        self.commit(group, topic, queue_id, offset, client)
+        self.commit(group, topic, queue_id, offset, client, share=OTHERS_SHARE)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Reset the group to `offset`, which its members are told."""
@@ -186,6 +234,7 @@ class ConsumerOffsetManager(ConfigManager):
             if which(topic, group):
                 del self.offsets[f"{topic}{SEPARATOR}{group}"]
                 self.dirty = True
+                self._size = None
                 for queue in [key for key in self.resets if key[:2] == (group, topic)]:
                     del self.resets[queue]
                 self._events.offsets_removed(group, topic)

@@ -1,7 +1,8 @@
 """SubscriptionGroupManager: the groups that may consume, config/subscriptionGroup.json.
 
 Source: SubscriptionGroupManager, SubscriptionGroupConfig, RocketMQ 4.9.7. With
-autoCreateSubscriptionGroup an unknown group is created on first use, and kept.
+autoCreateSubscriptionGroup an unknown group is created on first use, and kept while there are fewer than
+autoCreateSubscriptionGroupMax (unused_groups.py).
 """
 
 import logging
@@ -15,6 +16,8 @@ from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
 
+_TOLD_MS = 60_000
+
 
 class SubscriptionGroupManager(StoredTable[GroupConfig]):
     """Owner of the table of groups."""
@@ -26,6 +29,8 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
         super().__init__(file, clock.now_ms())
         self._config = config
         self._clock = clock
+        # When it was last logged that there is no room, monotonic.
+        self._told_ms = -_TOLD_MS
         self.groups = self.rows
         self.groups.update({name: GroupConfig(name) for name in BUILT_IN_GROUPS})
 
@@ -42,10 +47,35 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
             if not group_is_legal(group):
                 log.warning("cannot create a group, its name is illegal group=%r", group[:300])
                 return None
+            most = self._config.auto_create_subscription_group_max
+            if len(self.groups) >= most and not group.startswith(SYSTEM_GROUP_PREFIX):
+                self._note_full(group, most)
+                return None
             found = GroupConfig(group)
             log.info("auto create a subscription group, %s", group)
             self._put(found, keep=True)
         return found
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Return True if unused groups are to be deleted, so that new ones find room."""
+        config = self._config
+        return config.auto_create_subscription_group and (
+            len(self.groups) >= config.auto_create_subscription_group_max * 0.9
+        )
+
+    def _note_full(self, group: str, most: int) -> None:
+        """Log once a minute that there is no room for another group."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._told_ms + _TOLD_MS:
+            self._told_ms = now_ms
+            log.error(
+                "no group is created any more by its first use, since there are %d: delete groups that are "
+                "not needed, create the group by hand, or raise autoCreateSubscriptionGroupMax (%d) group=%s",
+                len(self.groups),
+                most,
+                group,
+            )
 
     def update(self, group: GroupConfig) -> None:
         """Create or replace a group."""

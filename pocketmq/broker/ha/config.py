@@ -45,6 +45,13 @@ class HaConfig(AddressConfig):
         name="haMasterAddress",
         help="Slave: `ip:port` of its master's port for slaves. If empty, the name server is asked.",
     )
+    master_address: str = key(
+        "",
+        name="masterAddress",
+        help="Slave: `ip:port` of its master, where it signs its requests in any case. If empty, the name "
+        "server is asked, and a slave with an account signs once the master has proved that it knows the "
+        "account.",
+    )
     ha_send_heartbeat_interval: int = key(
         5_000,
         name="haSendHeartbeatInterval",

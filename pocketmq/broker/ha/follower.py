@@ -13,14 +13,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from pocketmq.broker.ha.config import CUT, SLAVE, HaConfig
 from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
-from pocketmq.broker.ha.wire import HaWireError, Slices, report
+from pocketmq.broker.ha.wire import COMPARED, HaWireError, Slices, report
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.store import MessageStore
@@ -81,6 +81,13 @@ class MasterAsked(Protocol):
         """Return its broker.conf. Raises: PocketMQError, OSError."""
         ...
 
+    async def ticket(self) -> int | None:
+        """Return what opens one connection to its HA port; None if that takes none (proof.py).
+
+        Raises: PocketMQError, OSError.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class FollowState:
@@ -119,6 +126,7 @@ class Follower:
         self.may_cut_once = False
         self._after_cut = after_cut
         self._hurry = asyncio.Event()
+        self._master_is_ours = False
 
     def hurry(self) -> None:
         """Retry at once."""
@@ -145,11 +153,12 @@ class Follower:
 
     async def _once(self) -> None:
         """Follow over one connection until it ends. Raises: OSError, EOFError, PocketMQError."""
+        # First, since it is the proved master that gives the address of its HA port.
+        ends = await self._check_master()
         address = self.master.ha_address
         if not address:
             raise CannotFollow("the name server knows no master of this name")
         self.state.master = address
-        ends = await self._check_master()
         following = await self._agree(address, ends)
         begin = self._begin(following, ends)
         await self._take(following, address, begin)
@@ -159,6 +168,8 @@ class Follower:
     async def _check_master(self) -> Ends:
         """Check invariant 1; return the ends of the master's log."""
         settings = await self.master.settings()
+        # A setting of the version that has the greeting, and of no Apache broker.
+        self._master_is_ours = "masterAddress" in settings
         for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
             if settings.get(name) == "true":
                 raise CannotFollow(
@@ -194,7 +205,8 @@ class Follower:
             )
 
         async def fetch(position: int, size: int) -> bytes:
-            return await fetched(address, position, size)
+            greeting = self._greeting(await self.master.ticket())
+            return await fetched(address, position, size, greeting)
 
         common = await common_end(store, ends, fetch)
         if common == own:
@@ -231,15 +243,24 @@ class Follower:
                 following.receive(b"\0")
         return following.received
 
+    def _greeting(self, ticket: int | None) -> list[int]:
+        """Return what comes before the first report (wire.py); nothing to masters that do not know it."""
+        if ticket is not None:
+            return [ticket]
+        return [COMPARED] if self._master_is_ours else []
+
     async def _take(self, following: Following, address: str, begin: int) -> None:
         """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
         state, config, clock = self.state, self._config, self._clock
         host, port = _host_and_port(address)
+        ticket = await self.master.ticket()
         async with asyncio.timeout(_CONNECT_MS / 1000):
             transport, taking = await asyncio.get_running_loop().create_connection(
                 lambda: _Taking(following, state, clock), host, port
             )
         try:
+            for each in self._greeting(ticket):
+                transport.write(report(each))
             taking.report()
             state.heard_ms = clock.monotonic_ms()
             state.connected, state.trouble = True, ""
@@ -332,12 +353,17 @@ class _Taking(asyncio.Protocol):
             self.ended.set_exception(error)
 
 
-async def fetched(address: str, position: int, size: int) -> bytes:
-    """Return bytes of a master's log, over a separate connection. Raises: OSError, EOFError, HaWireError."""
+async def fetched(address: str, position: int, size: int, greeting: Iterable[int] = ()) -> bytes:
+    """Return bytes of a master's log, over a separate connection; greeting: what comes before the report.
+
+    Raises: OSError, EOFError, HaWireError.
+    """
     slices = Slices()
     # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
     found = bytearray(0 if position else 1)
     async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):
+        for each in greeting:
+            writer.write(report(each))
         writer.write(report(position + len(found)))
         while len(found) < size:
             data = await reader.read(_READ_SIZE)

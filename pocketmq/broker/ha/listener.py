@@ -7,7 +7,8 @@
 3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
    (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
    RocketMQ does. Without slaves nothing runs.
-4. With accounts, only they say who may follow: the log holds every topic. RocketMQ asks nobody here.
+4. With accounts, a slave needs a ticket (proof.py) as its first 8 bytes, or an address of the global list:
+   the log holds every topic. RocketMQ accepts every connection.
 5. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
    slave would wait for it.
 Source: DefaultHAService, DefaultHAConnection, RocketMQ 4.9.7.
@@ -20,10 +21,12 @@ from typing import cast
 
 from pocketmq.broker.addresses import address_text
 from pocketmq.broker.bearer import BearerAccess
+from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.introduction import Introductions
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.slaves import Slave
-from pocketmq.broker.ha.wire import head
+from pocketmq.broker.ha.wire import REPORT_SIZE, head, position_of
 from pocketmq.remoting.clock import Clock
 from pocketmq.store import MessageStore
 
@@ -31,7 +34,32 @@ log = logging.getLogger(__name__)
 
 LOOK_MS, PAUSE_LOOK_MS = 20, 100
 CONNECTIONS_MAX = 64
+# Connections that have yet to show a ticket: a slave of ours sends it at once.
+_STRANGERS_MAX = 64
+_TICKET_S = 10.0
 _ROUND_SIZE = 1 << 20
+
+
+class Admission:
+    """Says which connections may follow (invariant 4)."""
+
+    def __init__(self, accounts: BearerAccess | None, introductions: Introductions) -> None:
+        self._accounts = accounts
+        self._introductions = introductions
+
+    def needs_ticket(self, address: str) -> bool:
+        """Return True if a connection from `ip:port` has to show a ticket."""
+        return self._accounts is not None and not self._accounts.lists(address.rpartition(":")[0])
+
+    def take(self, ticket: int) -> tuple[str, bytes] | None:
+        """Use a ticket up. Returns: what `may_stay` wants; None if it is not valid."""
+        return self._introductions.tickets.take(ticket)
+
+    def may_stay(self, address: str, admitted: tuple[str, bytes] | None) -> bool:
+        """Return True if a connection may still follow; admitted: by which ticket, None without one."""
+        if not self.needs_ticket(address):
+            return True
+        return admitted is not None and self._introductions.still_follows(*admitted)
 
 
 class HaListener:
@@ -43,10 +71,12 @@ class HaListener:
         clock: Clock,
         store: MessageStore,
         replicas: Replicas,
-        accounts: BearerAccess | None = None,
+        admission: Admission,
     ) -> None:
         self.config = config
-        self.accounts = accounts
+        self.admission = admission
+        # In the order in which they connected.
+        self.strangers: dict[SlaveConnection, None] = {}
         self._told = ""
         self.monotonic_ms = clock.monotonic_ms
         self.store = store
@@ -56,13 +86,24 @@ class HaListener:
         self._server: asyncio.Server | None = None
         # Somebody connected, or wants to be sent something; and whether that is arranged.
         self._there = asyncio.Event()
+        # Compares the log of a slave with this one; None before the broker serves.
+        self._comparison: Comparison | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._comparing: set[asyncio.Task[None]] = set()
+        self._ends = False
         self._is_due = False
         self.is_closed = False
         # Where the log ended at the last look.
         self._seen = -1
 
-    async def listen(self, sock: socket.socket) -> None:
-        """Accept slaves; `sock` is bound."""
+    async def listen(
+        self,
+        sock: socket.socket,
+        comparison: Comparison | None = None,
+        tasks: asyncio.TaskGroup | None = None,
+    ) -> None:
+        """Accept slaves; `sock` is bound. comparison: without it no slave's log is looked at."""
+        self._comparison, self._tasks = comparison, tasks
         # Invariant 2.
         await self.store.on_disk()
         self._loop = asyncio.get_running_loop()
@@ -88,14 +129,13 @@ class HaListener:
 
     def drop_all(self) -> None:
         """Close all connections after a change of role; slaves reconnect."""
-        for connection in list(self.connections):
+        for connection in [*self.connections, *self.strangers]:
             connection.abort()
 
     def drop_strangers(self) -> None:
         """Close the connections of those who may not follow any more (invariant 4)."""
         for connection in list(self.connections):
-            slave = connection.slave
-            if slave is not None and not self.may_follow(slave.address):
+            if not self.admission.may_stay(connection.address, connection.admitted):
                 connection.abort()
 
     def wake(self) -> None:
@@ -124,21 +164,44 @@ class HaListener:
         self.replicas.slaves.passed(self.monotonic_ms())
         self.wake()
 
-    def may_follow(self, address: str) -> bool:
-        """Apply invariant 4 to `ip:port`."""
+    def compare(self, connection: "SlaveConnection", slave: Slave) -> None:
+        """Have the log of a slave compared, and serve or refuse it then."""
+        if self._ends:
+            return
+        if self._comparison is None or self._tasks is None:
+            self.replicas.slaves.compared(slave, "")
+            return
+        comparison = self._comparison
+
+        async def compared() -> None:
+            difference = await comparison.difference(slave.address, slave.first)
+            if connection.slave is slave:
+                self.replicas.slaves.compared(slave, difference)
+                self.replicas.acked()
+                self.wake()
+
+        comparing = self._tasks.create_task(compared(), name=f"compare {slave.address}")
+        self._comparing.add(comparing)
+        comparing.add_done_callback(self._comparing.discard)
+
+    def end_comparisons(self) -> None:
+        """Cancel what is being compared, and begin no more: the broker stops."""
+        self._ends = True
+        for task in self._comparing:
+            task.cancel()
+
+    def refused(self, address: str) -> None:
+        """Log that a connection from `ip:port` is refused for want of a ticket."""
         host = address.rpartition(":")[0]
-        if self.accounts is None or self.accounts.may_follow(host):
-            return True
-        # Whoever is refused comes again: one line for each host that is another than the last.
+        # A slave that is refused comes again: one line for each host that is another than the last.
         if host != self._told:
             self._told = host
             log.warning(
-                "access denied at the port for slaves peer=%s: no administrator is connected from there. "
-                "Give the slave an administrator's account (innerClientAuthenticationCredentials), or add "
-                "its address to globalWhiteRemoteAddresses",
+                "access denied at the port for slaves peer=%s: it shows no ticket. Give the slave, a "
+                "PocketMQ of this version or newer, an administrator's account "
+                "(innerClientAuthenticationCredentials), or add its address to globalWhiteRemoteAddresses",
                 address,
             )
-        return False
 
     def entered(self, connection: "SlaveConnection") -> None:
         """Add the connection of a slave."""
@@ -154,6 +217,12 @@ class SlaveConnection(asyncio.Protocol):
         self._slaves = listener.replicas.slaves
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        # The first bytes of a connection that has yet to show a ticket.
+        self._first = b""
+        self._deadline: asyncio.TimerHandle | None = None
+        self.address = ""
+        # The account, and its key, whose ticket was shown.
+        self.admitted: tuple[str, bytes] | None = None
         self.slave: Slave | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -169,21 +238,56 @@ class SlaveConnection(asyncio.Protocol):
             transport.abort()
             return
         peer = transport.get_extra_info("peername") or ("?", 0)
-        address = address_text(*peer[:2])
-        if not listener.may_follow(address):
-            transport.abort()
-            return
+        self.address = address_text(*peer[:2])
         self._transport = transport
         # Invariant 5.
         transport.set_write_buffer_limits(high=0)
-        self.slave = self._slaves.connect(address, listener.monotonic_ms())
+        if not listener.admission.needs_ticket(self.address):
+            self._enter()
+            return
+        if len(listener.strangers) >= _STRANGERS_MAX:
+            next(iter(listener.strangers)).abort()
+        listener.strangers[self] = None
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(_TICKET_S, self.abort)
+
+    def _enter(self) -> None:
+        listener = self._listener
+        self.slave = self._slaves.connect(self.address, listener.monotonic_ms())
         listener.entered(self)
 
+    def _show_ticket(self, data: bytes) -> bytes:
+        """Read the ticket of a connection (invariant 4). Returns: what follows it."""
+        self._first += data
+        if len(self._first) < REPORT_SIZE:
+            return b""
+        listener = self._listener
+        self.admitted = listener.admission.take(position_of(self._first[:REPORT_SIZE]))
+        if self.admitted is None:
+            listener.refused(self.address)
+            self.abort()
+            return b""
+        self._let_in()
+        self._enter()
+        rest, self._first = self._first[REPORT_SIZE:], b""
+        return rest
+
+    def _let_in(self) -> None:
+        """No longer count as a stranger."""
+        self._listener.strangers.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
     def data_received(self, data: bytes) -> None:
-        if self.slave is not None:
+        if self.slave is None and self._transport is not None:
+            data = self._show_ticket(data)
+        if self.slave is not None and data:
             began = self.slave.next >= 0
+            waits = self.slave.first >= 0
             self._slaves.heard(self.slave, data, self._listener.monotonic_ms())
             self._listener.replicas.acked()
+            if self.slave.first >= 0 and not waits:
+                self._listener.compare(self, self.slave)
             if not began:
                 self._listener.wake()
 
@@ -195,6 +299,7 @@ class SlaveConnection(asyncio.Protocol):
         self._listener.wake()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._let_in()
         if self.slave is not None:
             log.info("a slave has left address=%s acked=%d", self.slave.address, self.slave.acked)
             self._slaves.disconnect(self.slave)
@@ -202,6 +307,7 @@ class SlaveConnection(asyncio.Protocol):
             self.slave = None
 
     def abort(self) -> None:
+        self._let_in()
         if self._transport is not None:
             self._transport.abort()
 

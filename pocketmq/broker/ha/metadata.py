@@ -34,6 +34,7 @@ from pocketmq.broker.groups.isolate import IsolatedGroups
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.ha.introduction import Introducer, Met
 from pocketmq.broker.ha.tail import Ends
 from pocketmq.broker.ha.told import (
     MasterRefused,
@@ -78,12 +79,18 @@ _C = RequestCode
 
 def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
     """Return what signs the broker's own requests; None: they are not signed. Raises: IllegalArgument."""
+    credentials = own_credentials(config)
+    return None if credentials is None else credentials.sign
+
+
+def own_credentials(config: HaConfig) -> Credentials | None:
+    """Return the account that this broker has at others; None if absent. Raises: IllegalArgument."""
     text = config.inner_client_authentication_credentials
     if not text:
         return None
     try:
         data = json.loads(text)
-        return Credentials(str(data["accessKey"]), str(data["secretKey"])).sign
+        return Credentials(str(data["accessKey"]), str(data["secretKey"]))
     except (KeyError, TypeError, ValueError) as error:
         raise IllegalArgument(
             'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
@@ -100,23 +107,48 @@ class Master:
         self._config = config
         self._registration = registration
         self._client = client
+        credentials = own_credentials(config)
+        self._introducer = None if credentials is None else Introducer(credentials, client)
+        # The master that was asked last, if this broker has an account.
+        self._met: Met | None = None
         self._address = ""
         self._ha_address = ""
 
     @property
     def address(self) -> str:
-        self._address = self._registration.master_address or self._address
+        found = self._config.master_address or self._registration.master_address
+        self._address = found or self._address
         return self._address
 
     @property
     def ha_address(self) -> str:
-        found = self._config.ha_master_address or self._registration.master_ha_address
-        self._ha_address = found or self._ha_address
+        if self._config.ha_master_address:
+            return self._config.ha_master_address
+        if self._met is not None and self._met.proved:
+            # A name server may give the right master and another port for slaves.
+            return self._met.ha_address
+        self._ha_address = self._registration.master_ha_address or self._ha_address
         return self._ha_address
 
     def look_again(self) -> None:
         """Ask the name servers who is the master."""
+        self._met = None
         self._registration.ask_again()
+
+    async def _may_sign(self, address: str) -> bool:
+        """Return True if requests to `address` may be signed (introduction.py). Raises: as `ask`."""
+        if self._introducer is None or address == self._config.master_address:
+            return True
+        if self._met is None or self._met.address != address:
+            self._met = await self._introducer.meet(address)
+        return self._met.proved
+
+    async def ticket(self) -> int | None:
+        """Return what opens one connection to its HA port; None if that takes none. Raises: as `ask`."""
+        if self._introducer is None:
+            return None
+        self._met = met = await self._introducer.meet(self.address)
+        return await self._introducer.ticket(met) if met.proved else None
 
     async def ask(
         self, code: RequestCode | PocketRequestCode, ext: dict[str, str] | None = None
@@ -124,13 +156,20 @@ class Master:
         """Send a request to the master. Raises: MasterRefused, PocketMQError, OSError."""
         if not self.address:
             raise MasterRefused("the name server knows no master of this name")
+        address = self.address
+        signed = await self._may_sign(address)
         answer = await self._client.invoke(
-            self.address, RemotingCommand(code, ext or {}), _TIMEOUT_MS
+            address, RemotingCommand(code, ext or {}), _TIMEOUT_MS, signed=signed
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise MasterRefused(
-                f"the master {self.address} refuses {code.name}: {answer.code} {answer.remark}"
-            )
+            why = f"the master {address} refuses {code.name}: {answer.code} {answer.remark}"
+            if not signed and self._met is not None:
+                why += (
+                    ". It was asked without a signature: a name server gave its address, and it did not "
+                    f"prove that it knows the account ({self._met.why}). If the address is right, set "
+                    f"masterAddress={address}"
+                )
+            raise MasterRefused(why)
         return answer
 
     async def json(self, code: RequestCode | PocketRequestCode) -> Any:

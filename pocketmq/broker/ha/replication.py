@@ -19,10 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.handover import Handover
-from pocketmq.broker.ha.listener import HaListener
+from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
+from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.metadata import Copied, Master, Metadata
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
@@ -77,8 +79,13 @@ class Replication:
         self.copied = copied
         self._load_anew = load_anew
         self.replicas = messages.promise.replicas
+        self.introductions = Introductions(node.clock, node.accounts, self._own_addresses)
         self.listener = HaListener(
-            node.config, node.clock, messages.store, self.replicas, node.accounts
+            node.config,
+            node.clock,
+            messages.store,
+            self.replicas,
+            Admission(node.accounts, self.introductions),
         )
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
@@ -101,7 +108,8 @@ class Replication:
         """Accept slaves, or begin to follow."""
         self._outside = outside
         self.handover = Handover(self._node, self, outside)
-        await self.listener.listen(sock)
+        comparison = Comparison(self._store, outside.registration, outside.client)
+        await self.listener.listen(sock, comparison, outside.tasks)
         if self.follows:
             self._follow()
 
@@ -183,6 +191,12 @@ class Replication:
             )
         return ""
 
+    def _own_addresses(self) -> OwnAddresses | None:
+        if self._outside is None:
+            return None
+        identity = self._outside.registration.identity
+        return OwnAddresses(identity.address, identity.ha_address)
+
     # ------------------------------------------------------------ following
 
     def _follow(self) -> None:
@@ -255,6 +269,8 @@ class Replication:
             await store.on_disk()
             self._load_anew()
             self._node.config.broker_role = role
+            # Should this broker follow again, it is another one that leads.
+            self._node.config.master_address = ""
             self._node.role.lead()
             await self._become(MASTER_ID)
             log.warning("this broker is now the master role=%s end=%d", role, self._end)
@@ -289,6 +305,7 @@ class Replication:
         """End a handover and following: the broker stops."""
         if self.handover is not None:
             self.handover.close()
+        self.listener.end_comparisons()
         await self.end_following()
 
     async def go_on_leading(self) -> None:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.flow import Flow
-from pocketmq.broker.ha.wire import Reports
+from pocketmq.broker.ha.wire import COMPARED, Reports
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ class Slave:
     """One connection. Times are monotonic.
 
     next: position of the next byte to send; -1 before the first report. acked: its last report; -1 while it
-    does not count. refused: why it is sent nothing; empty while it is served.
+    does not count. refused: why it is sent nothing; empty while it is served. has_compared: it has compared
+    the logs itself. first: its first report, while its log is being compared (comparison.py); -1 otherwise.
     """
 
     address: str
@@ -52,6 +53,8 @@ class Slave:
     next: int = -1
     acked: int = -1
     refused: str = ""
+    has_compared: bool = False
+    first: int = -1
     sent: Flow = field(default_factory=Flow)
     reports: Reports = field(default_factory=Reports)
 
@@ -96,14 +99,36 @@ class Slaves:
         offsets = slave.reports.feed(data)
         if not offsets or slave.refused:
             return
-        if slave.next < 0:
-            self._begin(slave, offsets.pop(0))
-        if offsets and not slave.refused:
+        while slave.next < 0 and offsets and offsets[0] <= COMPARED:
+            # A ticket, too, is of a slave of ours; one whose address is listed needs none.
+            slave.has_compared = True
+            offsets.pop(0)
+        if slave.next < 0 and offsets:
+            first = offsets.pop(0)
+            if slave.first < 0 and self._is_to_compare(slave, first):
+                slave.first = first
+            elif slave.first < 0:
+                self._begin(slave, first)
+        if offsets and slave.served:
             offset = offsets[-1]
             if offset > slave.next:
                 self._refuse_beyond(slave, offset)
             elif offset >= slave.acked:
                 slave.acked = offset
+
+    def _is_to_compare(self, slave: Slave, offset: int) -> bool:
+        """Return True for a slave that may have records of its own before `offset`."""
+        low, high = self._store.commit_log_min_position, self._store.commit_log_max_position
+        return not slave.has_compared and self._leads() and max(low, 1) < offset <= high
+
+    def compared(self, slave: Slave, difference: str) -> None:
+        """Serve a slave that waited for its log to be compared, or refuse it for that difference."""
+        offset, slave.first = slave.first, -1
+        if difference:
+            slave.next = offset
+            self._refuse(slave, difference)
+        else:
+            self._begin(slave, offset)
 
     def _begin(self, slave: Slave, offset: int) -> None:
         """Process the first report (invariants 1 and 2)."""

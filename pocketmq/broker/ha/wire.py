@@ -3,7 +3,8 @@
     slave -> master    int64 offset                             my log ends here
     master -> slave    int64 offset, int32 size, size bytes     the log from `offset` on; 0 bytes: still here
 
-1. All big-endian. There is no greeting, no version and no name: whoever connects is the slave.
+1. All big-endian. There is no greeting, no version and no name: every connection is a slave's. PocketMQ
+   only: COMPARED, or a ticket (proof.py), both numbers below -1, may come before the first report.
 2. The first report is the position to send from; later ones acknowledge. Of several received together the
    last one counts.
 3. A slice may be cut anywhere, even within a record, but never crosses a file of the log. A slave accepts at
@@ -18,8 +19,12 @@ from pocketmq.remoting.errors import PocketMQError
 
 _REPORT = struct.Struct(">q")
 _HEAD = struct.Struct(">qi")
-HEAD_SIZE = _HEAD.size
+HEAD_SIZE, REPORT_SIZE = _HEAD.size, _REPORT.size
 SLICE_SIZE_MAX = (4 << 20) - HEAD_SIZE
+
+
+# Before the first report: a slave that has compared the logs itself; below it are tickets (proof.py).
+COMPARED = -2
 
 
 class HaWireError(PocketMQError):
@@ -33,6 +38,15 @@ def report(offset: int) -> bytes:
     '000000000000024a'
     """
     return _REPORT.pack(offset)
+
+
+def position_of(data: bytes) -> int:
+    """Decode one whole report.
+
+    >>> position_of(report(-7))
+    -7
+    """
+    return int(_REPORT.unpack(data)[0])
 
 
 def head(offset: int, size: int) -> bytes:

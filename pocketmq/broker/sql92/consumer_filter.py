@@ -4,7 +4,8 @@ Source: ConsumerFilterManager, ConsumerFilterData, RocketMQ 4.9.7.
 
 1. Only a greater client version (the subscription's subVersion) replaces an expression.
 2. When a group unsubscribes or leaves, its data becomes dead. The bits of dead data are still set, so that a
-   returning group finds maps it can trust; it is removed a day later.
+   returning group finds maps it can trust; it is removed a day later, or, PocketMQ only, as the oldest when
+   all dead ones take more than DEAD_SIZE_MAX: a client may use any number of names.
 3. Data loaded from the file counts as dead until its group registers again.
 4. An expression that does not parse removes the old one: pulls are then answered with 27.
 Owner: the broker, on its event loop.
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 CLEAN_TIME_SPAN_MS = 24 * 3_600_000
 """filterDataCleanTimeSpan: how long dead data is kept."""
 _LOADED_DEAD_MS = 30_000
+DEAD_SIZE_MAX = 16 << 20
+"""Characters of dead expressions, and _ROW_SIZE for each."""
+_ROW_SIZE = 1_000
 
 
 @dataclass(slots=True)
@@ -128,6 +132,9 @@ class ConsumerFilterManager(ConfigManager):
         self._clock = clock
         self._clean_time_span_ms = clean_time_span_ms
         self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
+        # The dead by topic and group, the first to be removed first; and what all of them take.
+        self._dead: dict[tuple[str, str], int] = {}
+        self._dead_size = 0
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the group's SQL92 expression for a topic; None without one (a pull gets 27), or if it is
@@ -169,7 +176,7 @@ class ConsumerFilterManager(ConfigManager):
             if not subscription.is_tag and subscription.sub_string:
                 self._register(group, subscription)
         now_ms = self._clock.now_ms()
-        for topic, groups in self._by_topic.items():
+        for topic, groups in list(self._by_topic.items()):
             data = groups.get(group)
             if data is not None and topic not in named and not data.is_dead:
                 self._bury(data, now_ms)
@@ -177,7 +184,7 @@ class ConsumerFilterManager(ConfigManager):
     def unregister(self, group: str) -> None:
         """Mark the group's data dead: its last member left."""
         now_ms = self._clock.now_ms()
-        for groups in self._by_topic.values():
+        for groups in list(self._by_topic.values()):
             data = groups.get(group)
             if data is not None and not data.is_dead:
                 self._bury(data, now_ms)
@@ -194,6 +201,7 @@ class ConsumerFilterManager(ConfigManager):
                         topic,
                     )
                     del groups[group]
+                    self._is_not_dead(topic, group)
             if not groups:
                 del self._by_topic[topic]
 
@@ -235,6 +243,10 @@ class ConsumerFilterManager(ConfigManager):
                     found.dead_ms = max(found.born_ms, now_ms - _LOADED_DEAD_MS)
                 loaded.setdefault(topic, {})[group] = found
         self._by_topic = loaded
+        self._dead, self._dead_size = {}, 0
+        dead = (data for groups in loaded.values() for data in groups.values() if data.is_dead)
+        for found in sorted(dead, key=lambda each: each.dead_ms):
+            self._is_dead(found)
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
@@ -261,8 +273,10 @@ class ConsumerFilterManager(ConfigManager):
             log.error("cannot parse a filter group=%s topic=%s reason=%s", group, topic, error)
             if old is not None:
                 del self._by_topic[topic][group]
+                self._is_not_dead(topic, group)
                 self.persist_soon()
             return
+        self._is_not_dead(topic, group)
         self._by_topic.setdefault(topic, {})[group] = ConsumerFilterData(
             group=group,
             topic=topic,
@@ -290,12 +304,30 @@ class ConsumerFilterManager(ConfigManager):
     def _revive(self, data: ConsumerFilterData) -> None:
         log.info("a filter is in use again group=%s topic=%s", data.group, data.topic)
         data.dead_ms = 0
+        self._is_not_dead(data.topic, data.group)
         self.persist_soon()
 
     def _bury(self, data: ConsumerFilterData, now_ms: int) -> None:
         log.info("a filter is no longer in use group=%s topic=%s", data.group, data.topic)
         data.dead_ms = now_ms
+        self._is_dead(data)
         self.persist_soon()
+
+    def _is_dead(self, data: ConsumerFilterData) -> None:
+        """Count a dead filter, and remove the oldest beyond the bound (invariant 2)."""
+        key = data.topic, data.group
+        self._is_not_dead(*key)
+        self._dead[key] = _ROW_SIZE + len(data.expression)
+        self._dead_size += self._dead[key]
+        while self._dead_size > DEAD_SIZE_MAX:
+            topic, group = next(iter(self._dead))
+            self._is_not_dead(topic, group)
+            groups = self._by_topic.get(topic, {})
+            if groups.pop(group, None) is not None and not groups:
+                del self._by_topic[topic]
+
+    def _is_not_dead(self, topic: str, group: str) -> None:
+        self._dead_size -= self._dead.pop((topic, group), 0)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Replication: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and our own codes."""
 
+import logging
 from typing import Any
 
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
@@ -11,11 +12,18 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
+from pocketmq.remoting.requests import (
+    ChangeRoleHeader,
+    FollowHeader,
+    IntroduceHeader,
+    PocketRequestCode,
+)
+
+log = logging.getLogger(__name__)
 
 
 class ReplicasProcessor:
-    """Handlers of the three codes."""
+    """Handlers of the five codes."""
 
     def __init__(self, replication: Replication, pop: PopService) -> None:
         self._replication = replication
@@ -26,7 +34,28 @@ class ReplicasProcessor:
             RequestCode.GET_BROKER_HA_STATUS: self.get_status,
             PocketRequestCode.CHANGE_ROLE: self.change_role,
             PocketRequestCode.GET_REPLICA_TABLES: self.get_tables,
+            PocketRequestCode.INTRODUCE: self.introduce,
+            PocketRequestCode.FOLLOW: self.follow,
         }
+
+    def introduce(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = IntroduceHeader.parse(request.ext)
+        try:
+            shown = self._replication.introductions.introduce(header, connection)
+        except Refused as refused:
+            return request.answer(refused.code, refused.remark)
+        return request.answer(ResponseCode.SUCCESS, ext=shown.ext())
+
+    def follow(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = FollowHeader.parse(request.ext)
+        try:
+            shown = self._replication.introductions.follow(header, connection)
+        except Refused as refused:
+            log.warning(
+                "a slave's proof is refused peer=%s reason=%s", connection.peer, refused.remark
+            )
+            return request.answer(refused.code, refused.remark)
+        return request.answer(ResponseCode.SUCCESS, ext=shown.ext())
 
     def get_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(

@@ -20,9 +20,8 @@ from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.inwards import Inwards
 from pocketmq.cli.migration.source import Source
-from pocketmq.cli.migration.talk import Talk, asked
+from pocketmq.cli.migration.talk import Talk, asked, said
 from pocketmq.cli.migration.wish import Wish, conf_in
-from pocketmq.cli.output import print_line
 from pocketmq.cli.server_config import read_file
 from pocketmq.cli.server_log import start_logging
 from pocketmq.cli.server_options import parse
@@ -113,7 +112,7 @@ class InwardsServer:
         ):
             source = await Source.found(admin, wish.name)
             inwards = Inwards(
-                broker, source, Talk(print_line, self._confirm), route_ms=wish.route_ms, role=role
+                broker, source, Talk(said, self._confirm), route_ms=wish.route_ms, role=role
             )
             work = tasks.create_task(inwards.run(), name="migrate")
             stopping = tasks.create_task(stop.wait(), name="stop")
@@ -125,7 +124,7 @@ class InwardsServer:
             self._leads = inwards.leads and not work.cancelled() and work.exception() is None
             if not self._leads:
                 stop.set()
-                print_line("nothing was changed at the source")
+                said("nothing was changed at the source")
                 yield
                 return
             config = broker.config
@@ -136,7 +135,7 @@ class InwardsServer:
                 bindAddress=config.listen_address,
                 brokerIP1=config.broker_ip1,
             )
-            print_line(f"from now on, start it with: pocketmq broker -c {self._conf}")
+            said(f"from now on, start it with: pocketmq broker -c {self._conf}")
             seeing_out = tasks.create_task(
                 self._see_out(inwards, source), name="wait for the source to stop"
             )
@@ -156,7 +155,7 @@ class InwardsServer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(inwards.keep_route(), name="keep the route")
             if command is None:
-                print_line(
+                said(
                     f"stop the old broker at {source.address} now: it refuses sends, and no "
                     f"client is directed to it"
                 )
@@ -165,4 +164,4 @@ class InwardsServer:
                 command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr
             )
             code = await process.wait()
-            print_line(f"the old broker is stopped: {command!r} ended with {code}")
+            said(f"the old broker is stopped: {command!r} ended with {code}")

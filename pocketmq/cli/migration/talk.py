@@ -6,8 +6,10 @@ Apart from the steps, since whoever only looks (`--check`), or migrates outwards
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pocketmq.cli.output import print_line
 from pocketmq.remoting.errors import PocketMQError
 
 #: How long a step waits before it looks again.
@@ -24,6 +26,12 @@ class Talk:
 
     say: Callable[[str], None]
     confirm: Callable[[str], Awaitable[None]]
+
+
+def said(text: str) -> None:
+    """Print one line; a terminal that was closed meanwhile ends no migration."""
+    with suppress(OSError):
+        print_line(text)
 
 
 async def asked(what: str) -> None:

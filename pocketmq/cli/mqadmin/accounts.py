@@ -2,7 +2,7 @@
 
 from pocketmq.admin import Admin
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import say, second
+from pocketmq.cli.mqadmin.printed import say, say_lines, second
 
 # What of an account is shown, in the order of RocketMQ's PlainAccessConfig.
 _SHOWN = (
@@ -42,7 +42,7 @@ async def get_acl_config(admin: Admin, given: Given) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         told = await admin.settings.accounts(master.address)
         addresses = ", ".join(map(str, told.get("globalWhiteAddrs") or ()))
-        say(f"\nglobalWhiteRemoteAddresses: [{addresses}]\n\naccounts:")
+        say_lines("", f"globalWhiteRemoteAddresses: [{addresses}]", "", "accounts:")
         for account in told.get("plainAccessConfigs") or ():
             for name in _SHOWN:
                 say(f"  {name:<18}: {_text(account.get(name))}")

@@ -9,7 +9,7 @@ from pocketmq.admin.topic_views import topic_traffic
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
-from pocketmq.cli.mqadmin.printed import moment, say, second
+from pocketmq.cli.mqadmin.printed import moment, say, say_lines, second
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
@@ -94,9 +94,9 @@ async def ha_status(admin: Admin, given: Given) -> None:
             _say_follower(found["haClientRuntimeInfo"])
             continue
         slaves = found["haConnectionInfo"]
-        say(f"\n#MasterAddr\t{address}")
+        say_lines("", f"#MasterAddr\t{address}")
         say(f"#MasterCommitLogMaxOffset\t{found['masterCommitLogMaxOffset']}")
-        say(f"#SlaveNum\t{len(slaves)}\n#InSyncSlaveNum\t{found['inSyncSlaveNums']}")
+        say_lines(f"#SlaveNum\t{len(slaves)}", f"#InSyncSlaveNum\t{found['inSyncSlaveNums']}")
         given.show(
             (
                 slave["addr"],
@@ -111,7 +111,9 @@ async def ha_status(admin: Admin, given: Given) -> None:
 
 
 def _say_follower(client: dict[str, Any]) -> None:
-    say(f"\n#MasterAddr\t{client['masterAddr']}\n#CommitLogMaxOffset\t{client['maxOffset']}")
+    say_lines(
+        "", f"#MasterAddr\t{client['masterAddr']}", f"#CommitLogMaxOffset\t{client['maxOffset']}"
+    )
     say(f"#TransferSpeed(KB/s)\t{client['transferredByteInSecond'] / 1024:.2f}")
     for head, name in (("Read", "lastReadTimestamp"), ("Write", "lastWriteTimestamp")):
         say(f"#Last{head}Time\t{moment(client.get(name, 0))}")
@@ -147,7 +149,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
                             )
                         )
     given.show(rows)
-    say(f"\nDiff Total: {found.get('totalDiff', 0)}")
+    say_lines("", f"Diff Total: {found.get('totalDiff', 0)}")
 
 
 async def stats_all(admin: Admin, given: Given) -> None:
@@ -203,7 +205,7 @@ async def update_namesrv_config(admin: Admin, given: Given) -> None:
     for address in admin.name_servers:
         await admin.settings.update_name_server(address, **{given["k"]: given["v"]})
     servers = ", ".join(admin.name_servers)
-    say(f"update name server config success![{servers}]\n{given['k']} : {given['v']}")
+    say_lines(f"update name server config success![{servers}]", f"{given['k']} : {given['v']}")
 
 
 async def wipe_write_perm(admin: Admin, given: Given) -> None:

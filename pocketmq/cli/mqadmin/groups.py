@@ -7,7 +7,7 @@ from pocketmq.admin.views import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import parse_time, say, second
+from pocketmq.cli.mqadmin.printed import parse_time, say, say_lines, second
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode, version_name
 from pocketmq.remoting.errors import PocketMQError
@@ -129,7 +129,7 @@ async def consumer_status(admin: Admin, given: Given) -> None:
         for queue, fields in sorted(info.queues.items()):
             say(f"{queue.topic}  {queue.broker_name}  {queue.queue_id}  {dict(fields)}")
         if info.stack:
-            say(info.stack)
+            say_lines(*info.stack.split("\n"))
         return
     found = await describe(admin, group)
     given.show(
@@ -152,10 +152,10 @@ consumer = consumer_status
 async def consumer_connection(admin: Admin, given: Given) -> None:
     found = await admin.groups.connection(given["g"])
     given.show(_member(each) for each in found.members)
-    say("\nBelow is subscription:")
+    say_lines("", "Below is subscription:")
     rows = [(topic, each.sub_string) for topic, each in sorted(found.subscriptions.items())]
     given.show(rows, table=1)
-    say(f"\nConsumeType: {found.consume_type}")
+    say_lines("", f"ConsumeType: {found.consume_type}")
     say(f"MessageModel: {found.message_model}")
     say(f"ConsumeFromWhere: {found.consume_from_where}")
 

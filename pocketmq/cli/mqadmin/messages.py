@@ -9,7 +9,7 @@ from pocketmq.admin import Admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.message_commands import find_message
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, parse_time, say
+from pocketmq.cli.mqadmin.printed import moment, parse_time, say, say_lines
 from pocketmq.cli.site import SiteRefused
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
@@ -315,11 +315,13 @@ async def query_cq(admin: Admin, given: Given) -> None:
     found = fastjson.loads(answer.body)
     for label, key in (("Subscription", "subscriptionData"), ("Filter", "filterData")):
         if found.get(key):
-            say(f"{label} data: \n{found[key]}")
-    say(f"Queue data: \nmax: {found.get('maxQueueIndex')}, min: {found.get('minQueueIndex')}")
+            say_lines(f"{label} data: ", str(found[key]))
+    say_lines(
+        "Queue data: ", f"max: {found.get('maxQueueIndex')}, min: {found.get('minQueueIndex')}"
+    )
     say("=" * 38)
     for index, row in enumerate(found.get("queueData") or (), given.number("i")):
-        say(f"idx: {index}\n\n{dict(row)}\n" + "=" * 38)
+        say_lines(f"idx: {index}", "", str(dict(row)), "=" * 38)
 
 
 async def decode_message_id(admin: Admin, given: Given) -> None:

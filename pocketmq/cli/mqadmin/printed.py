@@ -4,12 +4,18 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime
 
-from pocketmq.cli.exits import CannotBegin, visible
+from pocketmq.cli.exits import CannotBegin, one_line
 
 
 def say(text: str) -> None:
-    """Print one line, with control characters from peers made visible."""
-    sys.stdout.write(visible(text).rstrip() + "\n")
+    """Print one line, with control characters and ends of lines from peers made visible."""
+    sys.stdout.write(one_line(text).rstrip() + "\n")
+
+
+def say_lines(*lines: str) -> None:
+    """Print lines."""
+    for line in lines:
+        say(line)
 
 
 def print_columns(heading: str, form: str, rows: Iterable[tuple[object, ...]]) -> None:

@@ -7,7 +7,7 @@ from pocketmq.admin import Admin
 from pocketmq.admin.topic_views import places_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
-from pocketmq.cli.mqadmin.printed import moment, say
+from pocketmq.cli.mqadmin.printed import moment, say, say_lines
 from pocketmq.remoting.names import is_group_topic
 
 _ORDER = "ORDER_TOPIC_CONFIG"
@@ -82,7 +82,7 @@ async def topic_route(admin: Admin, given: Given) -> None:
                 for each in route.queues
             ],
         }
-        say(json.dumps(found, indent=1))
+        say_lines(*json.dumps(found, indent=1).split("\n"))
         return
     rows: list[tuple[object, ...]] = [
         (

@@ -1,0 +1,38 @@
+"""TableConfig: how large tables may become that clients fill by using new names. PocketMQ only: in RocketMQ
+each name that a client ever used is kept, in memory and on the disk.
+"""
+
+from dataclasses import dataclass
+
+from pocketmq.remoting.settings import Settings, key
+
+
+@dataclass
+class TableConfig(Settings):
+    """Bounds of the tables of topics, groups and offsets; rows of administrators do not fall under them."""
+
+    auto_create_subscription_group_max: int = key(
+        50_000,
+        name="autoCreateSubscriptionGroupMax",
+        runtime=True,
+        min=1,
+        help="No more groups are created by first use while there are this many (about 3 KB each). Those "
+        "with default settings that were never used are deleted when nine tenths are reached.",
+    )
+    auto_create_topic_max: int = key(
+        100_000,
+        name="autoCreateTopicMax",
+        runtime=True,
+        min=1,
+        help="No more topics are created by a first send while there are this many (about 5 KB each).",
+    )
+    consumer_offset_table_size: int = key(
+        128 << 20,
+        name="consumerOffsetTableSize",
+        runtime=True,
+        min=1 << 20,
+        unit="bytes",
+        help="No group gets offsets in a further topic, or queue, while the table of offsets takes this much "
+        "memory, at about 1,500 bytes for a group and topic and 150 for a queue. Clients that are no member "
+        "of the group fill at most half of it.",
+    )
