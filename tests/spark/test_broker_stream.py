@@ -1,20 +1,27 @@
 """readStream over live brokers, group offsets, and streams from topic to topic."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.interop.brokers import RunningBroker
+from tests.interop.brokers import RunningBroker, make_broker
 from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.conftest import BROKER_CONF
 
+from pocketmq.bulk.errors import DataLoss
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.broker_connection import Access
+from pocketmq.spark.broker_stream import make_broker_stream
+from pocketmq.spark.columns import projection_of, schema_of
+from pocketmq.spark.options import parse_options
 from pocketmq.spark.progress import commit_progress
 from pocketmq.spark.source import PocketMQDataSource
-from pocketmq.spark.stream import HAS_LIMITS
+from pocketmq.spark.stream import HAS_LIMITS, OffsetStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +62,50 @@ def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
     rows = spark.read.parquet(str(out)).collect()
     assert sorted(int(bytes(r.body)) for r in rows) == list(range(160))
     assert {r.queueId for r in rows} == {0, 1, 2, 3}
+
+
+@contextmanager
+def new_topic_without_its_oldest(broker: RunningBroker) -> Iterator[tuple[Any, Any, Any]]:
+    """A function that makes readers; where a query began, before the topic; where it had planned to end."""
+    old = make_topic(broker, 1)
+    given = {"nameServer": broker.namesrv, "subscribePattern": f"{old}.*"}
+    with ExitStack() as stack:
+
+        def reader(**options: str) -> OffsetStream:
+            projection = projection_of(schema_of("queueOffset"), "")
+            made = make_broker_stream(parse_options(given | options), projection, 1)
+            stack.callback(made.stop)
+            return made
+
+        start = reader().initialOffset()
+        new = make_topic(broker, 1, f"{old}New")
+        send(broker, new, 300)
+        wait_readable(broker, new, 300)
+        planned = reader().after(start, 0, 0)
+        broker.stop()
+        sorted((broker.store / "commitlog").iterdir())[0].unlink()
+        broker.start()
+        yield reader, start, planned
+
+
+def test_a_new_topic_whose_oldest_messages_retention_took_is_reported(tmp_path: Path) -> None:
+    """Made after the query's start: no offset of the stream names it, so only its beginning tells."""
+    small = BROKER_CONF | {"mappedFileSizeCommitLog": 1 << 14}
+    broker = make_broker("pocketmq", tmp_path, config=small)
+    broker.start()
+    with new_topic_without_its_oldest(broker) as (reader, start, planned):
+        lost = r"New, broker .*, queue 0: offset 0 is wanted, but the queue begins at"
+        with pytest.raises(DataLoss, match=lost):
+            reader().after(start, 0, 0)
+        # Planned before, and run again after a restart.
+        with pytest.raises(DataLoss, match=lost):
+            reader().partitions(start, planned)
+        with_warning = reader(failOnDataLoss="false")
+        end = with_warning.after(start, 0, 0)
+        parts = with_warning.partitions(start, end)
+        rows = sum(batch.num_rows for part in parts for batch in with_warning.read(part))
+        assert 0 < rows < 300
+    broker.kill()
 
 
 def test_progress_shows_as_the_groups_offsets_the_last_batch_included(
