@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
@@ -221,6 +222,57 @@ def test_a_batch_that_was_sent_whole_is_not_sent_again_with_a_ledger(
     ids = [r["properties"]["SPARK_ID"] for r in rows]
     assert len(ids) == len(set(ids))
     assert len({bytes(r.body) for r in rows}) == len(rows)
+
+
+# How a query of 400 rows is cut: at least so many tasks, and the partitions of a shuffle.
+_CUTS = {"the same cut": (4, 0), "fewer tasks": (1, 0), "more tasks": (7, 0), "a shuffle": (1, 3)}
+
+
+def _copy(frame: Any, cut: str, sink: dict[str, str], *, fails: bool = False) -> None:
+    """Write what a stream has now; with `fails`, its last partition's first row cannot be written."""
+    if shuffled := _CUTS[cut][1]:
+        frame = frame.repartition(shuffled)
+    body = f"if(spark_partition_id() = 3 and {fails}, raise_error('spoilt'), cast(body as string))"
+    writer = frame.selectExpr(f"{body} as body").writeStream.format("pocketmq").options(**sink)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut"), [*(("brokers", cut) for cut in _CUTS), ("files", "fewer tasks")]
+)
+def test_a_ledger_loses_no_row_however_a_restart_cuts_the_batch(
+    kind: str, cut: str, spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """The number of a partition holds other rows then; only the same rows are not sent again."""
+    one, two = make_topic(broker, 4), make_topic(broker, 2)
+    send(broker, one, 400)
+    wait_readable(broker, one, 400)
+    place = {"nameServer": broker.namesrv} if kind == "brokers" else {"path": str(broker.store)}
+    given = place | {"subscribe": one, "startingOffsets": "earliest"}
+    sink = {"nameServer": broker.namesrv, "topic": two, "delivery": "ledger"}
+    sink["checkpointLocation"] = str(tmp_path / "checkpoint")
+
+    def frame(cut: str) -> Any:
+        options = given | {"minPartitions": str(_CUTS[cut][0])}
+        return spark.readStream.format("pocketmq").options(**options).load()
+
+    with pytest.raises(StreamingQueryException, match="spoilt"):
+        _copy(frame("the same cut"), "the same cut", sink, fails=True)
+    first = _written(spark, broker, two)
+    assert len(first) >= 200, "two of four tasks had ended when the last one began"
+    _copy(frame(cut), cut, sink)
+    rows = _written(spark, broker, two)
+    assert {body for _, body in rows} == {b"%d" % i for i in range(400)}
+    # An id is of one row, so one that drops ids it knows has every row.
+    assert len(set(rows)) == len({spark_id for spark_id, _ in rows})
+    if cut == "the same cut":
+        assert len(rows) <= 400 + len(first) - 200, "a task that had ended sent its rows again"
+
+
+def _written(spark: "SparkSession", broker: RunningBroker, topic: str) -> list[tuple[str, bytes]]:
+    options = {"nameServer": broker.namesrv, "subscribe": topic, "columns": "properties,body"}
+    rows = spark.read.format("pocketmq").options(**options).load().collect()
+    return [(r["properties"]["SPARK_ID"], bytes(r.body)) for r in rows]
 
 
 def _number(path: Path) -> int:
