@@ -5,6 +5,7 @@ import json
 import random
 import signal
 import subprocess
+import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -236,6 +237,30 @@ def test_a_group_is_created_changed_listed_and_deleted(ask: Ask, namesrv: str) -
     assert (row["members"], row["lag"]) == (0, 0)
     ask("group", "delete", "G", "--yes")
     assert "G" not in [row["group"] for row in ask("group", "list")]
+
+
+def test_a_group_is_reset_to_what_was_stored_at_a_time_or_later(ask: Ask) -> None:
+    """Not to the message stored next to the time; now leaves nothing."""
+    ask("topic", "create", "Timed", "--queues", "1")
+    ask("group", "create", "timed")
+    times = []
+    for number in range(4):
+        until(lambda: not times or time.time_ns() // 1_000_000 > times[-1] + 3, "another time")
+        send(ask, "Timed", str(number))
+        times.append(ask("message", "find", "Timed", "--since", "1h")[-1]["storeTime"])
+
+    def reset(to: str) -> int:
+        (row,) = ask("offset", "reset", "timed", "Timed", "--to", to, "--yes")
+        (shown,) = ask("offset", "show", "timed")
+        assert shown["offset"] == row["to"]
+        return int(row["to"])
+
+    assert [reset(str(each)) for each in times] == [0, 1, 2, 3]
+    assert [reset(str(each + 1)) for each in times] == [1, 2, 3, 4]
+    assert [reset(str(each - 1)) for each in times] == [0, 1, 2, 3]
+    assert reset("earliest") == 0
+    for word in ("now", "latest", str(times[-1] + 3_600_000)):
+        assert reset(word) == 4, word
 
 
 def test_dead_letters_are_listed_exported_and_given_back(
