@@ -23,6 +23,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.client import Message, Producer, TransactionState
 from pocketmq.client.sync import TransactionProducer
+from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
 
 Ask = Callable[..., Any]
@@ -237,6 +238,38 @@ def test_a_group_is_created_changed_listed_and_deleted(ask: Ask, namesrv: str) -
     assert (row["members"], row["lag"]) == (0, 0)
     ask("group", "delete", "G", "--yes")
     assert "G" not in [row["group"] for row in ask("group", "list")]
+
+
+def test_a_group_is_deleted_with_its_topics(ask: Ask) -> None:
+    """Those of its pops, too, but not that of another group whose name is alike."""
+    ask("topic", "create", "Fed", "--queues", "1")
+    for group in ("eater", "eater_x"):
+        ask("group", "create", group)
+    for topic in ("%RETRY%eater", "%DLQ%eater", "%RETRY%eater_Fed", "%RETRY%eater_x"):
+        ask("topic", "create", topic, "--queues", "1")
+    ask("group", "delete", "eater", "--with-topics", "--yes")
+    assert [each for each in ask("topic", "list", "--all") if "eater" in each] == ["%RETRY%eater_x"]
+
+
+def test_a_topic_deleted_at_its_broker_only_is_shown_made_and_deleted(
+    ask: Ask, namesrv: str
+) -> None:
+    """Its route stays at the name servers; the advice to create it was given by `topic create`."""
+
+    async def half(topic: str) -> None:
+        async with Admin(name_server=namesrv) as admin:
+            [broker] = await admin.site.masters()
+            header = DeleteTopicHeader(topic)
+            await admin.site.api.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+    for topic in ("HalfA", "HalfB"):
+        ask("topic", "create", topic, "--queues", "4")
+        asyncio.run(half(topic))
+    assert ask("topic", "show", "HalfA")["queues"] == []
+    ask("topic", "create", "HalfA", "--queues", "4")
+    assert len(ask("topic", "show", "HalfA")["queues"]) == 4
+    ask("topic", "delete", "HalfB", "--yes")
+    assert "HalfB" not in ask("topic", "list")
 
 
 def test_a_group_is_reset_to_what_was_stored_at_a_time_or_later(ask: Ask) -> None:
