@@ -240,6 +240,21 @@ def test_a_group_is_created_changed_listed_and_deleted(ask: Ask, namesrv: str) -
     assert "G" not in [row["group"] for row in ask("group", "list")]
 
 
+def test_an_offset_behind_the_end_is_no_backlog_for_any_command(ask: Ask) -> None:
+    ask("topic", "create", "Ahead", "--queues", "2")
+    ask("group", "create", "ahead")
+    for _ in range(4):
+        send(ask, "Ahead", "x")
+    ends = {row["queue"]: row["max"] for row in ask("topic", "show", "Ahead")["queues"]}
+    ask("offset", "set", "ahead", "Ahead", "0", "50", "--yes")
+    ask("offset", "set", "ahead", "Ahead", "1", "0", "--yes")
+    shown = {row["queue"]: row["lag"] for row in ask("offset", "show", "ahead")}
+    assert shown == {0: 0, 1: ends[1]}
+    (row,) = [row for row in ask("group", "list") if row["group"] == "ahead"]
+    queues = ask("group", "show", "ahead")["queues"]
+    assert row["lag"] == sum(each["lag"] for each in queues) == ends[1]
+
+
 def test_a_group_is_deleted_with_its_topics(ask: Ask) -> None:
     """Those of its pops, too, but not that of another group whose name is alike."""
     ask("topic", "create", "Fed", "--queues", "1")
