@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def read_messages(path: str) -> list[dict[str, Any]]:
     """Read the messages of a file; - is standard input. Raises: CannotBegin, naming the bad line."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+        # JSON is UTF-8, whatever the terminal's encoding is.
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CannotBegin(f"cannot read {path}: {error}") from error
     return [_checked(each, number, path) for number, each in _objects(text, path)]
