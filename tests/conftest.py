@@ -169,6 +169,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--history-seconds",
+        default=10.0,
+        type=float,
+        help="how long faults go on under a checked history (default 10, each once; 600 for the figures)",
+    )
+
+    parser.addoption(
         "--soak-seconds",
         default=20.0,
         type=float,

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 
+from pocketmq.admin.dead_letters import RESENT_FROM, DeadLetters
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
@@ -25,7 +27,6 @@ from pocketmq.remoting.message_codec import (
 )
 from pocketmq.remoting.names import (
     AUTO_CREATE_TOPIC,
-    RETRY_PREFIX,
     TIMER_TOPIC,
     TOOLS_GROUP,
     TRANS_HALF_TOPIC,
@@ -34,27 +35,10 @@ from pocketmq.remoting.record import read_records
 from pocketmq.remoting.unique_key import UniqueKeys
 
 SENDER_GROUP = "TOOLS_PRODUCER"
-# Ours: the property of a dead letter's copy that names the letter by its offset message id.
-RESENT_FROM = "DLQ_RESENT_FROM"
 _FOREVER_MS = (1 << 63) - 1
 _PULL_COUNT = 32
 _CALL_TIMEOUT_MS = 15_000
 _PULL_SUBSCRIPTION = 4
-# What says how a message came into the dead letters, and must not steer where it goes now.
-_NOT_RESENT = frozenset(
-    {
-        "CLUSTER",
-        "CONSUME_START_TIME",
-        "DELAY",
-        "MAX_OFFSET",
-        "MAX_RECONSUME_TIMES",
-        "MIN_OFFSET",
-        "REAL_QID",
-        "REAL_TOPIC",
-        "RECONSUME_TIME",
-        "WAIT",
-    }
-)
 
 
 class Messages:
@@ -69,6 +53,7 @@ class Messages:
         self._groups = groups
         self._clock = clock
         self._unique_keys = unique_keys
+        self._dead_letters = DeadLetters(site, topics, groups)
 
     # ------------------------------------------------------------ by id and key
 
@@ -338,58 +323,23 @@ class Messages:
     # ------------------------------------------------------------ dead letters
 
     async def resend_dead(self, message: MessageExt, group: str) -> SendResult:
-        """Send a dead letter to its group again, and to no other, through the group's retry topic.
-
-        Its count of failures starts again. The dead letter itself stays; the copy names it (RESENT_FROM),
-        so that `sent_again` finds it.
-        """
-        topic = RETRY_PREFIX + group
-        addresses = dict(await self._site.masters_of(topic))
-        name = message.broker_name if message.broker_name in addresses else min(addresses)
-        properties = {
-            key: value for key, value in message.properties.items() if key not in _NOT_RESENT
-        }
-        properties.setdefault("RETRY_TOPIC", message.topic)
-        properties[RESENT_FROM] = message.offset_msg_id
-        header = headers.SendMessageV2Header(
-            producer_group=TOOLS_GROUP,
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=1,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp=message.born_timestamp,
-            flag=message.flag,
-            properties=properties_to_text(properties),
-            reconsume_times=0,
-            batch=None,
-        )
-        return await self._api.send(
-            addresses[name],
-            RequestCode.SEND_MESSAGE_V2,
-            header.ext(),
-            message.body,
-            unique_key=properties.get("UNIQ_KEY", ""),
-            queue=MessageQueue(topic, name, 0),
-            timeout_ms=_CALL_TIMEOUT_MS,
-        )
+        """Send a dead letter to its group again, and to no other: see DeadLetters.resend."""
+        return await self._dead_letters.resend(message, group)
 
     async def sent_again(self, message: MessageExt, group: str) -> list[int]:
         """Return when a dead letter was resent to its group (ms), as far as the copies are still stored."""
         key = message.properties.get("UNIQ_KEY")
-        if not key:
-            return []
-        try:
-            copies = await self.by_unique_key(RETRY_PREFIX + group, key)
-        except NoRoute:
-            return []
+        copies: list[MessageExt] = []
+        for topic in self._dead_letters.places(message, group) if key else ():
+            with suppress(NoRoute):
+                copies += await self.by_unique_key(topic, key or "")
         # A copy that fails leaves its properties to the next one, whose count of failures is higher.
-        return [
+        return sorted(
             each.store_timestamp
             for each in copies
             if each.properties.get(RESENT_FROM) == message.offset_msg_id
             and each.reconsume_times == 0
-        ]
+        )
 
     # ------------------------------------------------------------ what became of it
 

@@ -2,7 +2,7 @@
 
 from pocketmq.admin.site import Site, unique
 from pocketmq.admin.types import QueueStatus
-from pocketmq.client.errors import NoRoute, RequestNotSupported
+from pocketmq.client.errors import NoRoute, RequestNotSupported, TopicNotExist
 from pocketmq.client.route import TopicRoute
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -102,7 +102,10 @@ class Topics:
         return await self._site.route(topic)
 
     async def configs(self, topic: str) -> dict[str, TopicConfig]:
-        """Return the topic's configuration by broker name. Raises: NoRoute."""
+        """Return the topic's configuration by broker name, of the brokers that have it. Raises: NoRoute.
+
+        A topic that was deleted at its brokers only keeps its route.
+        """
         found: dict[str, TopicConfig] = {}
         for name, address in await self._site.masters_of(topic):
             try:
@@ -113,6 +116,8 @@ class Topics:
                     about=f"topic {topic!r}",
                 )
                 data = fastjson.loads(answer.body)
+            except TopicNotExist:
+                continue
             except RequestNotSupported:
                 # Apache 4.9 has no request for one topic.
                 answer = await self._api.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -137,9 +142,9 @@ class Topics:
         }
 
     async def status(self, topic: str, *, partial: bool = False) -> list[QueueStatus]:
-        """Return what each queue holds. partial: leave out brokers that cannot be reached.
+        """Return what each queue holds, of the brokers that have the topic (see configs).
 
-        Raises: NoRoute, TopicNotExist.
+        partial: leave out brokers that cannot be reached. Raises: NoRoute.
         """
         found: list[QueueStatus] = []
         async for _, told in self._site.ask_each(
@@ -147,7 +152,7 @@ class Topics:
             RequestCode.GET_TOPIC_STATS_INFO,
             admin_headers.GetTopicStatsInfoHeader(topic),
             about=f"topic {topic!r}",
-            skipping=(RemotingError,) if partial else (),
+            skipping=(TopicNotExist, RemotingError) if partial else (TopicNotExist,),
         ):
             for key, row in told["offsetTable"].items():
                 found.append(

@@ -49,7 +49,8 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        return self.broker_offset - self.consumer_offset
+        """Return the messages that wait; 0 also for an offset behind the queue's end, where none does."""
+        return max(0, self.broker_offset - self.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,8 @@ def users_first(queue: MessageQueue) -> tuple[bool, MessageQueue]:
 
 
 def lag_of(rows: Iterable[QueueProgress]) -> int:
-    """Return the lag over all queues, messages; an offset beyond a queue's end counts as 0."""
-    return sum(max(0, row.lag) for row in rows)
+    """Return the lag over all queues, messages."""
+    return sum(row.lag for row in rows)
 
 
 async def group_row(admin: Admin, group: str) -> GroupRow:

@@ -293,6 +293,12 @@ class TransactionCheck:
         if first is not None and self._half.is_decided(first):
             # Appended again by a RocketMQ broker, and decided under its first offset since.
             return True
+        topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+        if self._store.deleted.has_waiting(topic, record.position):
+            # Before it is replaced: a later record would be of the topic that was made again.
+            log.info("dropped a half message of a deleted topic topic=%s", topic)
+            self._half.decide(record.queue_offset)
+            return True
         # It may be the producer's own word: below zero it would be asked about for ever.
         times = max(0, _number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000

@@ -122,7 +122,9 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
     archived = {f.first for part in parts for f in part.files}
     common = [f for f in source.log_files if f.first in archived]
     copy = there.log_file_of(common[-1].first) if common else None
-    if copy is not None and source.head(common[-1]) != there.head(copy):
+    # A log goes on behind what is archived of it; files before that end are archived, or of another log.
+    apart = not common and any(f.first < max(archived, default=0) for f in source.log_files)
+    if apart or (copy is not None and source.head(common[-1]) != there.head(copy)):
         raise IllegalArgument(
             f"{dest} is the archive of a different store, not of {source.root.path}"
         )

@@ -78,6 +78,8 @@ def export_parquet(
 
     by_topic: false makes `out` one file.
     selection: what bulk.scan takes (topics, tags, starting_ms ...).
+    A folder with Parquet files is refused: a reader takes all of a folder, and rows of an earlier export
+    would be there twice.
     Raises: IllegalArgument, NotAStore, DataLoss; then nothing but whole files is left in `out`.
     """
     if compression not in COMPRESSIONS:
@@ -87,6 +89,11 @@ def export_parquet(
     wanted = bulk.resolve(columns)
     read = wanted if "topic" in wanted else (*wanted, "topic")
     folder = Path(out)
+    if by_topic and (found := next(folder.glob("*.parquet"), None)) is not None:
+        raise IllegalArgument(
+            f"{folder} has Parquet files already, such as {found.name}: a reader of the folder would get "
+            "their rows, too. Name an empty or new folder, or delete them first"
+        )
     reader = bulk.scan(path, columns=read, **selection)
     (folder if by_topic else folder.parent).mkdir(parents=True, exist_ok=True)
     schema = bulk.schema_of(wanted)

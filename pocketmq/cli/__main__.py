@@ -3,6 +3,7 @@
 import os
 import sys
 
+from pocketmq.cli.encoding import not_text, texts, write_any_text
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 
 # RocketMQ's own words for the same, so that its compose files and habits go on working.
@@ -30,11 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command, by default that of sys.argv; return the exit code (see ExitCode)."""
     # numpy starts a thread for each core otherwise, which takes 0.07 CPU-s; no matrix is multiplied here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    write_any_text()
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            return _run(texts(sys.argv[1:] if arguments is None else arguments))
         except ModuleNotFoundError as missing:
             raise without_extras(missing) from missing
+        except UnicodeEncodeError as error:
+            raise not_text(error.object) from error
     except CannotBegin as error:
         complain(error)
         return int(ExitCode.USAGE)

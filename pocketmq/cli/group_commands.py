@@ -106,17 +106,32 @@ def delete(
     with_offsets: Annotated[
         bool, typer.Option("--with-offsets", help="Also forget how far it has consumed.")
     ] = False,
+    with_topics: Annotated[
+        bool,
+        typer.Option(
+            "--with-topics",
+            help="Also delete its retry and dead letter topics, with their messages.",
+        ),
+    ] = False,
     cluster: Cluster = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a group's configuration."""
-    more = " and its offsets" if with_offsets else ""
+    """Delete a group's configuration.
+
+    Without --with-topics its retries and dead letters stay, and a group of that name begins with them.
+    """
+    more = ", its offsets" * with_offsets + ", its retries and dead letters" * with_topics
     confirm(f"group {group!r}{more} will be deleted", yes)
 
     async def work(admin: "Admin") -> list[str]:
         await check_known(admin, group)
-        return await admin.groups.delete(group, with_offsets=with_offsets, cluster=cluster)
+        brokers = await admin.groups.delete(group, with_offsets=with_offsets, cluster=cluster)
+        if with_topics:
+            from pocketmq.admin.group_topics import delete_group_topics
+
+            await delete_group_topics(admin, group, cluster=cluster)
+        return brokers
 
     print_fields({"group": group, "deleted on": with_admin(namesrv, work)}, as_json=as_json)
 

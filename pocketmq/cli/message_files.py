@@ -20,27 +20,13 @@ from pocketmq.remoting.errors import PocketMQError
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
-# What a broker or a client has added, and what would make the message wait again.
-_NOT_RESTORED = frozenset(
-    {
-        *("CLUSTER", "CONSUME_START_TIME", "MAX_OFFSET", "MIN_OFFSET", "MSG_REGION", "WAIT"),
-        *(
-            "DELAY",
-            "REAL_TOPIC",
-            "REAL_QID",
-            "TIMER_DELIVER_MS",
-            "TIMER_DELAY_MS",
-            "TIMER_DELAY_SEC",
-        ),
-        *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRAN_MSG", "PGROUP", "TRACE_ON"),
-    }
-)
-
 
 def read_messages(path: str) -> list[dict[str, Any]]:
     """Read the messages of a file; - is standard input. Raises: CannotBegin, naming the bad line."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+        # JSON is UTF-8, whatever the terminal's encoding is.
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CannotBegin(f"cannot read {path}: {error}") from error
     return [_checked(each, number, path) for number, each in _objects(text, path)]
@@ -95,6 +81,8 @@ async def restore(
     None is stored unless all of their topics take messages. skip: so many at the beginning are left out.
     Raises: SiteRefused, which says how many are stored.
     """
+    from pocketmq.admin.copies import own_properties
+
     rows = rows[skip:]
     names = [str(topic or row["topic"]) for row in rows]
     queues: dict[str, list[Any]] = {}
@@ -103,9 +91,7 @@ async def restore(
         if not queues[name]:
             raise CannotBegin(f"topic {name!r} takes no messages: see pocketmq topic show {name}")
     for number, row in enumerate(with_progress(rows, "messages", len(rows))):
-        properties = {
-            key: value for key, value in row["properties"].items() if key not in _NOT_RESTORED
-        }
+        properties = own_properties(row["properties"])
         chosen = queues[names[number]]
         queue = chosen[number % len(chosen)]
         try:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pocketmq.cli.encoding import can_write
 from pocketmq.cli.exits import STEERING, in_line, one_line
 
 _T = TypeVar("_T")
@@ -36,7 +37,11 @@ def yaml_text(value: Any) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     dumper_class.add_representer(str, quoted)
-    return _escaped(yaml.dump(value, Dumper=dumper_class, sort_keys=False, allow_unicode=True))
+    text: str = yaml.dump(value, Dumper=dumper_class, sort_keys=False, allow_unicode=True)
+    if not can_write(text):
+        # Its own escapes: a text in which standard output would put some is not always quoted.
+        text = yaml.dump(value, Dumper=dumper_class, sort_keys=False, allow_unicode=False)
+    return _escaped(text)
 
 
 def _escaped(text: str) -> str:

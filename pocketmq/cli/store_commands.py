@@ -493,5 +493,5 @@ def _export_parquet(folder: str, out: str, topic: str | None) -> int:
         return export_parquet(
             folder, out, by_topic=by_topic, topics=topics, fail_on_data_loss=False
         ).rows
-    except NotAStore as error:
+    except (IllegalArgument, NotAStore) as error:
         raise CannotBegin(str(error)) from error

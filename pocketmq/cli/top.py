@@ -85,7 +85,7 @@ async def look(admin: "Admin", everything: bool) -> Look:
     async def group(name: str) -> None:
         rows = await admin.groups.progress(name, partial=True)
         far = sum(row.consumer_offset for row in rows)
-        found.groups[name] = (far, sum(row.broker_offset for row in rows))
+        found.groups[name] = (far, far + sum(row.lag for row in rows))
 
     async def ask(each: tuple[Callable[[str], Awaitable[None]], str]) -> None:
         one, name = each

@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pocketmq.client", description=__doc__)
     parser.add_argument("--describe", nargs="+", metavar="MODULE:NAME", required=True)
     found = [_described(parser, each) for each in parser.parse_args(arguments).describe]
-    sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 0
 
 

@@ -311,8 +311,11 @@ class MQClientApi(Asking):
         return headers.GetMinOffsetResponseHeader.parse(found.ext).offset
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after the time."""
-        header = headers.SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms)
+        """Return the offset of the first message stored at or after the time; the end if all are older.
+
+        RocketMQ 4.9 knows no such question: its answer is the message stored next to the time.
+        """
+        header = headers.SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER")
         found = await self.ask(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, about=queue_text(queue)
         )

@@ -270,7 +270,7 @@ class Sampler:
         for row in rows:
             topic = row.queue.topic
             consumed.setdefault(topic, {})[row.queue] = row.consumer_offset
-            figures.lag_of[topic] = figures.lag_of.get(topic, 0) + max(0, row.lag)
+            figures.lag_of[topic] = figures.lag_of.get(topic, 0) + row.lag
         for topic, values in consumed.items():
             figures.out.setdefault(topic, _Counter(now_ms, values)).look(now_ms, values)
         for topic in figures.out.keys() - consumed.keys():

@@ -63,7 +63,7 @@ class Offsets:
         else:
             moment = request.timestamp
             ms = moment.seconds * 1000 + moment.nanos // 1_000_000
-            offset = store.offset_by_time(topic, queue_id, ms)
+            offset = store.offset_by_time(topic, queue_id, ms, "LOWER")
         return classes["QueryOffsetResponse"](status=OK, offset=offset)
 
     def lite(self, request: Any, client: GrpcClient, call: Call) -> Any:

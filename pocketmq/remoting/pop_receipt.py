@@ -89,6 +89,18 @@ def normal_topic(topic: str, group: str) -> str:
     return topic
 
 
+def group_of_retry(retry: str, topic: str) -> str:
+    """Return the group of a retry topic. topic: where its message was sent first, "" if it does not say.
+
+    >>> group_of_retry("%RETRY%g", "T"), group_of_retry("%RETRY%g_T", "T"), group_of_retry("%RETRY%g+T", "T")
+    ('g', 'g', 'g')
+    """
+    name = retry.removeprefix(RETRY_PREFIX)
+    if topic and name.endswith((f"_{topic}", f"+{topic}")):
+        return name[: -len(topic) - 1]
+    return name
+
+
 def retry_flag(topic: str) -> str:
     """Return which kind of topic it is.
 

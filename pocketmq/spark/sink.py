@@ -1,10 +1,10 @@
 """write and writeStream to topics.
 
 delivery     what it gives
-atleastonce  every row is sent, some perhaps twice; SPARK_ID = query/batch/partition/row tells repeats
-ledger       also: a partition of a batch that was sent whole is not sent again. Its progress is kept as the
-             offset of a separate group (SPARK_LEDGER_<query>), "queue" = partition, offset = batch + 1. A
-             crash between sending and recording still repeats
+atleastonce  every row is sent, some perhaps twice; a repeat has the same SPARK_ID (sink_send.py, invariant 2)
+ledger       also: a partition of a batch that was sent whole is not sent again if it holds the same rows
+             (sink_ledger.py). If a restart cuts the batch anew, it is sent, and the log says so; a crash
+             between sending and recording still repeats
 transaction  rows become half messages, which the driver's commit makes visible and its abort rolls back: a
              failed write shows nothing. A commit that fails in the middle raises, and what is visible by then
              stays so. A driver that dies before commit leaves half messages, which the broker gives up
@@ -12,7 +12,7 @@ transaction  rows become half messages, which the driver's commit makes visible 
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,20 +25,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
+from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.broker_connection import Access
 from pocketmq.spark.options import Options
 from pocketmq.spark.retry import Patience
 from pocketmq.spark.sink_end import HalfEnder
-from pocketmq.spark.sink_rows import check_schema, outgoing
+from pocketmq.spark.sink_ledger import Ledger, rows_aside
+from pocketmq.spark.sink_rows import Outgoing, check_schema, outgoing
 from pocketmq.spark.sink_send import Half, SendFailed, TaskSender
 
 _log = logging.getLogger("pocketmq.spark")
-_LEDGER = "SPARK_LEDGER_"
 
 # PySpark 4.0 has none.
 _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
@@ -46,14 +44,18 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task tells the driver: rows sent, whether the ledger had them all, half messages to end, and how
-    many of the rows went out again since no answer had come."""
+    """What a task reports to the driver.
+
+    skipped: the ledger had all of its rows. halves: half messages to end. repeated: rows that went out again
+    since no answer had come. cut_anew: the ledger had other rows under the partition's number.
+    """
 
     partition: int
     sent: int
     skipped: bool
     halves: list[Half]
     repeated: int = 0
+    cut_anew: bool = False
 
 
 class _Core:
@@ -84,26 +86,52 @@ class _Core:
         partition = context.partitionId()
         query = context.getLocalProperty("sql.streaming.queryId") or self.job
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        options = self.options
+        messages = (outgoing(row, self.options.topic) for row in rows)
         with BrokerClient(self.access) as client:
-            ledger = None
-            if options.delivery == "ledger":
-                ledger = _Ledger(client, options.topic, query)
-                if ledger.value(partition) > batch:
+            if self.options.delivery != "ledger":
+                return self._send(client, messages, query, batch, partition)
+            ledger = Ledger(client, self.options.topic, query)
+            noted = ledger.noted(partition, batch)
+            if noted is None:
+                return self._send(client, messages, query, batch, partition, ledger)
+            with rows_aside(messages) as (tally, aside):
+                if tally.note(batch) == noted:
                     return Sent(partition, 0, True, [])
-            sender = TaskSender(
-                client,
-                self.group,
-                f"{query}/{batch}/{partition}",
-                options.queue_selector,
-                self.batch_bytes,
-                half=options.delivery == "transaction",
-            )
-            for row in rows:
-                sender.send(outgoing(row, options.topic))
-            sender.finish()
-            if ledger is not None:
-                ledger.note(partition, batch + 1)
+                _log.warning(
+                    "partition_cut_anew query=%s batch=%d partition=%d rows=%d; the ledger has other "
+                    "rows under this number, so these are sent, and some may be in the topic twice",
+                    query,
+                    batch,
+                    partition,
+                    tally.rows,
+                )
+                sent = self._send(client, aside, query, batch, partition, ledger)
+                sent.cut_anew = True
+                return sent
+
+    def _send(
+        self,
+        client: BrokerClient,
+        messages: Iterable[Outgoing],
+        query: str,
+        batch: int,
+        partition: int,
+        ledger: Ledger | None = None,
+    ) -> Sent:
+        """Send the rows of a task, then note them."""
+        sender = TaskSender(
+            client,
+            self.group,
+            f"{query}/{batch}/{partition}",
+            self.options.queue_selector,
+            self.batch_bytes,
+            half=self.options.delivery == "transaction",
+        )
+        for message in messages:
+            sender.send(message)
+        sender.finish()
+        if ledger is not None:
+            ledger.write(partition, sender.tally.note(batch))
         return Sent(partition, sender.sent, False, sender.halves, sender.repeated)
 
     def end(self, messages: list[Any], *, commit: bool) -> int:
@@ -149,43 +177,9 @@ class _Core:
 def _counts(messages: list[Any]) -> str:
     reports = [m for m in messages if m is not None]
     repeated = sum(m.repeated for m in reports)
-    return f"sent_again={repeated} partitions_in_ledger={sum(1 for m in reports if m.skipped)}"
-
-
-class _Ledger:
-    """Progress per partition, stored by a broker as offsets of a group without consumers."""
-
-    def __init__(self, client: BrokerClient, topic: str, query: str) -> None:
-        self._client = client
-        self._group = _LEDGER + query.replace("-", "")
-        first = min(client.queues(topic, Perm.WRITE), key=lambda q: (q.broker_name, q.queue_id))
-        self._place = first
-        body = fastjson.dumps(
-            {
-                "groupName": self._group,
-                "consumeEnable": True,
-                "consumeFromMinEnable": True,
-                "consumeBroadcastEnable": False,
-                "retryQueueNums": 0,
-                "retryMaxTimes": 0,
-                "brokerId": 0,
-                "whichBrokerWhenConsumeSlowly": 1,
-                "notifyConsumerIdsChangedEnable": False,
-            }
-        )
-        raw = body if isinstance(body, bytes) else body.encode()
-        client.call(first.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, raw)
-
-    def _queue(self, partition: int) -> BrokerQueue:
-        place = self._place
-        return BrokerQueue(place.topic, place.broker_name, place.address, partition)
-
-    def value(self, partition: int) -> int:
-        """Return this partition's batches that were sent whole; a broker answers 0 or nothing for none."""
-        return max(0, self._client.group_offset(self._queue(partition), self._group) or 0)
-
-    def note(self, partition: int, batches: int) -> None:
-        self._client.commit_offset(self._queue(partition), self._group, batches)
+    in_ledger = sum(1 for m in reports if m.skipped)
+    cut_anew = sum(1 for m in reports if m.cut_anew)
+    return f"sent_again={repeated} partitions_in_ledger={in_ledger} partitions_cut_anew={cut_anew}"
 
 
 class BatchWriter(_Core, DataSourceArrowWriter):
@@ -208,6 +202,12 @@ class BatchWriter(_Core, DataSourceArrowWriter):
 class _StreamCore(_Core):
     def commit(self, messages: list[Any], batchId: int) -> None:
         sent = self.end(messages, commit=True)
+        if any(m.cut_anew for m in messages if m is not None):
+            _log.warning(
+                "batch_cut_anew batch=%d; it ran before with other partitions, and rows that were sent then "
+                "are in the topic twice",
+                batchId,
+            )
         _log.info("batch_done batch=%d messages_sent=%d %s", batchId, sent, _counts(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:

@@ -2,8 +2,10 @@
 
 1. A queue gets its messages in the order of the rows: the next batch is sent once the previous one is
    acknowledged.
-2. A send whose answer is lost is repeated: at least once. SPARK_ID is the same in every repetition, even if
-   Spark runs the task or the batch again, provided that its rows come in the same order.
+2. A send whose answer is lost is repeated: at least once. SPARK_ID = query/batch/partition/row/digest is the
+   same in every repetition, even if Spark runs the task or the batch again, provided that its rows come in
+   the same partition and order. The digest is of what the row says, so rows that differ never share an id:
+   a restart may cut a batch into other partitions, and a consumer that drops ids it knows loses no row.
 3. An answer FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE means stored; it counts as sent.
 """
 
@@ -24,6 +26,7 @@ from pocketmq.remoting.record import BATCH_COUNT_MAX, encode_batch
 from pocketmq.remoting.unique_key import UniqueKeys
 from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
+from pocketmq.spark.sink_ledger import Tally, row_digest
 from pocketmq.spark.sink_rows import Outgoing
 
 _STORED = (
@@ -78,7 +81,7 @@ class TaskSender:
         *,
         half: bool = False,
     ) -> None:
-        """id_prefix: SPARK_ID without the row's number. half: send transactional half messages."""
+        """id_prefix: SPARK_ID without the row's number and digest. half: send transactional half messages."""
         self._client = client
         self._group = group
         self._id_prefix = id_prefix
@@ -97,6 +100,8 @@ class TaskSender:
         # Sent once more, since no answer came: such rows may be there twice.
         self.repeated = 0
         self.halves: list[Half] = []
+        # Of all rows that send() was given.
+        self.tally = Tally()
 
     def send(self, message: Outgoing) -> None:
         """Queue a message; send if its batch is full. Raises: SendFailed, IllegalArgument."""
@@ -105,7 +110,10 @@ class TaskSender:
         if lane is None:
             lane = self._lanes[queue] = _Lane(queue)
         key = self._keys.make()
-        ids = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02{SPARK_ID}\x01{self._id_prefix}/{self._index}\x02"
+        digest = row_digest(message)
+        self.tally.add(digest)
+        spark_id = f"{self._id_prefix}/{self._index}/{digest[:8].hex()}"
+        ids = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02{SPARK_ID}\x01{spark_id}\x02"
         self._index += 1
         properties = (message.properties + ids).encode()
         if self._half:
@@ -288,5 +296,5 @@ class TaskSender:
         return SendFailed(
             f"{self.sent} messages of this task were sent and acknowledged, {unknown} were sent "
             f"without an answer or refused, {waiting} were not sent yet: {error}. Messages carry "
-            f"{SPARK_ID} {self._id_prefix}/n, by which a consumer can recognize repeats"
+            f"{SPARK_ID} {self._id_prefix}/row/digest, by which a consumer can recognize repeats"
         )

@@ -6,7 +6,9 @@
    commit. 4.0 and 4.1: latestOffset() without arguments, before initialOffset on a new query; on a restart
    first partitions(x, x) with the last offsets, or partitions(a, b) for a batch to be repeated. So with those
    versions the start is the last offset that was seen.
-Queues that appear later are read from their beginning.
+3. A queue that appears later is read from BEGINNING; messages that retention took there before the stream saw
+   the queue are a loss (Kafka's rule). The offsets of a stream name no queue before it appears, so a planned
+   batch that runs again begins such a queue at BEGINNING, too.
 """
 
 import time
@@ -45,6 +47,10 @@ try:
     HAS_LIMITS = True
 except ImportError:  # PySpark 4.0 and 4.1
     HAS_LIMITS = False
+
+
+# The first offset of every queue.
+BEGINNING = 0
 
 
 def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int]:
@@ -173,12 +179,13 @@ class OffsetStream(DataSourceStreamReader):
                 if begin is None:
                     _report_gone(key, f"its offsets up to {stop} were to be read", loss)
                 continue
-            begin = known.min_offset if begin is None else begin
+            begin = BEGINNING if begin is None else begin
             if begin < stop:
                 begin = checked_start(known, begin, loss)
                 stop = self._checked_end(known, stop, loss)
-                store_at(begins, key, begin)
-                store_at(stops, key, stop)
+                if begin < stop:
+                    store_at(begins, key, begin)
+                    store_at(stops, key, stop)
         self.warn(loss)
         return self.cut(begins, stops, bounds)
 
@@ -226,7 +233,9 @@ class OffsetStream(DataSourceStreamReader):
                     store_at(ends, key, began)
                 continue
             if began is None:
-                began = one.min_offset
+                # No offset of the stream holds this queue's beginning: say now what is missing there, or
+                # the batch would begin behind it.
+                began = checked_start(one, BEGINNING, loss)
             elif began > one.max_offset:
                 # Truncated or recreated: say so now, or nothing is read until it grows past the old offset.
                 began = checked_start(one, began, loss)

@@ -291,6 +291,13 @@ class ConsumeQueueTable:
         for queue in queues:
             self._remove(queue)
 
+    def remove_topic(self, topic: str, log_end: int) -> int:
+        """Delete all queues of a topic, as remove does. Returns: how many. Raises: OSError."""
+        self.deleted.note_topic(topic, log_end)
+        queues = self.of_topic(topic)
+        self.remove(queues)
+        return len(queues)
+
     def finish_removals(self) -> None:
         """Remove what is left of queues whose deletion did not come to its end."""
         for topic, queue_id in self.deleted.names():

@@ -233,10 +233,14 @@ class DelayService:
                 "dropped a delayed message that does not name its topic position=%d", position
             )
             return
+        name = topic.decode("utf-8", "replace")
+        if self._store.deleted.has_waiting(name, position):
+            log.info("dropped a delayed message of a deleted topic topic=%s", name)
+            return
         try:
             with self._store.of_any_size():
                 self._deliver(
-                    topic.decode("utf-8", "replace"),
+                    name,
                     int(queue_id),
                     record.body,
                     record.properties,

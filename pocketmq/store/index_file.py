@@ -17,7 +17,7 @@ import logging
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
@@ -170,24 +170,30 @@ class IndexFile:
             or self.begin_ms <= end_ms <= self.end_ms
         )
 
-    def find(self, key_hash: int, found: list[int], count_max: int, begin: int, end: int) -> None:
-        """Add the positions of a hash, newest first, until `found` has count_max.
+    def find(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
+        """Yield the positions of a hash, newest first, of records that may be of that time.
 
-        begin, end: store time in ms, both included.
+        begin, end: store time in ms, both included. An entry knows the second of its record only, so what is
+        yielded may be up to a second outside.
         """
         data = self._file.map
-        (number,) = struct.unpack_from(">i", data, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
-        while 0 < number < self.count and len(found) < count_max:
+        (number,) = _SLOT.unpack_from(data, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
+        while 0 < number < self.count:
             entry_hash, position, seconds, previous = _ENTRY.unpack_from(
                 data, self.entries_at + number * ENTRY_SIZE
             )
             if seconds < 0:
                 return
-            at_ms = self.begin_ms + seconds * 1000
-            if entry_hash == key_hash and begin <= at_ms <= end:
-                found.append(position)
+            # The first entry counts from the end of the file before; 0 is also for a clock that was set back.
+            first_ms = self.begin_ms + (seconds * 1000 if number > 1 else 0)
+            if (
+                entry_hash == key_hash
+                and (first_ms <= end or not seconds)
+                and first_ms + 999 >= begin
+            ):
+                yield position
             # A chain only goes back; anything else is damage, and would go round for ever.
-            if at_ms < begin or previous >= number:
+            if first_ms + 999 < begin or previous >= number:
                 return
             number = previous
 

@@ -16,8 +16,8 @@ Owner: MessageStore. Source: IndexService, RocketMQ 4.9.7; disk.md 7.
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import Clock
@@ -52,14 +52,6 @@ _DRAIN_MAX = 32_768
 # Less than the 10 s after which container engines kill.
 _STOP_MS_MAX = 4_000
 _ROLLBACK = 0xC
-
-
-class QueryOffsetResult(NamedTuple):
-    """Positions in ascending order; when and up to where the newest index file was written."""
-
-    positions: list[int]
-    last_ms: int
-    last_position: int
 
 
 class IndexService:
@@ -428,23 +420,18 @@ class IndexService:
 
     # ------------------------------------------------------------ asking
 
-    def query(
-        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> QueryOffsetResult:
-        """Return positions whose hash is that of the key; other keys with that hash are included."""
+    def positions(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield the positions of records that have the key's hash, newest first (IndexFile.find).
+
+        A message that names a key twice has two entries.
+        """
         self._do(_QUERY_STEPS * LOG_STEP if self._behind else _DRAIN_MAX)
-        found: list[int] = []
-        last_ms = last_position = 0
         key_hash = index_hash(f"{topic}#{key}")
         for file in reversed(self.files):
-            if file is self.files[-1]:
-                last_ms, last_position = file.end_ms, file.end_position
             if file.matches_time(begin_ms, end_ms):
-                file.find(key_hash, found, count_max, begin_ms, end_ms)
-            if file.begin_ms < begin_ms or len(found) >= count_max:
-                break
-        found.sort()
-        return QueryOffsetResult(found, last_ms, last_position)
+                yield from file.find(key_hash, begin_ms, end_ms)
+            if file.begin_ms < begin_ms:
+                return
 
     # ------------------------------------------------------------ looking after
 

@@ -394,11 +394,9 @@ class OpenStore:
     def delete_topic(self, topic: str) -> int:
         """Delete the queues of a topic; its records stay in the log until that expires.
 
-        Returns: how many queues.
+        Messages that wait for it elsewhere are dropped when they are due. Returns: how many queues.
         """
-        queues = self._table.of_topic(topic)
-        self._table.remove(queues)
-        return len(queues)
+        return self._table.remove_topic(topic, self._log.end)
 
     def take_deleted(self, rows: Iterable[Any]) -> None:
         """Delete what a master has deleted; its log has brought it. Raises: TypeError, ValueError."""

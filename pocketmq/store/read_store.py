@@ -3,6 +3,7 @@
 Returned slices stay valid, even if their file is deleted or the store is closed.
 """
 
+from itertools import islice
 from typing import NamedTuple
 
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
@@ -15,7 +16,11 @@ from pocketmq.store.following import Arrivals
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
 from pocketmq.store.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.open_store import OpenStore
+from pocketmq.store.record_keys import keys_of
 from pocketmq.store.store_config import StoreConfig
+
+# Entries that one query looks at: messages may have been made to have the hash of its key.
+_LOOKED_AT_MAX = 4096
 
 
 class QueryResult(NamedTuple):
@@ -196,25 +201,33 @@ class ReadStore(OpenStore):
     def query_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
-        """Return records whose key has the hash of `key`, by position; the store times are inclusive.
+        """Return the newest records that have the key, by position; the store times are inclusive.
 
-        As in RocketMQ, other keys with the same hash are included: the caller compares the keys.
+        Ours: RocketMQ also returns records of other topics and keys with the hash of this one, and counts
+        them.
         """
+        raw = key.encode("utf-8", "surrogatepass")
         count_max = min(count_max, self.config.max_msgs_num_batch)
-        last_ms = last_position = 0
-        records: list[memoryview] = []
-        until_ms = end_ms
-        for _ in range(3):
-            found = self._index.query(topic, key, count_max, begin_ms, until_ms)
-            if not found.positions:
+        found: dict[int, memoryview] = {}
+        positions = self._index.positions(topic, key, begin_ms, end_ms)
+        for position in islice(positions, _LOOKED_AT_MAX):
+            if len(found) >= count_max:
                 break
-            last_ms, last_position = found.last_ms, found.last_position
-            for position in found.positions:
-                record = self.record_at(position)
-                if record is not None:
-                    if not records:
-                        until_ms = store_ms_of(record)
-                    records.append(record)
-            if records or until_ms < begin_ms:
-                break
-        return QueryResult(records, last_ms, last_position)
+            record = None if position in found else self.record_at(position)
+            if (
+                record is not None
+                and begin_ms <= store_ms_of(record) <= end_ms
+                and self._names(record, topic, raw)
+            ):
+                found[position] = record
+        if not found:
+            return QueryResult([], 0, 0)
+        newest = self._index.files[-1]
+        return QueryResult(
+            [found[each] for each in sorted(found)], newest.end_ms, newest.end_position
+        )
+
+    def _names(self, data: memoryview, topic: str, key: bytes) -> bool:
+        record = read_record(data, check_crc=False)
+        tags = self.config.message_index_tags
+        return record.topic == topic and key in keys_of(record.properties, tags=tags)

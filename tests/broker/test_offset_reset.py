@@ -213,3 +213,16 @@ async def test_a_member_that_has_read_a_deleted_topic_begins_the_one_made_again(
             told = await peer.pull("g", topic, 9, sys_flag=OWN, subscription="*")
             assert told.code == ResponseCode.PULL_OFFSET_MOVED
             assert number(told, "nextBeginOffset") == following
+
+
+async def test_a_queue_is_reset_to_what_was_stored_at_a_time_or_later(broker: Broker) -> None:
+    """As by 5.x; a time behind all messages repeats none of them."""
+    store = broker.parts.messages.store
+    last = store.store_time_at("T", 0, 39)
+    async with await Peer.at(broker) as peer:
+        await reset(peer, timestamp=last + 1)
+        assert await stored(peer) == 40
+        await reset(peer, timestamp=last)
+        begin = await stored(peer)
+        assert store.store_time_at("T", 0, begin) == last
+        assert begin == 0 or store.store_time_at("T", 0, begin - 1) < last

@@ -196,9 +196,15 @@ def test_offsets_of_groups_are_shown_and_moved(say: Say) -> None:
     assert "NOT_ONLINE" in say("consumerConnection", "-g", "og", code=1)
     assert "NOT_ONLINE" in say("getConsumerStatus", "-g", "og", "-t", "O", code=1)
     assert rows(say("consumerStatus", "-g", "og"))
+    for topic in ("%RETRY%og", "%DLQ%og", "%RETRY%og_O"):
+        say("updateTopic", "-c", "DefaultCluster", "-t", topic)
+    say("updateSubGroup", "-c", "DefaultCluster", "-g", "og_O")
     gone = say("deleteSubGroup", "-c", "DefaultCluster", "-g", "og", "-r", "true")
     assert gone.startswith("delete subscription group [og] from broker [")
     assert "og" not in {row[0] for row in rows(say("consumerProgress"))}
+    # As RocketMQ's; the third is of the group og_O.
+    left = [row[0] for row in rows(say("topicList")) if "og" in row[0]]
+    assert left == ["%RETRY%og_O"]
 
 
 def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ import json
 import random
 import signal
 import subprocess
+import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +23,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.client import Message, Producer, TransactionState
 from pocketmq.client.sync import TransactionProducer
+from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
 
 Ask = Callable[..., Any]
@@ -236,6 +238,77 @@ def test_a_group_is_created_changed_listed_and_deleted(ask: Ask, namesrv: str) -
     assert (row["members"], row["lag"]) == (0, 0)
     ask("group", "delete", "G", "--yes")
     assert "G" not in [row["group"] for row in ask("group", "list")]
+
+
+def test_an_offset_behind_the_end_is_no_backlog_for_any_command(ask: Ask) -> None:
+    ask("topic", "create", "Ahead", "--queues", "2")
+    ask("group", "create", "ahead")
+    for _ in range(4):
+        send(ask, "Ahead", "x")
+    ends = {row["queue"]: row["max"] for row in ask("topic", "show", "Ahead")["queues"]}
+    ask("offset", "set", "ahead", "Ahead", "0", "50", "--yes")
+    ask("offset", "set", "ahead", "Ahead", "1", "0", "--yes")
+    shown = {row["queue"]: row["lag"] for row in ask("offset", "show", "ahead")}
+    assert shown == {0: 0, 1: ends[1]}
+    (row,) = [row for row in ask("group", "list") if row["group"] == "ahead"]
+    queues = ask("group", "show", "ahead")["queues"]
+    assert row["lag"] == sum(each["lag"] for each in queues) == ends[1]
+
+
+def test_a_group_is_deleted_with_its_topics(ask: Ask) -> None:
+    """Those of its pops, too, but not that of another group whose name is alike."""
+    ask("topic", "create", "Fed", "--queues", "1")
+    for group in ("eater", "eater_x"):
+        ask("group", "create", group)
+    for topic in ("%RETRY%eater", "%DLQ%eater", "%RETRY%eater_Fed", "%RETRY%eater_x"):
+        ask("topic", "create", topic, "--queues", "1")
+    ask("group", "delete", "eater", "--with-topics", "--yes")
+    assert [each for each in ask("topic", "list", "--all") if "eater" in each] == ["%RETRY%eater_x"]
+
+
+def test_a_topic_deleted_at_its_broker_only_is_shown_made_and_deleted(
+    ask: Ask, namesrv: str
+) -> None:
+    """Its route stays at the name servers; the advice to create it was given by `topic create`."""
+
+    async def half(topic: str) -> None:
+        async with Admin(name_server=namesrv) as admin:
+            [broker] = await admin.site.masters()
+            header = DeleteTopicHeader(topic)
+            await admin.site.api.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+    for topic in ("HalfA", "HalfB"):
+        ask("topic", "create", topic, "--queues", "4")
+        asyncio.run(half(topic))
+    assert ask("topic", "show", "HalfA")["queues"] == []
+    ask("topic", "create", "HalfA", "--queues", "4")
+    assert len(ask("topic", "show", "HalfA")["queues"]) == 4
+    ask("topic", "delete", "HalfB", "--yes")
+    assert "HalfB" not in ask("topic", "list")
+
+
+def test_a_group_is_reset_to_what_was_stored_at_a_time_or_later(ask: Ask) -> None:
+    """Not to the message stored next to the time; now leaves nothing."""
+    ask("topic", "create", "Timed", "--queues", "1")
+    ask("group", "create", "timed")
+    times = []
+    for number in range(4):
+        until(lambda: not times or time.time_ns() // 1_000_000 > times[-1] + 3, "another time")
+        send(ask, "Timed", str(number))
+        times.append(ask("message", "find", "Timed", "--since", "1h")[-1]["storeTime"])
+
+    def reset(to: str) -> int:
+        (row,) = ask("offset", "reset", "timed", "Timed", "--to", to, "--yes")
+        (shown,) = ask("offset", "show", "timed")
+        assert shown["offset"] == row["to"]
+        return int(row["to"])
+
+    assert [reset(str(each)) for each in times] == [0, 1, 2, 3]
+    assert [reset(str(each + 1)) for each in times] == [1, 2, 3, 4]
+    assert [reset(str(each - 1)) for each in times] == [0, 1, 2, 3]
+    assert reset("earliest") == 0
+    for word in ("now", "latest", str(times[-1] + 3_600_000)):
+        assert reset(word) == 4, word
 
 
 def test_dead_letters_are_listed_exported_and_given_back(

@@ -1,20 +1,28 @@
 """readStream over live brokers, group offsets, and streams from topic to topic."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.interop.brokers import RunningBroker
+from pyspark.errors import StreamingQueryException
+from tests.interop.brokers import RunningBroker, make_broker
 from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.conftest import BROKER_CONF
 
+from pocketmq.bulk.errors import DataLoss
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.broker_client import BrokerClient
 from pocketmq.spark.broker_connection import Access
+from pocketmq.spark.broker_stream import make_broker_stream
+from pocketmq.spark.columns import projection_of, schema_of
+from pocketmq.spark.options import parse_options
 from pocketmq.spark.progress import commit_progress
 from pocketmq.spark.source import PocketMQDataSource
-from pocketmq.spark.stream import HAS_LIMITS
+from pocketmq.spark.stream import HAS_LIMITS, OffsetStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +63,50 @@ def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
     rows = spark.read.parquet(str(out)).collect()
     assert sorted(int(bytes(r.body)) for r in rows) == list(range(160))
     assert {r.queueId for r in rows} == {0, 1, 2, 3}
+
+
+@contextmanager
+def new_topic_without_its_oldest(broker: RunningBroker) -> Iterator[tuple[Any, Any, Any]]:
+    """A function that makes readers; where a query began, before the topic; where it had planned to end."""
+    old = make_topic(broker, 1)
+    given = {"nameServer": broker.namesrv, "subscribePattern": f"{old}.*"}
+    with ExitStack() as stack:
+
+        def reader(**options: str) -> OffsetStream:
+            projection = projection_of(schema_of("queueOffset"), "")
+            made = make_broker_stream(parse_options(given | options), projection, 1)
+            stack.callback(made.stop)
+            return made
+
+        start = reader().initialOffset()
+        new = make_topic(broker, 1, f"{old}New")
+        send(broker, new, 300)
+        wait_readable(broker, new, 300)
+        planned = reader().after(start, 0, 0)
+        broker.stop()
+        sorted((broker.store / "commitlog").iterdir())[0].unlink()
+        broker.start()
+        yield reader, start, planned
+
+
+def test_a_new_topic_whose_oldest_messages_retention_took_is_reported(tmp_path: Path) -> None:
+    """Made after the query's start: no offset of the stream names it, so only its beginning tells."""
+    small = BROKER_CONF | {"mappedFileSizeCommitLog": 1 << 14}
+    broker = make_broker("pocketmq", tmp_path, config=small)
+    broker.start()
+    with new_topic_without_its_oldest(broker) as (reader, start, planned):
+        lost = r"New, broker .*, queue 0: offset 0 is wanted, but the queue begins at"
+        with pytest.raises(DataLoss, match=lost):
+            reader().after(start, 0, 0)
+        # Planned before, and run again after a restart.
+        with pytest.raises(DataLoss, match=lost):
+            reader().partitions(start, planned)
+        with_warning = reader(failOnDataLoss="false")
+        end = with_warning.after(start, 0, 0)
+        parts = with_warning.partitions(start, end)
+        rows = sum(batch.num_rows for part in parts for batch in with_warning.read(part))
+        assert 0 < rows < 300
+    broker.kill()
 
 
 def test_progress_shows_as_the_groups_offsets_the_last_batch_included(
@@ -170,6 +222,57 @@ def test_a_batch_that_was_sent_whole_is_not_sent_again_with_a_ledger(
     ids = [r["properties"]["SPARK_ID"] for r in rows]
     assert len(ids) == len(set(ids))
     assert len({bytes(r.body) for r in rows}) == len(rows)
+
+
+# How a query of 400 rows is cut: at least so many tasks, and the partitions of a shuffle.
+_CUTS = {"the same cut": (4, 0), "fewer tasks": (1, 0), "more tasks": (7, 0), "a shuffle": (1, 3)}
+
+
+def _copy(frame: Any, cut: str, sink: dict[str, str], *, fails: bool = False) -> None:
+    """Write what a stream has now; with `fails`, its last partition's first row cannot be written."""
+    if shuffled := _CUTS[cut][1]:
+        frame = frame.repartition(shuffled)
+    body = f"if(spark_partition_id() = 3 and {fails}, raise_error('spoilt'), cast(body as string))"
+    writer = frame.selectExpr(f"{body} as body").writeStream.format("pocketmq").options(**sink)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut"), [*(("brokers", cut) for cut in _CUTS), ("files", "fewer tasks")]
+)
+def test_a_ledger_loses_no_row_however_a_restart_cuts_the_batch(
+    kind: str, cut: str, spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    """The number of a partition holds other rows then; only the same rows are not sent again."""
+    one, two = make_topic(broker, 4), make_topic(broker, 2)
+    send(broker, one, 400)
+    wait_readable(broker, one, 400)
+    place = {"nameServer": broker.namesrv} if kind == "brokers" else {"path": str(broker.store)}
+    given = place | {"subscribe": one, "startingOffsets": "earliest"}
+    sink = {"nameServer": broker.namesrv, "topic": two, "delivery": "ledger"}
+    sink["checkpointLocation"] = str(tmp_path / "checkpoint")
+
+    def frame(cut: str) -> Any:
+        options = given | {"minPartitions": str(_CUTS[cut][0])}
+        return spark.readStream.format("pocketmq").options(**options).load()
+
+    with pytest.raises(StreamingQueryException, match="spoilt"):
+        _copy(frame("the same cut"), "the same cut", sink, fails=True)
+    first = _written(spark, broker, two)
+    assert len(first) >= 200, "two of four tasks had ended when the last one began"
+    _copy(frame(cut), cut, sink)
+    rows = _written(spark, broker, two)
+    assert {body for _, body in rows} == {b"%d" % i for i in range(400)}
+    # An id is of one row, so one that drops ids it knows has every row.
+    assert len(set(rows)) == len({spark_id for spark_id, _ in rows})
+    if cut == "the same cut":
+        assert len(rows) <= 400 + len(first) - 200, "a task that had ended sent its rows again"
+
+
+def _written(spark: "SparkSession", broker: RunningBroker, topic: str) -> list[tuple[str, bytes]]:
+    options = {"nameServer": broker.namesrv, "subscribe": topic, "columns": "properties,body"}
+    rows = spark.read.format("pocketmq").options(**options).load().collect()
+    return [(r["properties"]["SPARK_ID"], bytes(r.body)) for r in rows]
 
 
 def _number(path: Path) -> int:

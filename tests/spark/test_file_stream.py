@@ -135,6 +135,38 @@ def test_a_queue_that_appears_later_is_read_from_its_beginning(store: WrittenSto
     assert rows_of(reader, start, end) == [0, 1, 2]
 
 
+def _older_by_a_file(store: WrittenStore) -> None:
+    """Retention takes the oldest log file."""
+    sorted((store.root / "commitlog").iterdir())[0].unlink()
+
+
+@pytest.mark.parametrize("taken", ["some", "all"])
+def test_a_new_queue_whose_oldest_messages_retention_took_is_reported_or_skipped(
+    taken: str, tmp_path: Path
+) -> None:
+    """No offset of the stream names the queue: only its own beginning shows that messages are missing."""
+    store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=4096)
+    store.add([Message(topic="Old")])
+    strict = reader_of(store, startingOffsets="latest")
+    start = strict.initialOffset()
+    store.add(Message(topic="New", queue_id=1) for _ in range(2 if taken == "all" else 60))
+    store.add(Message(topic="Old") for _ in range(60))
+    planned = strict.after(start, 0, 0)
+    _older_by_a_file(store)
+    lost = r"topic New, broker broker-a, queue 1: offset 0 is wanted, but the queue begins at"
+    with pytest.raises(DataLoss, match=lost):
+        strict.after(start, 0, 0)
+    # A batch that was planned before, and runs again after a restart.
+    with pytest.raises(DataLoss, match=lost):
+        reader_of(store).partitions(start, planned)
+    with_warning = reader_of(store, failOnDataLoss="false")
+    for end in (planned, with_warning.after(start, 0, 0)):
+        rows = rows_of(with_warning, start, end)
+        news = [n for (topic, _), n in counted(from_offset(end)).items() if topic == "New"]
+        assert news == [2 if taken == "all" else 60]
+        assert 0 < len(rows) < sum(counted(from_offset(end)).values()) - 1
+
+
 def test_the_calls_of_pyspark_4_0_read_everything_once(store: WrittenStore) -> None:
     """latestOffset() comes before initialOffset(), and partitions(x, x) first on a restart."""
     reader = reader_of(store, maxOffsetsPerTrigger="32")

@@ -242,6 +242,17 @@ def test_a_damaged_file_stays_out_and_is_named(store: WrittenStore, tmp_path: Pa
     assert all(row["commitLogOffset"] < first for row in read(folder))
 
 
+def test_an_archive_takes_no_log_that_shares_no_file_with_it(
+    store: WrittenStore, archive: Path, tmp_path: Path
+) -> None:
+    """Of a store without its first file, whose others begin elsewhere: only that shows another log."""
+    other = WrittenStore(tmp_path / "broker-b" / "store", log_file_size=3 << 14)
+    add(other, 7, 1200)
+    other.log_path(0).unlink()
+    with pytest.raises(IllegalArgument, match="the archive of a different store"):
+        Archiver(str(other.root), str(archive))
+
+
 def test_an_archive_goes_neither_into_a_store_nor_into_that_of_another(
     store: WrittenStore, archive: Path, tmp_path: Path
 ) -> None:

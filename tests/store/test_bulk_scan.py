@@ -304,6 +304,10 @@ def test_exports_hold_the_same_rows(written: WrittenStore, tmp_path: Path) -> No
     assert exported.rows == wanted.num_rows == sum(1 for i in range(600) if i // 6 % 3 == 2)
     with pytest.raises(IllegalArgument, match="compression must be one of"):
         export_parquet(str(written.root), tmp_path / "out", compression="rar")
+    # Together with an earlier export's files a reader would get rows twice.
+    with pytest.raises(IllegalArgument, match="has Parquet files already, such as"):
+        export_parquet(str(written.root), tmp_path / "out", topics=["V"])
+    assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 def test_a_failed_export_leaves_no_half_file(tmp_path: Path) -> None:

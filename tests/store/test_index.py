@@ -86,6 +86,57 @@ def test_an_answer_is_bounded_sorted_and_by_time(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_message_is_found_by_each_range_that_holds_its_time(tmp_path: Path) -> None:
+    """An entry knows seconds only, and counts them from the first message of its file."""
+    start = 1_700_000_000_000
+    clock = ManualClock(start)
+    store = open_store(tmp_path, clock)
+    put(store, b"KEYS\x01other\x02")
+    clock.advance_ms(1_700)
+    position, at = put(store, b"KEYS\x01k\x02"), start + 1_700
+
+    def found(begin: int, end: int) -> list[int]:
+        records = store.query_by_key("Topic", "k", 64, begin, end).records
+        return [read_record(record).position for record in records]
+
+    for begin, end in ((at, at), (at - 1, at + 1), (at, LONG_MAX), (0, at), (at - 500, at + 500)):
+        assert found(begin, end) == [position], (begin - at, end - at)
+    for begin, end in ((at + 1, LONG_MAX), (0, at - 1), (at - 900, at - 1), (at + 1, at + 900)):
+        assert found(begin, end) == [], (begin - at, end - at)
+    store.close()
+
+
+def test_the_first_message_of_a_later_file_is_found_by_its_own_time(tmp_path: Path) -> None:
+    """Its entry counts from the end of the file before, the others from it."""
+    clock = ManualClock(1_700_000_000_000)
+    store = open_store(tmp_path, clock, max_hash_slot_num=10, max_index_num=3)
+    times = {}
+    for _ in range(6):
+        times[put(store, b"KEYS\x01k\x02")] = clock.now_ms()
+        clock.advance_ms(7_300)
+    for position, at in times.items():
+        (record,) = store.query_by_key("Topic", "k", 64, at, at).records
+        assert read_record(record).position == position
+    store.close()
+
+
+def test_a_key_that_a_message_names_twice_finds_it_once_and_beside_others(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    positions = [
+        put(store, b"KEYS\x01k\x02"),
+        *(put(store, b"KEYS\x01k k k\x02") for _ in range(3)),
+    ]
+    # Another key of this hash: "Aa" and "BB" have one in Java.
+    put(store, b"KEYS\x01BB Aa\x02")
+    only = put(store, b"KEYS\x01Aa\x02")
+    for _ in range(4):
+        put(store, b"KEYS\x01BB\x02")
+    assert find(store, "k") == positions
+    assert find(store, "k", count=4) == positions
+    assert find(store, "Aa", count=1) == [only]
+    store.close()
+
+
 def test_a_file_has_rocketmqs_layout(tmp_path: Path) -> None:
     """disk.md 7, read with struct: header, slots, entries, chain of one slot."""
     clock = ManualClock(1_700_000_000_000)

@@ -36,6 +36,7 @@ from pocketmq.remoting.names import (
     topic_fault,
 )
 from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.pop_receipt import group_of_retry
 from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.tables import TopicConfig
@@ -342,6 +343,11 @@ class SendActs:
         if not ask.topic.startswith(RETRY_PREFIX):
             return None
         group_name = ask.topic[len(RETRY_PREFIX) :]
+        # The retries of a group that pops are kept by topic.
+        first = get_property((ask.properties or "").encode(), b"RETRY_TOPIC") or b""
+        popping = group_of_retry(ask.topic, first.decode("utf-8", "replace"))
+        if self._groups.get(group_name) is None and self._groups.get(popping) is not None:
+            group_name = popping
         group = self._groups.find(group_name)
         if group is None:
             raise Refused(

@@ -87,6 +87,12 @@ class TransactionActs:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != place.offset:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+        if self._store.deleted.has_waiting(topic, record.position):
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] was deleted after the half message was sent",
+            )
         return record
 
     def _commit(self, half: Record) -> None:

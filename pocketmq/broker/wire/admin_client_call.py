@@ -160,7 +160,9 @@ class AdminClientCallProcessor:
     def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         if time_ms == -1:
             return self._store.max_offset(topic, queue_id)
-        return max(0, self._store.offset_by_time(topic, queue_id, time_ms))
+        # As 5.x: a group that is reset to a time gets what was stored then or later. 4.9 takes the message
+        # stored next to it, and repeats the last one for a time behind all.
+        return max(0, self._store.offset_by_time(topic, queue_id, time_ms, "LOWER"))
 
     def _push_reset(
         self,

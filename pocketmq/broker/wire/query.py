@@ -1,7 +1,7 @@
 """Finding messages: QUERY_MESSAGE by key or unique key, VIEW_MESSAGE_BY_ID. Source: QueryMessageProcessor.
 
-The index stores only hashes of keys. Ours: a message whose topic or key differs is dropped here, so that
-nobody has to compare again; RocketMQ sends it and leaves this to the client.
+The index stores only hashes of keys. Ours: the store compares topic and key, so that no client has to compare
+again; RocketMQ leaves this to the client.
 """
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -12,8 +12,6 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
     ViewMessageHeader,
 )
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
 
 # defaultQueryMaxNum: what a query by unique key looks at, whatever it asks for.
@@ -45,15 +43,13 @@ class QueryMessageProcessor:
             index_last_update_timestamp=found.index_last_ms,
             index_last_update_phyoffset=found.index_last_position,
         ).ext()
-        key = header.key.encode("utf-8")
         records: list[memoryview] = []
         size = 0
         for record in found.records:
             if size + len(record) > _ANSWER_SIZE_MAX and records:
                 break
-            if _has_key(record, header.topic, key):
-                records.append(record)
-                size += len(record)
+            records.append(record)
+            size += len(record)
         if not records:
             return request.answer(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -70,13 +66,3 @@ class QueryMessageProcessor:
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         return [encode_head(request.answer(ResponseCode.SUCCESS), len(record)), record]
-
-
-def _has_key(data: memoryview, topic: str, key: bytes) -> bool:
-    record = read_record(data, check_crc=False)
-    if record.topic != topic:
-        return False
-    if get_property(record.properties, b"UNIQ_KEY") == key:
-        return True
-    keys = get_property(record.properties, b"KEYS")
-    return keys is not None and key in keys.split(b" ")

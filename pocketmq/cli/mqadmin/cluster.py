@@ -167,7 +167,7 @@ async def stats_all(admin: Admin, given: Given) -> None:
         for group, went in traffic.went.items():
             if active and not in_day and not went.day:
                 continue
-            lag = max(sum(row.lag for row in await admin.groups.progress(group, topic)), 0)
+            lag = sum(row.lag for row in await admin.groups.progress(group, topic))
             rows.append((topic, group, lag, in_tps, f"{went.tps:.2f}", in_day, went.day or 0))
     given.show(rows)
 

@@ -3,6 +3,7 @@
 import time
 
 from pocketmq.admin import Admin, GroupConfig, Member
+from pocketmq.admin.group_topics import delete_group_topics
 from pocketmq.admin.views import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
@@ -70,6 +71,10 @@ async def delete_sub_group(admin: Admin, given: Given) -> None:
             f" in cluster [{given['c']}]" if "c" in given else ""
         )
         say(f"delete subscription group [{group}] from {where} success.")
+    if cluster := given.maybe("c"):
+        for topic in await delete_group_topics(admin, group, cluster=cluster):
+            say(f"delete topic [{topic}] from cluster [{cluster}] success.")
+            say(f"delete topic [{topic}] from NameServer success.")
 
 
 async def consumer_progress(admin: Admin, given: Given) -> None:

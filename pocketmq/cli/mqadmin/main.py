@@ -9,6 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from pocketmq.cli.encoding import not_text, texts, write_any_text
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 from pocketmq.cli.mqadmin.arguments import parse
 from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
@@ -16,6 +17,7 @@ from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
 
 def main() -> int:
     """The console script."""
+    write_any_text()
     return run(sys.argv[1:])
 
 
@@ -28,6 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         return int(ExitCode.USAGE)
 
     try:
+        arguments = texts(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
             sys.stdout.write(_listing())
             return int(ExitCode.OK)
@@ -35,6 +38,9 @@ def run(arguments: Sequence[str]) -> int:
             arguments = [arguments[1], "-h"]
         command = _served(arguments[0])
         _do(command, arguments[1:])
+    except UnicodeEncodeError as error:
+        complain(not_text(error.object), "mqadmin")
+        return int(ExitCode.USAGE)
     except CannotBegin as error:
         complain(error, "mqadmin")
         return int(ExitCode.USAGE)

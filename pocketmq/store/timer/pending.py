@@ -80,6 +80,25 @@ def waiting_record(store: MessageStore, position: int, size: int = 1) -> Record 
     return record if record is not None and record.topic == TIMER_TOPIC else None
 
 
+def destination(store: MessageStore, record: Record) -> tuple[str, int] | None:
+    """Return topic and queue of a waiting message.
+
+    None if it names none, or its topic was deleted since; then the log says so.
+    """
+    topic = get_property(record.properties, b"REAL_TOPIC")
+    queue_id = get_property(record.properties, b"REAL_QID")
+    if topic is None or queue_id is None or not queue_id.isdigit():
+        log.error(
+            "dropped a timer message that does not name its topic position=%d", record.position
+        )
+        return None
+    name = topic.decode("utf-8", "replace")
+    if store.deleted.has_waiting(name, record.position):
+        log.info("dropped a timer message of a deleted topic topic=%s", name)
+        return None
+    return name, int(queue_id)
+
+
 class TimerPending:
     """Counts by topic, and queries of wheel and log."""
 

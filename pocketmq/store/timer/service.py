@@ -37,7 +37,7 @@ from pocketmq.store.side_tasks import SURVIVED, in_thread
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
 from pocketmq.store.timer.due import Due
 from pocketmq.store.timer.log import DELETE, TimerLog, Unit, unit_of
-from pocketmq.store.timer.pending import TimerPending, waiting_record
+from pocketmq.store.timer.pending import TimerPending, destination, waiting_record
 from pocketmq.store.timer.properties import (
     DEL_KEY,
     OUT_MS,
@@ -392,18 +392,13 @@ class TimerService:
 
     def _append(self, record: Record, *, goes_round: bool) -> None:
         """Store a waiting message in its own topic, or once more in the timers'."""
-        topic = get_property(record.properties, b"REAL_TOPIC")
-        queue_id = get_property(record.properties, b"REAL_QID")
-        if topic is None or queue_id is None or not queue_id.isdigit():
-            log.error(
-                "dropped a timer message that does not name its topic offset=%d",
-                record.queue_offset,
-            )
+        place = destination(self._store, record)
+        if place is None:
             return
+        target, target_id = place
         properties = passed_on(
             record.properties, record.store_ms, self._clock.now_ms(), goes_round=goes_round
         )
-        target, target_id = topic.decode("utf-8", "replace"), int(queue_id)
         if goes_round:
             target, target_id = TIMER_TOPIC, 0
         try:
