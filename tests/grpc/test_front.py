@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
+from h2.settings import SettingCodes
 from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
@@ -367,6 +368,26 @@ async def test_what_a_client_did_not_read_comes_again_and_counts_no_attempt(clie
         again += await receive(client)
     # All but those that went out before the window was shut.
     assert {each.system_properties.delivery_attempt for each in again} == {1}
+
+
+async def test_a_receive_that_is_cancelled_at_once_returns_all_of_it(client: Asking) -> None:
+    """Its frames and its RST_STREAM come in one read: popped and given back within a millisecond."""
+    bodies = {b"%d" % number for number in range(8)}
+    for body in sorted(bodies):
+        await send(client, message("Q", body=body))
+    # No byte of an answer may be sent.
+    client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    for _ in range(20):
+        with client.in_one_write():
+            client.cancel(client.begin("ReceiveMessage", receiving("Q")))
+    client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
+    client.flush()
+    again: set[bytes] = set()
+    while again != bodies:
+        found = await receive(client, "Q")
+        assert found, f"only {sorted(again)} came again"
+        assert {each.system_properties.delivery_attempt for each in found} == {1}
+        again |= {each.body for each in found}
 
 
 async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Asking) -> None:

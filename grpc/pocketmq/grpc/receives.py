@@ -157,7 +157,9 @@ class Receives:
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
     def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
-        """Pop, or hold the pop. Raises: Refused."""
+        """Pop, or hold the pop, unless the client has gone meanwhile. Raises: Refused."""
+        if call.gone or call.connection.closed:
+            return
         acts = self._desk.acts.pop
         again = partial(self._again, ask, client, call, renew=renew)
         found = acts.pop(ask, client, again)
@@ -175,8 +177,6 @@ class Receives:
 
     def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
         """Retry a receive that is done waiting; somebody may have been quicker."""
-        if call.gone or call.connection.closed:
-            return
         try:
             self._pop(ask, client, call, renew=renew)
         except Refused as refused:

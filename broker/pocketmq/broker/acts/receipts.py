@@ -7,7 +7,8 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 2. A receipt that is not valid any more (the message was acknowledged, or its time is over) is no error for
    an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
    hand out again what was acknowledged.
-3. Changing the invisible time writes a new check point for that message, then acknowledges the old one.
+3. Changing the invisible time writes a new check point for that message, then acknowledges the old one. Its
+   pop time is later than the old one's, within the same millisecond, too: two of one name would be one.
 4. Who acknowledges twice within the invisible time, because the answer was lost, is told twice that it is
    done, as by the proxy of 5.5. A receipt whose message has another one since (invariant 3) is not valid;
    the latest CHANGED_MAX of those are remembered, and none over a restart: such a message comes again.
@@ -18,7 +19,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from pocketmq.broker.parts import Messages, Node, Tables
-from pocketmq.broker.pop.check_point import Name
+from pocketmq.broker.pop.check_point import MOMENT_MS, Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
@@ -200,9 +201,9 @@ class ReceiptActs:
                 "the message is no longer invisible: it was acknowledged, or its time is over, "
                 f"key:{queue.topic}@{queue.queue_id}, offset:{offset}",
             )
-        self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
+        new = self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
         self._pop.wake()
-        return Postponed(now, invisible_ms, receipt.revive_queue, self._pop.log.end)
+        return Postponed(new.pop_ms, invisible_ms, receipt.revive_queue, self._pop.log.end)
 
     def _replace(
         self,
@@ -213,9 +214,14 @@ class ReceiptActs:
         receipt: Receipt,
         *,
         suspend: bool,
-    ) -> None:
-        """Apply invariant 3."""
-        new = Name(old.topic, old.group, old.queue_id, offset, now, receipt.broker_name)
+    ) -> Name:
+        """Apply invariant 3. Returns: the new check point's name. Raises: Refused."""
+        # A receipt of a clock that ran far ahead is not followed there.
+        is_of_now = now <= old.pop_ms < now + MOMENT_MS
+        pop_ms = old.pop_ms + 1 if is_of_now else now
+        new = self._pop.log.free_name(
+            Name(old.topic, old.group, old.queue_id, offset, pop_ms, receipt.broker_name)
+        )
         revive_queue = receipt.revive_queue
         try:
             self._pop.log.check_point(
@@ -224,18 +230,16 @@ class ReceiptActs:
         except StoreError as error:
             log.error("cannot change an invisible time %s reason=%s", old, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if new != old:
-            try:
-                self._pop.log.ack(old, [offset], revive_queue)
-            except StoreError as error:
-                log.error(
-                    "cannot write off a check point that was changed %s reason=%s", old, error
-                )
-                self._pop.log.ack_unwritten(old, [offset], revive_queue)
-            changed = self._changed
-            changed[old, offset] = None
-            if len(changed) > CHANGED_MAX:
-                del changed[next(iter(changed))]
+        try:
+            self._pop.log.ack(old, [offset], revive_queue)
+        except StoreError as error:
+            log.error("cannot write off a check point that was changed %s reason=%s", old, error)
+            self._pop.log.ack_unwritten(old, [offset], revive_queue)
+        changed = self._changed
+        changed[old, offset] = None
+        if len(changed) > CHANGED_MAX:
+            del changed[next(iter(changed))]
+        return new
 
     # ------------------------------------------------------------ what they share
 

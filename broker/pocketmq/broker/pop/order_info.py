@@ -191,6 +191,11 @@ class ConsumerOrderInfo(ConfigManager):
         info.look_at_clock(now_ms)
         return now_ms < info.free_ms or info.is_held(now_ms)
 
+    def popped_ms(self, queue: QueueOf) -> int:
+        """Return when the queue was popped last; -1 if that is not known."""
+        info = self._table.get(queue)
+        return -1 if info is None else info.pop_ms
+
     def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
         """Let a peer keep what that pop handed out while it is connected."""
         info = self._table.get(queue)

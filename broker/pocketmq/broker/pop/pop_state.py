@@ -87,6 +87,14 @@ class PopState:
         """Return the check point while it is in flight."""
         return self._live.get(name)
 
+    def knows(self, name: Name) -> bool:
+        """Return True if a check point or early acknowledgements have this name."""
+        return name in self._live or name in self._early
+
+    def forget_early(self, name: Name) -> None:
+        """Drop acknowledgements that came before any check point of this name."""
+        self._early.pop(name, None)
+
     def out_until_ms(self, queue: QueueOf, offset: int) -> int:
         """Return the wall time until which a message is invisible; 0 if not in flight. Scans everything."""
         group, topic, queue_id = queue

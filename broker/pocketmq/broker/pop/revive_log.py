@@ -13,6 +13,8 @@
    broker continues where we stopped. Records that its timer still held reach us later (`follow`).
 6. The log is named by the cluster. What logs of other names in the store say is copied into this one, as it
    comes: RocketMQ would forget what was popped before its brokerClusterName was changed, or left out. Ours.
+7. No two check points in flight have one name (`free_name`): the second would replace the first, and with it
+   lose its messages. RocketMQ names them by the millisecond alone.
 Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
 """
 
@@ -133,6 +135,16 @@ class ReviveLog:
 
     # ------------------------------------------------------------ writing
 
+    def is_taken(self, name: Name) -> bool:
+        """Return True if a new check point must not have this name (invariant 7)."""
+        return self.state.knows(name)
+
+    def free_name(self, name: Name) -> Name:
+        """Return the name, with the next pop time that makes it a new one (invariant 7)."""
+        while self.is_taken(name):
+            name = name._replace(pop_ms=name.pop_ms + 1)
+        return name
+
     def check_point(
         self,
         name: Name,
@@ -144,7 +156,7 @@ class ReviveLog:
         suspend: bool = False,
     ) -> CheckPoint:
         """Log a check point before its messages are handed out (invariant 1). again: they have been before;
-        suspend: a redelivery does not count as an attempt.
+        suspend: a redelivery does not count as an attempt. The name is free (invariant 7).
 
         Raises: StoreError; nothing has happened then.
         """
@@ -260,8 +272,11 @@ class ReviveLog:
 
     def _enter(self, point: CheckPoint, grace_ms: int) -> None:
         wait_ms = max(0, point.revive_ms - self._clock.now_ms())
-        # The clock may have run ahead when it was written.
+        # The clock may have run ahead when it was written; and so may a pop time (invariant 7).
         wait_ms = min(wait_ms, point.invisible_ms) + grace_ms
+        if not grace_ms:
+            # What acknowledges it is behind it in its queue: what came before was another's of this name.
+            self.state.forget_early(point.name)
         old = self.state.add(point, self._clock.monotonic_ms() + wait_ms)
         queue = self._queue(point.revive_queue)
         queue.points.append((point.revive_offset, point))

@@ -177,6 +177,9 @@ class PopTaking:
             self._pop.log.reset(queue, offset)
             self._offsets.place(group, topic, queue_id, offset)
             result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
+        if result.count and not self._has_name(queue, offset, found, order=bool(ask.order)):
+            found.rest += max(0, result.max_offset - offset)
+            return None
         if result.count:
             try:
                 self._hand_out(queue, offset, result, ask, found)
@@ -194,6 +197,24 @@ class PopTaking:
                 self._pop.log.moved(queue, result.next_offset)
         found.rest += max(0, result.max_offset - result.next_offset)
         return (result.count, result.next_offset) if offset == begin else None
+
+    def _has_name(self, queue: QueueOf, offset: int, found: Popped, *, order: bool) -> bool:
+        """Make sure that what this pop takes from the queue can be told from what another took before.
+
+        Only a reset or a return within a millisecond leads here twice. Returns: False if the queue has to
+        wait for the next pop, because this one has handed out others' messages at its time.
+        """
+        broker_name = self._config.broker_name
+        while True:
+            if order:
+                taken = self._pop.order.popped_ms(queue) == found.pop_ms
+            else:
+                group, topic, queue_id = queue
+                name = Name(topic, group, queue_id, offset, found.pop_ms, broker_name)
+                taken = self._pop.log.is_taken(name)
+            if not taken or found.count:
+                return not taken
+            found.pop_ms += 1
 
     def _hand_out(
         self,
