@@ -74,7 +74,7 @@ class Bench:
             self.pop,
             random_below=lambda n: self.chance % n,
         )
-        self.reader = PopMessageProcessor(acts, self.clock)
+        self.reader = PopMessageProcessor(acts)
         receipts = ReceiptActs(parts.node, tables, messages, self.pop)
         self.acks = PopAckProcessor(receipts, parts.messages.promise)
         self.connection = open_connection(self.clock)

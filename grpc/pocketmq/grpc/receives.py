@@ -78,7 +78,8 @@ class Receives:
             )
             if entering is not None:
                 return self._entered(entering, ask, client, call, renew=request.auto_renew)
-            self._pop(ask, client, call, renew=request.auto_renew)
+            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            self._pop(ask, client, call, until_ms, renew=request.auto_renew)
         except (Failed, Refused) as error:
             self._refuse(call, error)
         return None
@@ -95,7 +96,8 @@ class Receives:
         """Answer a receive of a client that becomes a member with it."""
         try:
             yield from entering
-            self._pop(ask, client, call, renew=renew)
+            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            self._pop(ask, client, call, until_ms, renew=renew)
         except (Failed, Refused) as error:
             self._refuse(call, error)
 
@@ -133,7 +135,7 @@ class Receives:
             max_msg_nums=min(max(request.batch_size, 1), RECEIVE_COUNT),
             invisible_time=invisible_ms,
             poll_time=self._polling_ms(request, client, call),
-            born_time=self._now_ms(),
+            born_time=0,
             init_mode=_BEGIN_AT_END,
             exp_type="SQL92" if by.type == FilterType.SQL else "TAG",
             exp=by.expression or "*",
@@ -156,13 +158,15 @@ class Receives:
             wanted_ms = ms_of(client.settings.subscription.long_polling_timeout)
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
-    def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
+    def _pop(
+        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+    ) -> None:
         """Pop, or hold the pop, unless the client has gone meanwhile. Raises: Refused."""
         if call.gone or call.connection.closed:
             return
         acts = self._desk.acts.pop
-        again = partial(self._again, ask, client, call, renew=renew)
-        found = acts.pop(ask, client, again)
+        again = partial(self._again, ask, client, call, until_ms, renew=renew)
+        found = acts.pop(ask, client, until_ms, again)
         if found is None:
             queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
             call.wait(_Waiting(self._desk.parts.services.pop, queue, client, again))
@@ -175,10 +179,12 @@ class Receives:
             return
         self._answer(ask, found, client, call, renew=renew)
 
-    def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
+    def _again(
+        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+    ) -> None:
         """Retry a receive that is done waiting; somebody may have been quicker."""
         try:
-            self._pop(ask, client, call, renew=renew)
+            self._pop(ask, client, call, until_ms, renew=renew)
         except Refused as refused:
             self._refuse(call, refused)
 

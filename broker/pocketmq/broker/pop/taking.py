@@ -54,6 +54,8 @@ class Popped:
     offset_info: list[str] = field(default_factory=list)
     order_info: list[str] = field(default_factory=list)
     failure: StoreError | None = None
+    # The filter let nothing through, and not all was looked at.
+    is_unfinished: bool = False
 
 
 class PopTaking:
@@ -195,6 +197,7 @@ class PopTaking:
                 self._offsets.place(group, topic, queue_id, result.next_offset)
             else:
                 self._pop.log.moved(queue, result.next_offset)
+            found.is_unfinished |= result.next_offset < result.max_offset
         found.rest += max(0, result.max_offset - result.next_offset)
         return (result.count, result.next_offset) if offset == begin else None
 
