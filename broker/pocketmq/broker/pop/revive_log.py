@@ -20,7 +20,7 @@ Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Own
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pocketmq.broker.parts import Node, Tables
 from pocketmq.broker.pop.check_point import (
@@ -110,9 +110,8 @@ class ReviveLog:
 
     def load(self) -> None:
         """Read the unfinished part of the log (invariant 2). Raises: StoreError."""
-        for topic, queue_id in self._store.queues(self.topic):
-            taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
-            self._follow(queue_id, self._queue(queue_id), taken)
+        for _, queue_id in self._store.queues(self.topic):
+            self._follow(queue_id, self._queue(queue_id), self.taken(queue_id))
         self._former = self._queues_of_other_names()
         ours = bool(self._offsets.of_topic(TAKEN_GROUP, self.topic))
         self._hidden = (self._hidden or not ours) and self._store.max_offset(TIMER_TOPIC, 0) > 0
@@ -203,6 +202,36 @@ class ReviveLog:
             self.unwritten.popleft()
         return bool(self.unwritten)
 
+    def note(self, revive_queue: int, tag: str, key: str, body: bytes) -> int:
+        """Log a record of another kind. Returns: its offset in its queue. Raises: StoreError."""
+        self._topics.create_internal(self.topic, REVIVE_QUEUES)
+        return self._append(revive_queue, tag, key, body)
+
+    def records(self, revive_queue: int, begin: int, tag: str) -> Iterator[Record]:
+        """Yield the records with a tag from `begin` on. Raises: StoreError."""
+        at = max(begin, self._store.min_offset(self.topic, revive_queue))
+        while at < self.end_of(revive_queue):
+            result = self._store.read(self.topic, revive_queue, at, _READ_COUNT, None, _READ_SIZE)
+            for buffer in result.buffers:
+                for record in read_records(buffer):
+                    if get_property(record.properties, b"TAGS") == tag.encode():
+                        yield record
+            if result.next_offset <= at:
+                break
+            at = result.next_offset
+
+    def end_of(self, revive_queue: int) -> int:
+        """Return the offset of the next record of a queue."""
+        return self._store.max_offset(self.topic, revive_queue)
+
+    def finished(self, revive_queue: int) -> int:
+        """Return the last record of a queue that a start does not read any more."""
+        return self._offsets.query(REVIVE_GROUP, self.topic, revive_queue)
+
+    def taken(self, revive_queue: int) -> int:
+        """Return the first record of a queue that the groups' offsets do not include."""
+        return self._offsets.query(TAKEN_GROUP, self.topic, revive_queue)
+
     def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
         """Set a group's next offset, by `point` or because nothing before concerns the group."""
         self.state.move(queue, offset)
@@ -263,8 +292,9 @@ class ReviveLog:
     def _queue(self, revive_queue: int) -> _ReviveQueue:
         queue = self._queues.get(revive_queue)
         if queue is None:
-            done = self._offsets.query(REVIVE_GROUP, self.topic, revive_queue)
-            begin = max(done + 1, self._store.min_offset(self.topic, revive_queue))
+            begin = max(
+                self.finished(revive_queue) + 1, self._store.min_offset(self.topic, revive_queue)
+            )
             queue = self._queues[revive_queue] = _ReviveQueue(begin)
         return queue
 

@@ -235,11 +235,9 @@ class PopTaking:
             offsets = [each for buffer in result.buffers for each in _queue_offsets(buffer)]
         broker_name = self._config.broker_name
         if ask.order:
-            times = self._pop.order.popped(
-                queue, ask.attempt_id, found.pop_ms, ask.invisible_time, offsets
+            times = self._pop.order_log.popped(
+                queue, ask.attempt_id, found.pop_ms, ask.invisible_time, offsets, offset
             )
-            self._offsets.place(group, topic, queue_id, offset)
-            self._pop.log.state.move(queue, offset)
             flag = retry_flag(topic)
             found.order_info += [f"{flag} qo{queue_id}%{o} {count}" for o, count in times.items()]
             lowest = min((times.get(o, 0) for o in offsets), default=0)
