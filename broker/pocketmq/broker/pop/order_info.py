@@ -336,6 +336,10 @@ class ConsumerOrderInfo(ConfigManager):
             self._events.poppable(queue.topic, queue.group)
         return info is not None
 
+    def topics_of(self, group: str) -> set[str]:
+        """Return the topics of which something is known for a group."""
+        return {queue.topic for queue in self._table if queue.group == group}
+
     def forget(self, group: str, topic: str) -> list[QueueOf]:
         """Drop a deleted group or topic. Returns: its queues of which something was known."""
         found = [queue for queue in self._table if queue[:2] == (group, topic)]

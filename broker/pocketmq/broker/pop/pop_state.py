@@ -72,6 +72,10 @@ class PopState:
             if (name.group, name.topic) == (group, topic)
         ]
 
+    def of_group(self, group: str) -> list[CheckPoint]:
+        """Return a group's check points in flight. Scans everything."""
+        return [point for name, point in self._live.items() if name.group == group]
+
     def held_by(self, peer: Peer) -> list[CheckPoint]:
         """Return the check points that a peer holds. Scans everything."""
         return [point for point in self._live.values() if point.holder is peer]

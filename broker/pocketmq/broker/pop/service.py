@@ -157,6 +157,22 @@ class PopService:
         self.log.forget(group, topic)
         self.order_log.forget(group, topic)
 
+    def group_deleted(self, group: str) -> None:
+        """Drop what a deleted group has in flight: redelivering it would make the group again.
+
+        Where its offsets are kept, they go back to what it had not acknowledged.
+        """
+        lowest: dict[QueueOf, int] = {}
+        for point in self.log.state.of_group(group):
+            queue = QueueOf(group, point.name.topic, point.name.queue_id)
+            first = point.unacked[0]
+            lowest[queue] = min(first, lowest.get(queue, first))
+        for topic in {queue.topic for queue in lowest} | self.order.topics_of(group):
+            self.forget(group, topic)
+        for queue, offset in lowest.items():
+            if self._offsets.query(*queue) > offset:
+                self._offsets.place(*queue, offset)
+
     def poppable(self, topic: str, group: str) -> None:
         """Run a held pop of the group again: there are messages for it."""
         if not self.polling.wake(group, topic):
