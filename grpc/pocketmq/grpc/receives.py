@@ -19,6 +19,7 @@ from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed, no_lite_topics
+from pocketmq.grpc.backoff import PAUSE_MIN_MS
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
@@ -342,6 +343,9 @@ class Receives:
             raise _illegal_time(invisible_ms, 0)
         if not desk.acts.receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
+        if invisible_ms < PAUSE_MIN_MS and not (request.suspend or receipt.is_order):
+            attempt = 1 + self._reconsumed(handle, queue)
+            invisible_ms = max(invisible_ms, self._sessions.pause_ms(client, queue.group, attempt))
         found = desk.acts.receipts.postpone(
             queue, handle.offset, handle.words, invisible_ms, client, suspend=request.suspend
         )
@@ -377,6 +381,11 @@ class Receives:
 
         Raises: Failed.
         """
+        if self._record_of(handle, queue) is None:
+            raise no_handle(str(handle))
+
+    def _record_of(self, handle: Handle, queue: QueueOf) -> Record | None:
+        """Return the message at the handle's position; None if it is another than the handle's."""
         data = self._desk.parts.messages.store.message_at(handle.position)
         record = None if data is None else read_record(data, check_crc=False)
         if record is None or (record.topic, record.queue_id, record.queue_offset) != (
@@ -384,7 +393,13 @@ class Receives:
             queue.queue_id,
             handle.offset,
         ):
-            raise no_handle(str(handle))
+            return None
+        return record
+
+    def _reconsumed(self, handle: Handle, queue: QueueOf) -> int:
+        """Return how often the message had been consumed in vain when it was handed out."""
+        record = self._record_of(handle, queue)
+        return 0 if record is None else record.reconsume_times
 
     def _handle_of(self, request: Any) -> tuple[Handle, Out]:
         """Return the parsed handle of a request. Raises: Failed."""
