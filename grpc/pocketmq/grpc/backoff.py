@@ -5,7 +5,7 @@ from typing import Any
 from pocketmq.grpc.desk import ms_of
 
 # A consumer that asks for less has no pauses of its own: Node's SDK knows no customized ones, and asks for 0.
-# At a proxy its message comes after some 2 s all the same, since a broker of RocketMQ looks no more often; here
+# At a proxy its message comes after some 2 s all the same, since RocketMQ's broker looks no more often; here
 # it would come at once, and one that always fails would be a dead letter in two seconds.
 PAUSE_MIN_MS = 1_000
 
