@@ -12,6 +12,7 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+from h2.settings import SettingCodes
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE
@@ -141,6 +142,11 @@ class Asking:
         self._holds = True
         yield
         self._holds = False
+        self.flush()
+
+    def narrow(self, size: int) -> None:
+        """Say how many bytes an answer may have before more are asked for."""
+        self.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: size})
         self.flush()
 
     def cancel(self, stream_id: int) -> None:

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
-from h2.settings import SettingCodes
 from tests.broker.raw_slave import RawSlave
 from tests.broker.serving import serving
 from tests.grpc.asking import Asking, asking
@@ -376,12 +375,11 @@ async def test_a_receive_that_is_cancelled_at_once_returns_all_of_it(client: Ask
     for body in sorted(bodies):
         await send(client, message("Q", body=body))
     # No byte of an answer may be sent.
-    client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    client.narrow(0)
     for _ in range(20):
         with client.in_one_write():
             client.cancel(client.begin("ReceiveMessage", receiving("Q")))
-    client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
-    client.flush()
+    client.narrow(65_535)
     again: set[bytes] = set()
     while again != bodies:
         found = await receive(client, "Q")
