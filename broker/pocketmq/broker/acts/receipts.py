@@ -149,7 +149,7 @@ class ReceiptActs:
             offsets = [offset for offset in offsets if low <= offset <= high]
             if receipt.revive_queue == ORDER_REVIVE_QUEUE:
                 try:
-                    end = self._ack_in_order(queue, offsets, receipt.pop_ms, peer)
+                    end = self._ack_in_order(queue, offsets, receipt.pop_ms, peer) or end
                 except Refused as error:
                     refused = error
                 continue
@@ -190,7 +190,9 @@ class ReceiptActs:
                 return None
             pop_ms = receipt.pop_ms
             try:
-                self._pop.order_log.postpone(queue, offset, pop_ms, now + invisible_ms)
+                self._pop.order_log.postpone(
+                    queue, offset, pop_ms, now + invisible_ms, untried=suspend
+                )
             except StoreError as error:
                 raise _not_stored("change an invisible time", queue, error) from error
             left_ms = now + invisible_ms - pop_ms

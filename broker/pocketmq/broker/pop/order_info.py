@@ -9,7 +9,7 @@ config/consumerOrderInfo.json. What changes it comes by way of order_log.py, whi
 1. An orderly pop hands out a queue's next messages only when those of the previous pop are acknowledged or
    visible again; a repeated attempt (same attempt id) gets the same messages again.
 2. The group's offset moves to the first message that is not acknowledged.
-3. A redelivered message counts one more in "oc".
+3. A redelivered message counts one more in "oc". Ours: not one that was given back untried ("untried").
 Source: ConsumerOrderInfoManager, RocketMQ 5.3.3. Owner: the broker. Wall time, since the file says so.
 """
 
@@ -45,6 +45,8 @@ class OrderInfo:
     consumed_ms: int = 0
     next_visible_ms: dict[int, int] = field(default_factory=dict)
     consumed_times: dict[int, int] = field(default_factory=dict)
+    # Given back before anybody tried them. Ours.
+    untried: set[int] = field(default_factory=set)
     # Who keeps its messages for as long as it lives; not on the disk. Ours.
     holder: Peer | None = None
     # By how much the clock was set back since the pop; not on the disk.
@@ -105,6 +107,8 @@ class OrderInfo:
             data["a"] = self.attempt_id
         if self.next_visible_ms:
             data["ot"] = dict(self.next_visible_ms)
+        if self.untried:
+            data["untried"] = sorted(self.untried)
         return data
 
     @classmethod
@@ -121,6 +125,7 @@ class OrderInfo:
             consumed_ms=int(data.get("l") or 0),
             next_visible_ms=_numbers(data.get("ot")),
             consumed_times=_numbers(data.get("oc")),
+            untried={int(offset) for offset in data.get("untried") or ()},
         )
 
 
@@ -265,11 +270,12 @@ class ConsumerOrderInfo(ConfigManager):
                 info.consumed_times = old.consumed_times
             else:
                 before = set(old.offsets)
-                info.consumed_times = {
-                    offset: old.consumed_times.get(offset, 0) + 1
+                times = {
+                    offset: old.consumed_times.get(offset, 0) + (offset not in old.untried)
                     for offset in offsets
                     if offset in before
                 }
+                info.consumed_times = {offset: count for offset, count in times.items() if count}
         self._table[queue] = info
         self._cleared.pop(queue, None)
         self.persist_soon()
@@ -315,7 +321,9 @@ class ConsumerOrderInfo(ConfigManager):
             return False
         return bool(info.acked >> info.offsets.index(offset) & 1)
 
-    def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> bool:
+    def postpone(
+        self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int, *, untried: bool = False
+    ) -> bool:
         """Change the time at which a message becomes visible again; False if that pop is not known."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms:
@@ -324,6 +332,8 @@ class ConsumerOrderInfo(ConfigManager):
             )
             return False
         info.next_visible_ms[offset] = visible_ms + info.set_back_ms
+        if untried:
+            info.untried.add(offset)
         self.persist_soon()
         return True
 

@@ -139,20 +139,23 @@ class OrderLog:
         order.announce(queue)
         return wrong
 
-    def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
+    def postpone(
+        self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int, *, untried: bool
+    ) -> None:
         """Change the time at which a message becomes visible again.
 
+        untried: nobody tried to consume it, so this does not count as an attempt.
         Raises: StoreError; nothing has happened then.
         """
         info = self._order.get(queue)
-        before = None if info is None else dict(info.next_visible_ms)
-        if self._order.postpone(queue, offset, pop_ms, visible_ms):
+        before = None if info is None else (dict(info.next_visible_ms), set(info.untried))
+        if self._order.postpone(queue, offset, pop_ms, visible_ms, untried=untried):
             try:
                 self._write(queue, _AS_IT_IS)
             except StoreError:
                 assert info is not None
                 assert before is not None
-                info.next_visible_ms = before
+                info.next_visible_ms, info.untried = before
                 raise
 
     def clear(self, queue: QueueOf, offset: int) -> None:
