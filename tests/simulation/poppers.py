@@ -241,7 +241,7 @@ class ReceiverNode(PoppingMember):
         )
         asked_s = self.now_s
         (answer,) = await self._ask(client, "AckMessage", asked)
-        if answer.entries[0].status.code == 20_000:
+        if [entry.status.code for entry in answer.entries] == [20_000]:
             pop_ms = int(system.receipt_handle.split(" ")[1])
             self._acked(host, key, asked_s, (pop_ms - START_MS + _RECEIVED_MS) / 1000)
 
