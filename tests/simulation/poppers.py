@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
+from h2.exceptions import ProtocolError
 from tests.broker.popping import Popped, Popper, popped
 from tests.broker.serving import Peer
 from tests.grpc.asking import Asking, asking
@@ -199,7 +200,8 @@ class ReceiverNode(PoppingMember):
                 async with asking(at, f"{self.name}@{self._generation}") as client:
                     while not (ending.is_set() or client.closed):
                         await self._receive(host, client, chance)
-            except* (OSError, TimeoutError, AssertionError):
+            except* (OSError, TimeoutError, ProtocolError):
+                # ProtocolError: the broker has said goodbye.
                 await asyncio.sleep(0.5)
 
     async def _receive(self, host: Host, client: Asking, chance: random.Random) -> None:
