@@ -151,6 +151,7 @@ def connect(parts: Parts) -> None:
     )
     events.offset_copied.to(tables.isolated.reset, pop.offset_reset)
     events.offsets_removed.to(tables.isolated.forget, pop.forget)
+    events.group_deleted.to(pop.group_deleted)
     events.shares_changed.to(long_polling.wake_topic)
     events.poppable.to(pop.poppable)
     # Before the first pop waits, pops cost a send nothing.

@@ -52,6 +52,8 @@ class Events:
         self.group_offline: Event[[str]] = Event()
         # A group's offsets of a topic were removed: group, topic.
         self.offsets_removed: Event[[str, str]] = Event()
+        # A group was deleted, and its offsets before, if they were to be: group.
+        self.group_deleted: Event[[str]] = Event()
         # A group's offset was set from outside: group, topic, queue id, offset.
         self.offset_copied: Event[[str, str, int, int]] = Event()
         # An administrator resets a group's offset, which is not changed yet: the same arguments.

@@ -184,7 +184,8 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             max_msg_nums=count,
             invisible_time=invisible_ms,
             poll_time=wait_ms,
-            born_time=self.clock.now_ms(),
+            # The broker counts from when it comes: its clock and ours may differ.
+            born_time=0,
             init_mode=_FROM_FIRST if first else _FROM_LAST,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,

@@ -147,6 +147,11 @@ class Call:
     def answer(self, framed_messages: bytes, held: Held | None = None) -> None:
         """Answer successfully and to the end; `held` is told if the client goes before it has everything."""
         self.held = held
+        if self.gone:
+            # It went while the answer was made.
+            if held is not None:
+                held.gone(len(framed_messages))
+            return
         self.write(framed_messages)
         self.finish()
 

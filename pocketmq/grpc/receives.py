@@ -19,6 +19,7 @@ from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed, no_lite_topics
+from pocketmq.grpc.backoff import PAUSE_MIN_MS
 from pocketmq.grpc.call import Call, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, ms_of, parsed
@@ -78,7 +79,8 @@ class Receives:
             )
             if entering is not None:
                 return self._entered(entering, ask, client, call, renew=request.auto_renew)
-            self._pop(ask, client, call, renew=request.auto_renew)
+            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            self._pop(ask, client, call, until_ms, renew=request.auto_renew)
         except (Failed, Refused) as error:
             self._refuse(call, error)
         return None
@@ -95,7 +97,8 @@ class Receives:
         """Answer a receive of a client that becomes a member with it."""
         try:
             yield from entering
-            self._pop(ask, client, call, renew=renew)
+            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            self._pop(ask, client, call, until_ms, renew=renew)
         except (Failed, Refused) as error:
             self._refuse(call, error)
 
@@ -133,7 +136,7 @@ class Receives:
             max_msg_nums=min(max(request.batch_size, 1), RECEIVE_COUNT),
             invisible_time=invisible_ms,
             poll_time=self._polling_ms(request, client, call),
-            born_time=self._now_ms(),
+            born_time=0,
             init_mode=_BEGIN_AT_END,
             exp_type="SQL92" if by.type == FilterType.SQL else "TAG",
             exp=by.expression or "*",
@@ -156,11 +159,15 @@ class Receives:
             wanted_ms = ms_of(client.settings.subscription.long_polling_timeout)
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
-    def _pop(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
-        """Pop, or hold the pop. Raises: Refused."""
+    def _pop(
+        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+    ) -> None:
+        """Pop, or hold the pop, unless the client has gone meanwhile. Raises: Refused."""
+        if call.gone or call.connection.closed:
+            return
         acts = self._desk.acts.pop
-        again = partial(self._again, ask, client, call, renew=renew)
-        found = acts.pop(ask, client, again)
+        again = partial(self._again, ask, client, call, until_ms, renew=renew)
+        found = acts.pop(ask, client, until_ms, again)
         if found is None:
             queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
             call.wait(_Waiting(self._desk.parts.services.pop, queue, client, again))
@@ -173,12 +180,12 @@ class Receives:
             return
         self._answer(ask, found, client, call, renew=renew)
 
-    def _again(self, ask: PopMessageHeader, client: GrpcClient, call: Call, *, renew: bool) -> None:
+    def _again(
+        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+    ) -> None:
         """Retry a receive that is done waiting; somebody may have been quicker."""
-        if call.gone or call.connection.closed:
-            return
         try:
-            self._pop(ask, client, call, renew=renew)
+            self._pop(ask, client, call, until_ms, renew=renew)
         except Refused as refused:
             self._refuse(call, refused)
 
@@ -336,6 +343,9 @@ class Receives:
             raise _illegal_time(invisible_ms, 0)
         if not desk.acts.receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
+        if invisible_ms < PAUSE_MIN_MS and not (request.suspend or receipt.is_order):
+            attempt = 1 + self._reconsumed(handle, queue)
+            invisible_ms = max(invisible_ms, self._sessions.pause_ms(client, queue.group, attempt))
         found = desk.acts.receipts.postpone(
             queue, handle.offset, handle.words, invisible_ms, client, suspend=request.suspend
         )
@@ -371,6 +381,11 @@ class Receives:
 
         Raises: Failed.
         """
+        if self._record_of(handle, queue) is None:
+            raise no_handle(str(handle))
+
+    def _record_of(self, handle: Handle, queue: QueueOf) -> Record | None:
+        """Return the message at the handle's position; None if it is another than the handle's."""
         data = self._desk.parts.messages.store.message_at(handle.position)
         record = None if data is None else read_record(data, check_crc=False)
         if record is None or (record.topic, record.queue_id, record.queue_offset) != (
@@ -378,7 +393,13 @@ class Receives:
             queue.queue_id,
             handle.offset,
         ):
-            raise no_handle(str(handle))
+            return None
+        return record
+
+    def _reconsumed(self, handle: Handle, queue: QueueOf) -> int:
+        """Return how often the message had been consumed in vain when it was handed out."""
+        record = self._record_of(handle, queue)
+        return 0 if record is None else record.reconsume_times
 
     def _handle_of(self, request: Any) -> tuple[Handle, Out]:
         """Return the parsed handle of a request. Raises: Failed."""

@@ -15,6 +15,7 @@ from pocketmq.broker.bearer import Wanted
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc import access
 from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.backoff import pause_ms
 from pocketmq.grpc.call import Call, GrpcError, GrpcStatus, Method, framed
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.desk import Desk, parsed, when_all
@@ -46,6 +47,7 @@ _BACKOFF_MS = (
     *(1 * _S, 5 * _S, 10 * _S, 30 * _S, 1 * _M, 2 * _M, 3 * _M, 4 * _M, 5 * _M, 6 * _M),
     *(7 * _M, 8 * _M, 9 * _M, 10 * _M, 20 * _M, 30 * _M, 60 * _M, 120 * _M),
 )
+PASSIVE = "CONSUME_PASSIVELY"
 _PASSIVE = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
 # Source: ProxyConfig, RocketMQ 5.5.0.
 _LITE_TOPICS_MAX, _LITE_NAME_MAX = 2_000, 64
@@ -203,6 +205,15 @@ class Sessions:
         _retry(answer.backoff_policy, group)
         return answer
 
+    def pause_ms(self, client: GrpcClient, group: str, attempt: int) -> int:
+        """Return how long a push consumer is to wait after an attempt; 0 for other clients."""
+        member, found = client.memberships.get(group), self._desk.parts.tables.groups.get(group)
+        if member is None or member.consume_type != PASSIVE or found is None:
+            return 0
+        policy = classes["RetryPolicy"]()
+        _retry(policy, found)
+        return pause_ms(policy, attempt)
+
     def refresh(self) -> None:
         """Send changed settings to members whose groups were changed.
 
@@ -339,7 +350,7 @@ def _size_of(client: GrpcClient) -> int:
 def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Membership:
     return Membership(
         group,
-        "CONSUME_PASSIVELY" if kind in _PASSIVE else "CONSUME_ACTIVELY",
+        PASSIVE if kind in _PASSIVE else "CONSUME_ACTIVELY",
         "CLUSTERING",
         "CONSUME_FROM_LAST_OFFSET",
         list(asked),

@@ -169,7 +169,7 @@ def test_a_pull_waits_and_is_pulled_again(site: Site) -> None:
 def test_pop_postpone_and_acknowledge(site: Site) -> None:
     site.send(b"one")
     ask = PopMessageHeader("g", "T", 0, 32, 60_000, 0, site.clock.now_ms(), 0)
-    popped = site.pops.pop(ask, site.asker, lambda: None)
+    popped = site.pops.pop(ask, site.asker, site.pops.waits_until_ms(ask), lambda: None)
     assert popped is not None
     assert (popped.count, popped.code) == (1, ResponseCode.SUCCESS)
     receipt = Receipt(0, popped.pop_ms, 60_000, popped.revive_queue, "0", "b", 0, 0)
@@ -184,7 +184,7 @@ def test_pop_postpone_and_acknowledge(site: Site) -> None:
     again = receipt._replace(pop_ms=later.pop_ms, invisible_ms=5_000, start_offset=0)
     assert site.receipts.ack(queue, 0, str(again), site.asker) == site.store.commit_log_max_position
     assert len(site.parts.services.pop.log.state) == 0
-    nothing = site.pops.pop(ask, site.asker, lambda: None)
+    nothing = site.pops.pop(ask, site.asker, site.pops.waits_until_ms(ask), lambda: None)
     assert nothing is not None
     assert (nothing.count, nothing.code) == (0, ResponseCode.POLLING_TIMEOUT)
 
@@ -302,7 +302,7 @@ def test_topics_and_groups_are_made_and_deleted(site: Site) -> None:
     parts = site.parts
     topics, groups = (
         TopicActs(parts.tables, parts.messages),
-        GroupActs(parts.tables, parts.messages),
+        GroupActs(parts.node, parts.tables, parts.messages),
     )
     topics.update([TopicChange(TopicConfig("New", 2, 2), "+a=b")], site.asker)
     made = parts.tables.topics.get("New")

@@ -140,20 +140,16 @@ def test_an_ack_of_a_message_that_was_not_handed_out_is_illegal(bench: Bench) ->
     assert bench.ack(other) == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_the_block_survives_kill_9_once_it_is_saved(bench: Bench) -> None:
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_block_survives_kill_9(bench: Bench, saved: bool) -> None:
     messages = bench.take(order=True, maxMsgNums=2)
-    bench.save()
+    if saved:
+        bench.save()
     bench.kill()
     assert bodies(bench) == []
     for message in messages:
         assert bench.ack(message) == 0
     assert bodies(bench) == [b"2", b"3"]
-
-
-def test_without_the_saved_block_the_same_messages_come_again(bench: Bench) -> None:
-    assert bodies(bench) == [b"0", b"1"]
-    bench.kill()
-    assert bodies(bench) == [b"0", b"1"]
 
 
 def test_the_file_is_as_rocketmq_writes_it() -> None:

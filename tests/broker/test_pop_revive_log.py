@@ -14,6 +14,7 @@ from tests.golden.golden_stores import unpack
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.pop.check_point import Ack, CheckPoint, Name
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.pop_receipt import Receipt, real_topic
@@ -296,3 +297,40 @@ def test_a_popped_message_of_a_group_that_the_table_does_not_know_comes_again(be
     bench.clock.advance_ms(1_000)
     bench.pop.step()
     assert [message.body for message in bench.take()] == [b"one"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("with_offsets", [False, True])
+async def test_a_deleted_group_does_not_come_back_with_what_it_had_popped(
+    tmp_path: Path, with_offsets: bool, restarts: bool
+) -> None:
+    """mqadmin's deleteSubGroup keeps the offsets, unless it is asked to remove them."""
+    clock = ManualClock()
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        for text in (b"0", b"1", b"2"):
+            await peer.produce("T", text)
+        popper = Popper(peer, clock.now_ms)
+        found = await popper.pop()
+        await popper.ack(found[0])
+        clock.advance_ms(60_000)
+        broker.parts.services.pop.step()
+        assert await popper.bodies(maxMsgNums=1) == [b"1"]
+        await peer.produce("T", b"3")
+        assert b"3" in await popper.bodies()
+        ext = {"groupName": "g", "removeOffset": with_offsets, "cleanOffset": with_offsets}
+        assert (await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)).code == 0
+        ext = {"topic": "%RETRY%g_T"}
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext)).code == 0
+        if not restarts:
+            clock.advance_ms(60_000)
+            broker.parts.services.pop.step()
+            assert broker.parts.tables.groups.get("g") is None
+            assert broker.parts.tables.topics.get("%RETRY%g_T") is None
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        clock.advance_ms(60_000)
+        broker.parts.services.pop.step()
+        assert len(broker.parts.services.pop.log.state) == 0
+        assert broker.parts.tables.groups.get("g") is None
+        assert broker.parts.tables.topics.get("%RETRY%g_T") is None
+        # A new group of this name begins anew, or with what the old one had not done.
+        assert b"3" in await Popper(peer, clock.now_ms).bodies()

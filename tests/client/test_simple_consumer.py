@@ -13,6 +13,7 @@ from pocketmq.client import (
     SimpleConsumer,
 )
 from pocketmq.client.sync import SimpleConsumer as BlockingSimpleConsumer
+from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import InProcess
 
@@ -103,6 +104,38 @@ async def test_a_receive_waits_at_all_its_topics_and_keeps_what_comes_late(
         await asyncio.to_thread(server.send, "Left", "2", tags="yes")
         [left] = await member.receive(wait_ms=60_000)
         assert (right.body, left.body) == (b"1", b"2")
+
+
+class _Off(SystemClock):
+    """The clock of a machine that was set wrong."""
+
+    def __init__(self, by_ms: int) -> None:
+        self._by_ms = by_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._by_ms
+
+
+@pytest.mark.parametrize("hours", [-24 * 365, -1, 1])
+async def test_a_wrong_clock_of_the_client_keeps_nothing_from_it(
+    server: InProcess, hours: int
+) -> None:
+    topic = f"Clock{hours}"
+    await asyncio.to_thread(server.call, server.aio.admin.topics.create(topic, queues=1))
+    member = SimpleConsumer(
+        "clocks",
+        name_server=server.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        clock=_Off(hours * 3_600_000),
+    )
+    async with member:
+        member.subscribe(topic)
+        async with asyncio.TaskGroup() as tasks:
+            receiving = tasks.create_task(member.receive(wait_ms=60_000))
+            await asyncio.to_thread(server.send, topic, "x")
+        [message] = receiving.result()
+        await member.renew(message, 60_000)
+        await member.ack(message)
 
 
 async def test_a_namespace_is_seen_by_the_wire_only(server: InProcess) -> None:

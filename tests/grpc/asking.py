@@ -5,13 +5,14 @@ What the official SDKs make of the port is judged in tests/interop.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
+from h2.settings import SettingCodes
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE
@@ -63,7 +64,7 @@ class Asking:
         self.answers: dict[int, Answer] = {}
         self.metadata = {"x-mq-client-id": client_id, "x-mq-language": "PYTHON"}
         self.reads = True
-        self.goodbye = self.closed = False
+        self.goodbye = self.closed = self._holds = False
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
@@ -95,7 +96,8 @@ class Asking:
             answer.reset = int(event.error_code)
 
     def flush(self) -> None:
-        self._writer.write(self.http2.data_to_send())
+        if not self._holds:
+            self._writer.write(self.http2.data_to_send())
 
     def begin(
         self,
@@ -132,6 +134,19 @@ class Asking:
         for begin in range(0, len(data), 16_384):
             last = begin + 16_384 >= len(data)
             self.http2.send_data(stream_id, data[begin : begin + 16_384], end_stream=ended and last)
+        self.flush()
+
+    @contextmanager
+    def in_one_write(self) -> Iterator[None]:
+        """Write what is asked within it at once, so that the server reads it at once."""
+        self._holds = True
+        yield
+        self._holds = False
+        self.flush()
+
+    def narrow(self, size: int) -> None:
+        """Say how many bytes an answer may have before more are asked for."""
+        self.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: size})
         self.flush()
 
     def cancel(self, stream_id: int) -> None:

@@ -369,6 +369,54 @@ async def test_what_a_client_did_not_read_comes_again_and_counts_no_attempt(clie
     assert {each.system_properties.delivery_attempt for each in again} == {1}
 
 
+async def test_a_receive_that_is_cancelled_at_once_returns_all_of_it(client: Asking) -> None:
+    """Its frames and its RST_STREAM come in one read: popped and given back within a millisecond."""
+    bodies = {b"%d" % number for number in range(8)}
+    for body in sorted(bodies):
+        await send(client, message("Q", body=body))
+    # No byte of an answer may be sent.
+    client.narrow(0)
+    for _ in range(20):
+        with client.in_one_write():
+            client.cancel(client.begin("ReceiveMessage", receiving("Q")))
+    client.narrow(65_535)
+    again: set[bytes] = set()
+    while again != bodies:
+        found = await receive(client, "Q")
+        assert found, f"only {sorted(again)} came again"
+        assert {each.system_properties.delivery_attempt for each in found} == {1}
+        again |= {each.body for each in found}
+
+
+async def test_a_cancelled_receive_in_order_counts_no_attempt(tmp_path: Path) -> None:
+    group: dict[str, Any] = {"message_group": "o", "message_type": MessageType.FIFO}
+    async with front(tmp_path, {"F": "FIFO"}) as (broker, server), asking(server.address) as client:
+        broker.parts.tables.groups.update(GroupConfig("g", extra={"consumeMessageOrderly": True}))
+        for number in range(3):
+            await send(client, message("F", b"%d" % number, **group))
+        client.narrow(0)
+        for number in range(3):
+            with client.in_one_write():
+                client.cancel(
+                    client.begin("ReceiveMessage", receiving("F", attempt_id=f"{number}"))
+                )
+        client.narrow(65_535)
+        found = await receive(client, "F", attempt_id="last")
+        assert [each.body for each in found] == [b"0", b"1", b"2"]
+        assert {each.system_properties.delivery_attempt for each in found} == {1}
+        # Those that it got, it has tried.
+        asked = classes["ChangeInvisibleDurationRequest"](
+            group={"name": "g"},
+            topic={"name": "F"},
+            receipt_handle=found[2].system_properties.receipt_handle,
+            invisible_duration={"seconds": 0},
+        )
+        assert await ack(client, *found[:2], topic="F") == [Code.OK, Code.OK]
+        await client.ask("ChangeInvisibleDuration", asked)
+        (again,) = await receive(client, "F", attempt_id="after")
+        assert again.system_properties.delivery_attempt == 2
+
+
 async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Asking) -> None:
     await send(client, message())
     (got,) = await receive(client)

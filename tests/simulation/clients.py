@@ -1,21 +1,16 @@
-"""The clients of a run: a producer, members of groups that push, and members of a group that pops.
+"""The clients of a run: a producer, and members of groups that push; poppers.py has those that pop.
 
-They note in the ledger what they are told; the code is the product's, but for pop, which the product's
-clients do not speak: there the requests of a 5.x client are sent.
+They note in the ledger what they are told; the code is the product's.
 """
 
 import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable
-from typing import cast
 
-from tests.broker.popping import Popped, Popper, popped
-from tests.broker.serving import Peer
 from tests.simulation.ledger import Queue, Sent
-from tests.simulation.machine import START_MS
 from tests.simulation.network import Host
-from tests.simulation.nodes import ADDRESSES, BROKER_PORT, NAME_SERVER, Node
+from tests.simulation.nodes import NAME_SERVER, Node
 from tests.simulation.story import DELAYS_S, TAGS, TOPIC_OF, WAVES, group_of, tag_of, topic_of
 
 from pocketmq.client import (
@@ -31,12 +26,7 @@ from pocketmq.client import (
     TransactionProducer,
     TransactionState,
 )
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
-
-INVISIBLE_MS = 4_000
-"""How long a popped message is nobody else's."""
 
 
 def batched(messages: list[Message], size: int) -> list[list[Message]]:
@@ -273,77 +263,6 @@ class ConsumerNode(Member):
         with contextlib.suppress(PocketMQError):
             return [q for q in self.consumer.assignment() if q.topic == self.topic]
         return []
-
-
-class PopperNode(Member):
-    """A member that pops, from each broker by itself, and now and then fails to do the work."""
-
-    # Set by the run.
-    broker_names: tuple[str, ...] = ()
-
-    async def _process(self, host: Host, ending: asyncio.Event) -> None:
-        chance = self._machine.chance(f"{self.name} {self._generation}")
-        async with RemotingClient({}, self.clock) as client, asyncio.TaskGroup() as tasks:
-            for name in self.broker_names:
-                peer = _Peer(client, f"{ADDRESSES[name]}:{BROKER_PORT}")
-                tasks.create_task(self._pop(host, name, peer, chance, ending))
-            self.ready = True
-
-    async def _pop(
-        self, host: Host, broker: str, peer: "_Peer", chance: random.Random, ending: asyncio.Event
-    ) -> None:
-        popper = Popper(cast(Peer, peer), self.clock.now_ms, self.topic, self.group)
-        how = {"maxMsgNums": 4, "invisibleTime": INVISIBLE_MS, "pollTime": 1_000}
-        while not ending.is_set():
-            try:
-                answer = await popper.answer(**how)
-                if answer.code != 0:
-                    await asyncio.sleep(0.3)
-                    continue
-                for message in popped(answer, self.topic, self.group, broker):
-                    await self._work(host, popper, message, chance)
-            except PocketMQError:
-                await asyncio.sleep(0.5)
-
-    async def _work(
-        self, host: Host, popper: Popper, message: Popped, chance: random.Random
-    ) -> None:
-        ledger, handled = self.ledger, self.ledger.group(self.group)
-        key = message.body.decode()
-        if host.up and key in handled.acked:
-            handled.again.add(key)
-        await asyncio.sleep(chance.uniform(0.0, 0.06))
-        if not host.up:
-            return
-        failed = chance.randrange(12) == 0
-        ledger.say(self.now_s, f"{self.name} {'failed' if failed else 'did'} {key} {message.topic}")
-        if failed:
-            handled.failed.add(key)
-            return
-        handled.keys.add(key)
-        asked_s = self.now_s
-        answer = await popper.ack(message)
-        end_s = (int(message.receipt.split(" ")[1]) - START_MS + INVISIBLE_MS) / 1000
-        in_time = self.now_s < end_s and ledger.lost_power_s < asked_s
-        if answer.code == 0 and in_time and host.up and not ledger.wrong_clocks:
-            handled.acked.add(key)
-
-
-class _Peer:
-    """What Popper asks by."""
-
-    def __init__(self, client: RemotingClient, address: str) -> None:
-        self._client = client
-        self._address = address
-
-    async def ask(self, code: int, ext: dict[str, object], *, version: int) -> RemotingCommand:
-        text = {
-            name: str(value).lower() if value in (True, False) else str(value)
-            for name, value in ext.items()
-        }
-        return await self._client.invoke(
-            self._address, RemotingCommand(code, text, version=version), 5_000
-        )
 
 
 def _queue(queue: MessageQueue) -> Queue:

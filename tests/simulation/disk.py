@@ -139,6 +139,10 @@ class Disk:
         for number in range(start // BLOCK, (start + size - 1) // BLOCK + 1):
             seen.pop(number, None)
 
+    def emptied(self, inode: int) -> None:
+        """The file was opened to be written anew: all is to be written back, also what it held before."""
+        self._files.setdefault(inode, _File()).seen.clear()
+
     def resized(self, inode: int, size: int) -> None:
         """The length of the file was set."""
         self._files.setdefault(inode, _File()).seen_size = size

@@ -173,6 +173,8 @@ class Machine:
             found = real(file, mode, *args, **named)
             if disk is not None and is_new:
                 disk.named((path, os.fstat(found.fileno()).st_ino))
+            elif disk is not None and "w" in mode:
+                disk.emptied(os.fstat(found.fileno()).st_ino)
             return found
 
         return opened

@@ -6,7 +6,8 @@
 2. While two hosts are cut off from each other what is under way waits, as TCP's retransmission has it, and
    new connections get no answer. An end that gives up waiting is not told to the other.
 3. A process that is killed ends its connections at once (the peers see a reset). A machine that vanishes
-   says nothing: its peers are half open until they speak to it and it is back, or give up.
+   says nothing: its peers are half open until they speak to it and it is back, or give up. A connection that
+   something between two hosts has forgotten, as a firewall does, stays open and carries nothing any more.
 4. A host is known by its address; code runs on the host of the context it was started in (`HOST`).
 """
 
@@ -29,6 +30,7 @@ _READ_SIZE = 256 << 10
 _RETRANSMIT_S = (0.2, 1.0)
 _SYN_RETRY_S = 1.0
 _PIECE_EVERY = 12
+_CLOSE_S = 0.00002
 
 
 class Host:
@@ -134,6 +136,7 @@ class End(asyncio.Transport):
         # How long the process is busy before it reads: what came meanwhile is one read.
         self._busy_s = chance.choice(_BUSY_S)
         self._reads_soon = False
+        self.is_close = self.is_forgotten = False
         self._under_way = 0
         self._high = 65_536
         self._writer_paused = False
@@ -207,11 +210,15 @@ class End(asyncio.Transport):
 
     def _send(self, kind: str, data: bytes) -> None:
         network = self.host.network
+        if self.is_forgotten:
+            return
         if self._held or network.is_cut(self.host.ip, self.peer.host.ip):
             self._held.append((kind, data))
             return
-        delay = self._delay_s * network.slowness.get(self.host.ip, 1.0)
-        if self._chance.randrange(50) == 0:
+        delay = (_CLOSE_S if self.is_close else self._delay_s) * network.slowness.get(
+            self.host.ip, 1.0
+        )
+        if self._chance.randrange(50) == 0 and not self.is_close:
             delay += self._chance.uniform(*_RETRANSMIT_S)
         # Later than what was sent before: the loop does not say which of two timers of one time is first.
         self._arrives_s = max(self._arrives_s + 1e-6, self.loop.now_s + delay)
@@ -273,7 +280,7 @@ class End(asyncio.Transport):
             self.protocol.resume_writing()
 
     def _read_soon(self) -> None:
-        if not self._busy_s:
+        if not self._busy_s or self.is_close:
             self._read_on()
         elif not self._reads_soon:
             self._reads_soon = True
@@ -320,6 +327,8 @@ class Network:
         self.loop = loop
         self.hosts: dict[str, Host] = {}
         self.slowness: dict[str, float] = {}
+        # Addresses as near to all others as if on one machine: many requests are in one millisecond.
+        self.close: set[str] = set()
         self._seed = seed
         self._cuts: set[frozenset[str]] = set()
         self._made: dict[tuple[str, str], int] = {}
@@ -351,6 +360,12 @@ class Network:
             for end in list(host.ends.values()):
                 if not self.is_cut(host.ip, end.peer.host.ip):
                     end.release()
+
+    def forget(self, one: str, other: str) -> None:
+        """Let the bytes of every connection that two hosts have now vanish; new ones are carried."""
+        for end in self.hosts[one].ends.values():
+            if end.peer.host.ip == other:
+                end.is_forgotten = end.peer.is_forgotten = True
 
     def reset(self, one: str, other: str) -> None:
         """Break every connection between two hosts."""
@@ -393,6 +408,8 @@ class Network:
         near = End(here, local, remote, chance)
         far = End(there, remote, local, chance)
         near.peer, far.peer = far, near
+        if here.ip in self.close:
+            near.is_close = far.is_close = True
         far.context = listener.context
         near.protocol = factory()
         far.protocol = listener.context.run(listener.factory)

@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
@@ -19,8 +20,11 @@ from tests.simulation.network import HOST, Host, Network
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.store import MessageStore, StoreError
 
 NAME_SERVER = "10.0.0.1:9876"
@@ -39,8 +43,10 @@ ADDRESSES = {
     "isolated-3": "10.0.5.3",
     "popper-1": "10.0.6.1",
     "popper-2": "10.0.6.2",
+    "sorted-1": "10.0.7.1",
+    "receiver-1": "10.0.8.1",
 }
-BROKER_PORT = 10_911
+BROKER_PORT, GRPC_PORT = 10_911, 8_081
 SETTINGS: dict[str, object] = {
     "listenPort": BROKER_PORT,
     "fastListenEnable": "false",
@@ -188,6 +194,7 @@ class BrokerNode(Node):
         self.disk: Disk = machine.disk(name)
         self.broker: Broker | None = None
         # Set by the run.
+        self.serves_sdks = False
         self.before_kill: Callable[[], None] = lambda: None
         self.before_cut: Callable[[], None] = lambda: None
         # When its power was cut; when its processes began and ended to serve.
@@ -205,7 +212,11 @@ class BrokerNode(Node):
         self._starts_s.append(self.now_s)
         values = {name: str(value) for name, value in self.settings.items()}
         config, store_config = read_broker_conf({**values, "storePathRootDir": self.disk.root})
-        async with Broker(config, store_config, clock=self.clock) as broker:
+        async with AsyncExitStack() as stack:
+            broker = await stack.enter_async_context(Broker(config, store_config, clock=self.clock))
+            if self.serves_sdks:
+                front = GrpcServer(broker, GrpcConfig(port=GRPC_PORT), tls=ServerTls(TlsConfig()))
+                await stack.enter_async_context(front)
             if host.up:
                 self.broker = broker
                 self.ready = True

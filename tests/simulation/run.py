@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tests.simulation import checks
-from tests.simulation.clients import ConsumerNode, Member, PopperNode, ProducerNode
+from tests.simulation.clients import ConsumerNode, Member, ProducerNode
 from tests.simulation.disk import Fault
 from tests.simulation.ledger import Ledger, Queue
 from tests.simulation.machine import Machine
@@ -27,6 +27,7 @@ from tests.simulation.nodes import (
     Node,
     NodeClock,
 )
+from tests.simulation.poppers import PopperNode, PoppingMember, ReceiverNode, SortedNode
 from tests.simulation.story import TOPIC_OF, Event, Story, group_of
 
 from pocketmq.admin import Admin
@@ -38,6 +39,11 @@ from pocketmq.remoting.errors import PocketMQError
 SETTLE_S = 400
 _POWER_OFF_S = 1.0
 _CLOCK_WRONG_MS = 3_600_000
+_POPPING: dict[str, type[PoppingMember]] = {
+    "popper": PopperNode,
+    "sorted": SortedNode,
+    "receiver": ReceiverNode,
+}
 # Longer than the interval after which ASYNC_FLUSH has flushed whatever there is.
 _FLUSH_ALL_S = 12.0
 
@@ -65,6 +71,7 @@ class Cluster:
         # What was read of each broker's store already.
         self.known: dict[Broker, dict[tuple[Queue, int], str]] = {}
         self.network = network
+        network.close.add(ADDRESSES["popper-1"])
         parts = machine, network, tasks, self.ledger
         flush = "SYNC_FLUSH" if story.sync_flush else "ASYNC_FLUSH"
         settings = {
@@ -79,12 +86,17 @@ class Cluster:
         self.producer = ProducerNode("producer-1", *parts)
         self.consumers: dict[str, Member] = {}
         for name in story.consumers:
-            if group_of(name) == "popper":
-                self.consumers[name] = popper = PopperNode(name, *parts)
+            if group_of(name) in _POPPING:
+                self.consumers[name] = popper = _POPPING[group_of(name)](name, *parts)
                 popper.broker_names = story.brokers
+                if isinstance(popper, SortedNode):
+                    popper.invisible_ms = story.invisible_ms
             else:
                 self.consumers[name] = consumer = ConsumerNode(name, *parts)
                 consumer.from_last = story.from_last
+            self.consumers[name].clock.wrong_ms = story.clocks_off_ms
+        for broker in self.brokers.values():
+            broker.serves_sdks = "receiver" in story.groups
         self.nodes: dict[str, Node] = {
             node.name: node
             for node in (
@@ -188,6 +200,8 @@ class Cluster:
                 later(seconds, self.network.heal, one, other)
             case "reset":
                 self.network.reset(node.ip, self.nodes[event.other].ip)
+            case "forget connections":
+                self.network.forget(node.ip, self.nodes[event.other].ip)
             case "slow network":
                 self.network.slowness[node.ip] = 100.0
                 later(seconds, self.network.slowness.pop, node.ip, None)
@@ -244,7 +258,8 @@ class Cluster:
         for broker in self.brokers.values():
             broker.disk.repair()
         for node in self.nodes.values():
-            node.clock.wrong_ms = 0
+            if isinstance(node, BrokerNode):
+                node.clock.wrong_ms = 0
             self._start_when_ended(node)
         await self.until(
             lambda: all(n.ready for n in self.nodes.values()), 60, "every node is up again"

@@ -19,9 +19,20 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "ordered": ("ordered",),
     "isolated": ("mixed",),
     "popper": ("popped",),
+    "sorted": ("sorted",),
+    "receiver": ("received",),
 }
-"""What is sent to the topic of each group; a group's members are called after it. A story has two of them."""
-TOPIC_OF = {"reader": "plain", "ordered": "ordered", "isolated": "mixed", "popper": "popped"}
+"""What is sent to the topic of each group; a group's members are called after it. A story has two of the
+first four of them, and perhaps one of the others."""
+MORE_GROUPS = ("sorted", "receiver")
+TOPIC_OF = {
+    "reader": "plain",
+    "ordered": "ordered",
+    "isolated": "mixed",
+    "popper": "popped",
+    "sorted": "sorted",
+    "receiver": "received",
+}
 
 
 class Wave(NamedTuple):
@@ -47,6 +58,7 @@ CONSUMERS = (
     *("ordered-1", "ordered-2"),
     *("isolated-1", "isolated-2", "isolated-3"),
     *("popper-1", "popper-2"),
+    *("sorted-1", "receiver-1"),
 )
 
 
@@ -96,7 +108,8 @@ class Event:
 class Story:
     """sync_flush: of all brokers. brokers, consumers: those that exist from the start. from_last: new
     groups begin at the end of the queues. length_ms: how long the cluster is troubled. queue_entries: of
-    one file of a queue."""
+    one file of a queue. clocks_off_ms: by how much the clocks of the consumers are wrong, to the end.
+    invisible_ms: of what is popped in order."""
 
     seed: int
     sync_flush: bool
@@ -106,6 +119,8 @@ class Story:
     from_last: bool = False
     length_ms: int = LENGTH_MS
     queue_entries: int = QUEUE_ENTRIES[0]
+    clocks_off_ms: int = 0
+    invisible_ms: int = 4_000
 
     @property
     def groups(self) -> list[str]:
@@ -120,6 +135,8 @@ class Story:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
         who = ", ".join(self.brokers + self.consumers)
         head = f"seed {self.seed}: {flush}, {who}, {self.queue_entries} entries a file"
+        if self.clocks_off_ms:
+            head += f", clocks of consumers off by {self.clocks_off_ms / 1000:+.0f} s"
         return "\n".join([head, *(f"  {event}" for event in self.events)])
 
 
@@ -127,7 +144,7 @@ def story_of(seed: int) -> Story:
     """The story of a seed."""
     chance = random.Random(f"{seed} story")
     brokers = BROKERS[: chance.choice((1, 1, 2))]
-    groups = chance.sample(list(GROUPS), 2)
+    groups = chance.sample([group for group in GROUPS if group not in MORE_GROUPS], 2)
     consumers = tuple(
         name
         for name in CONSUMERS
@@ -150,13 +167,39 @@ def story_of(seed: int) -> Story:
     queue_entries = crossing.choice(QUEUE_ENTRIES)
     if queue_entries == min(QUEUE_ENTRIES):
         made += _crossings(crossing, brokers, kinds)
+    more = random.Random(f"{seed} pops")
+    clocks_off_ms = more.choice((0, 0, -3_600_000, 3_600_000))
+    if more.random() < 0.5:
+        group = more.choice(MORE_GROUPS)
+        consumers += (f"{group}-1",)
+        made += _pops(more, brokers, f"{group}-1")
     made.sort()
     events = tuple(
         Event(at, number, kind, who, amount, other)
         for number, (at, kind, who, amount, other) in enumerate(made)
     )
     sync_flush = chance.random() < 0.5
-    return Story(seed, sync_flush, brokers, consumers, events, queue_entries=queue_entries)
+    return Story(
+        seed,
+        sync_flush,
+        brokers,
+        consumers,
+        events,
+        queue_entries=queue_entries,
+        clocks_off_ms=clocks_off_ms,
+    )
+
+
+def _pops(
+    chance: random.Random, brokers: tuple[str, ...], member: str
+) -> list[tuple[int, str, str, int, str]]:
+    """Messages for a member that pops, and what happens to it."""
+    (kind,) = GROUPS[group_of(member)]
+    made = [
+        (chance.randrange(LENGTH_MS), f"send {kind}", "producer-1", _count(chance), "")
+        for _ in range(chance.randint(3, 10))
+    ]
+    return [*made, *(_fault(chance, brokers, (member,)) for _ in range(chance.randint(0, 2)))]
 
 
 def _crossings(

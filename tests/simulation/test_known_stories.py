@@ -119,3 +119,68 @@ def test_a_member_that_leaves_a_broker_that_just_started_moves_no_other() -> Non
         length_ms=40_000,
     )
     assert not run(story).wrong
+
+
+def _sends(kind: str, count: int = 100) -> list[tuple[int, str, str, int, str]]:
+    return [(1_000 + 150 * n, f"send {kind}", "producer-1", 8, "") for n in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_changed_in_the_millisecond_of_its_pop_takes_nothing_with_it(seed: int) -> None:
+    story = _story(seed, *_sends("popped"), consumers=("popper-1", "popper-2"), length_ms=20_000)
+    assert not run(story).wrong
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_receive_that_is_cancelled_at_once_gives_all_back(seed: int) -> None:
+    """Over gRPC, in one read with its RST_STREAM."""
+    story = _story(seed, *_sends("received"), consumers=("receiver-1",), length_ms=20_000)
+    assert not run(story).wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_acknowledged_in_order_blocks_no_queue_after_kill_9(seed: int) -> None:
+    """It would be invisible for longer than anybody waits here."""
+    story = _story(
+        seed,
+        *_sends("sorted"),
+        *[(2_300 + 2_900 * n, "kill", "broker-a", 800, "") for n in range(5)],
+        consumers=("sorted-1",),
+        invisible_ms=3_600_000,
+        length_ms=20_000,
+    )
+    assert not run(story).wrong
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, 3_600_000])
+def test_consumers_whose_clocks_are_wrong_get_everything(off_ms: int) -> None:
+    story = _story(
+        1,
+        *_sends("popped", 5),
+        *_sends("sorted", 5),
+        *_sends("plain", 5),
+        consumers=("popper-1", "sorted-1", "reader-1"),
+        clocks_off_ms=off_ms,
+        length_ms=20_000,
+    )
+    assert not run(story).wrong
+
+
+@pytest.mark.xfail(
+    strict=False, reason="a time-out does not close the connection: each request meets it again"
+)
+def test_connections_that_were_forgotten_on_the_way_are_made_again() -> None:
+    story = _story(
+        1,
+        *_sends("plain", 20),
+        *_sends("popped", 20),
+        *[(2_500, "forget connections", "broker-a", 0, other) for other in ("producer-1",)],
+        *[
+            (2_600, "forget connections", "broker-a", 0, other)
+            for other in ("reader-1", "popper-1")
+        ],
+        (2_700, "forget connections", "broker-a", 0, "name-server"),
+        consumers=("reader-1", "popper-1"),
+        length_ms=20_000,
+    )
+    assert not run(story).wrong

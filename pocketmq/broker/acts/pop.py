@@ -7,10 +7,12 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
    first or last by chance; what it hands out is in the revive log before (revive_log.py).
 2. Records of a retry topic are written anew with the topic's own name and their receipt in POP_CK: the
    client sees no retry topic.
-3. A pop that finds nothing waits (pop_polling.py) until bornTime + pollTime. Ours: never longer than
-   pollTime, whatever the client's clock says.
-4. An orderly pop (order=true) takes no check point, it blocks its queue (order_info.py).
-5. Ours: a group's policy may refuse a pop (policy.py): a pop is filtered by its own expression, and the
+3. A pop that finds nothing waits (pop_polling.py) for its pollTime. Ours: from when it came, by the broker's
+   clock; RocketMQ's begins at bornTime, by the client's, and refuses all that one with a slow clock asks.
+4. A pop whose filter lets nothing through of what one look at a queue sees looks again in a later turn of the
+   loop, between those of others, until it finds something, has seen all, or its time is over.
+5. An orderly pop (order=true) takes no check point, it blocks its queue (order_info.py).
+6. Ours: a group's policy may refuse a pop (policy.py): a pop is filtered by its own expression, and the
    group moves on behind what another member asks for.
 """
 
@@ -52,7 +54,6 @@ from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
 
-_TOO_LATE_MS = 500
 # A pop that has less time left than this is not held any more.
 _HOLD_MIN_MS = 50
 _Ask = PopMessageHeader | PeekMessageHeader | NotificationHeader | PollingInfoHeader
@@ -91,15 +92,18 @@ class PopActs:
 
     # ------------------------------------------------------------ the requests
 
-    def pop(self, ask: PopMessageHeader, peer: Peer, again: Callable[[], None]) -> Popped | None:
+    def waits_until_ms(self, ask: PopMessageHeader | NotificationHeader) -> int:
+        """Return until when a request that has just come may be held (monotonic, invariant 3)."""
+        return self._clock.monotonic_ms() + ask.poll_time
+
+    def pop(
+        self, ask: PopMessageHeader, peer: Peer, until_ms: int, again: Callable[[], None]
+    ) -> Popped | None:
         """Hand out messages; None if the pop is held, and `again` is called when it is to be retried.
 
-        Raises: Refused.
+        until_ms: see waits_until_ms. Raises: Refused.
         """
         began_ms = self._clock.monotonic_ms()
-        if self._clock.now_ms() - ask.born_time - ask.poll_time > _TOO_LATE_MS:
-            remark = f"the broker[{self._config.broker_ip1}] pop message is timeout too much"
-            raise Refused(ResponseCode.POLLING_TIMEOUT, remark)
         ask.invisible_time = min(max(0, ask.invisible_time), INVISIBLE_MS_MAX)
         if ask.max_msg_nums > OFFSETS_MAX:
             remark = f"the broker[{self._config.broker_ip1}] pop message's num is greater than 32"
@@ -120,21 +124,25 @@ class PopActs:
             return found
         if found.failure is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(found.failure))
-        code = self._hold(self._pop.polling, ask, matches, peer, again)
+        held = HeldRequest(again, peer, matches, until_ms, properties_filter(matches))
+        code = self._hold(self._pop.polling, ask, held)
         if code is None:
+            if found.is_unfinished:
+                self._pop.polling.wake_held(held)
             return None
         found.code = code
         return found
 
     def notify(
-        self, ask: NotificationHeader, peer: Peer, again: Callable[[], None]
+        self, ask: NotificationHeader, peer: Peer, until_ms: int, again: Callable[[], None]
     ) -> Notified | None:
         """Check for messages to pop; None if the request is held, as a pop would be. Raises: Refused."""
         self._check(ask, peer, "peeking")
         queues = self._taking.queues(ask.topic, ask.consumer_group, ask.queue_id)
         if any(self._has_message(topic, queue_id, ask) for topic, queue_id in queues):
             return Notified(True, False)
-        code = self._hold(self._pop.notifications, ask, None, peer, again)
+        held = HeldRequest(again, peer, None, until_ms)
+        code = self._hold(self._pop.notifications, ask, held)
         return None if code is None else Notified(False, code == ResponseCode.POLLING_FULL)
 
     def peek(self, ask: PeekMessageHeader, peer: Peer) -> Popped:
@@ -204,9 +212,7 @@ class PopActs:
         self,
         polling: PopPolling,
         ask: PopMessageHeader | NotificationHeader,
-        matches: EntryFilter | None,
-        peer: Peer,
-        again: Callable[[], None],
+        held: HeldRequest,
     ) -> ResponseCode | None:
         """Hold a pop (invariant 3). Returns: the response code if it cannot be held, else None."""
         if ask.poll_time <= 0 or polling.closing:
@@ -215,11 +221,8 @@ class PopActs:
         if not polling.has_room(queue):
             log.warning("too many pops are waiting, refused one %s", queue)
             return ResponseCode.POLLING_FULL
-        left_ms = ask.born_time + ask.poll_time - self._clock.now_ms()
-        if left_ms < _HOLD_MIN_MS:
+        if held.deadline_ms - self._clock.monotonic_ms() < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
-        deadline_ms = self._clock.monotonic_ms() + min(left_ms, ask.poll_time)
-        held = HeldRequest(again, peer, matches, deadline_ms, properties_filter(matches))
         polling.hold(queue, held)
         return None
 

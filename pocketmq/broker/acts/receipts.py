@@ -7,7 +7,8 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
 2. A receipt that is not valid any more (the message was acknowledged, or its time is over) is no error for
    an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
    hand out again what was acknowledged.
-3. Changing the invisible time writes a new check point for that message, then acknowledges the old one.
+3. Changing the invisible time writes a new check point for that message, then acknowledges the old one. Its
+   pop time is later than the old one's, within the same millisecond, too: two of one name would be one.
 4. Who acknowledges twice within the invisible time, because the answer was lost, is told twice that it is
    done, as by the proxy of 5.5. A receipt whose message has another one since (invariant 3) is not valid;
    the latest CHANGED_MAX of those are remembered, and none over a restart: such a message comes again.
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import Name
+from pocketmq.broker.pop.check_point import MOMENT_MS, Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
@@ -79,8 +80,7 @@ class ReceiptActs:
             raise Refused(ResponseCode.NO_MESSAGE, remark)
         receipt = Receipt.parse(receipt_text)
         if receipt.is_order:
-            self._ack_in_order(queue, offset, receipt.pop_ms, peer)
-            return None
+            return self._ack_in_order(queue, [offset], receipt.pop_ms, peer)
         return self._ack(self._name(queue, receipt), [offset], receipt.revive_queue)
 
     def done(
@@ -95,9 +95,8 @@ class ReceiptActs:
         if receipt.is_order:
             is_out = self._pop.order.is_out
             found = {offset for offset in asked if is_out(queue, offset, receipt.pop_ms)}
-            for offset in sorted(found):
-                self._ack_in_order(queue, offset, receipt.pop_ms, peer)
-            return found | self._done_before(queue, receipt, asked - found), None
+            end = self._ack_in_order(queue, found, receipt.pop_ms, peer)
+            return found | self._done_before(queue, receipt, asked - found), end
         name = self._name(queue, receipt)
         point = self._pop.log.state.get(name)
         if point is not None:
@@ -150,11 +149,10 @@ class ReceiptActs:
             offsets = [receipt.start_offset + place for place in each.places]
             offsets = [offset for offset in offsets if low <= offset <= high]
             if receipt.revive_queue == ORDER_REVIVE_QUEUE:
-                for offset in offsets:
-                    try:
-                        self._ack_in_order(queue, offset, receipt.pop_ms, peer)
-                    except Refused as error:
-                        refused = error
+                try:
+                    end = self._ack_in_order(queue, offsets, receipt.pop_ms, peer) or end
+                except Refused as error:
+                    refused = error
                 continue
             end = self._ack(self._name(queue, receipt), offsets, receipt.revive_queue) or end
         if refused is not None:
@@ -192,8 +190,14 @@ class ReceiptActs:
             if offset < self._offsets.query(*queue):
                 return None
             pop_ms = receipt.pop_ms
-            self._pop.order.postpone(queue, offset, pop_ms, now + invisible_ms)
-            return Postponed(pop_ms, now + invisible_ms - pop_ms, receipt.revive_queue, None)
+            try:
+                self._pop.order_log.postpone(
+                    queue, offset, pop_ms, now + invisible_ms, untried=suspend
+                )
+            except StoreError as error:
+                raise _not_stored("change an invisible time", queue, error) from error
+            left_ms = now + invisible_ms - pop_ms
+            return Postponed(pop_ms, left_ms, receipt.revive_queue, self._pop.log.end)
         old = self._name(queue, receipt)
         if not self._is_out(old, offset, receipt):
             raise Refused(
@@ -201,9 +205,9 @@ class ReceiptActs:
                 "the message is no longer invisible: it was acknowledged, or its time is over, "
                 f"key:{queue.topic}@{queue.queue_id}, offset:{offset}",
             )
-        self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
+        new = self._replace(old, offset, now, invisible_ms, receipt, suspend=suspend)
         self._pop.wake()
-        return Postponed(now, invisible_ms, receipt.revive_queue, self._pop.log.end)
+        return Postponed(new.pop_ms, invisible_ms, receipt.revive_queue, self._pop.log.end)
 
     def _replace(
         self,
@@ -214,29 +218,31 @@ class ReceiptActs:
         receipt: Receipt,
         *,
         suspend: bool,
-    ) -> None:
-        """Apply invariant 3."""
-        new = Name(old.topic, old.group, old.queue_id, offset, now, receipt.broker_name)
+    ) -> Name:
+        """Apply invariant 3. Returns: the new check point's name. Raises: Refused."""
+        # A receipt of a clock that ran far ahead is not followed there.
+        is_of_now = now <= old.pop_ms < now + MOMENT_MS
+        pop_ms = old.pop_ms + 1 if is_of_now else now
+        new = self._pop.log.free_name(
+            Name(old.topic, old.group, old.queue_id, offset, pop_ms, receipt.broker_name)
+        )
         revive_queue = receipt.revive_queue
         try:
             self._pop.log.check_point(
                 new, invisible_ms, [offset], revive_queue, again=True, suspend=suspend
             )
         except StoreError as error:
-            log.error("cannot change an invisible time %s reason=%s", old, error)
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if new != old:
-            try:
-                self._pop.log.ack(old, [offset], revive_queue)
-            except StoreError as error:
-                log.error(
-                    "cannot write off a check point that was changed %s reason=%s", old, error
-                )
-                self._pop.log.ack_unwritten(old, [offset], revive_queue)
-            changed = self._changed
-            changed[old, offset] = None
-            if len(changed) > CHANGED_MAX:
-                del changed[next(iter(changed))]
+            raise _not_stored("change an invisible time", old, error) from error
+        try:
+            self._pop.log.ack(old, [offset], revive_queue)
+        except StoreError as error:
+            log.error("cannot write off a check point that was changed %s reason=%s", old, error)
+            self._pop.log.ack_unwritten(old, [offset], revive_queue)
+        changed = self._changed
+        changed[old, offset] = None
+        if len(changed) > CHANGED_MAX:
+            del changed[next(iter(changed))]
+        return new
 
     # ------------------------------------------------------------ what they share
 
@@ -272,8 +278,7 @@ class ReceiptActs:
         try:
             return self._pop.log.ack(name, offsets, revive_queue)
         except StoreError as error:
-            log.error("cannot store an acknowledgement %s reason=%s", name, error)
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise _not_stored("store an acknowledgement", name, error) from error
 
     def _is_out(self, name: Name, offset: int, receipt: Receipt) -> bool:
         """Return True while a receipt is valid."""
@@ -286,21 +291,29 @@ class ReceiptActs:
             and name.pop_ms + receipt.invisible_ms > self._clock.now_ms()
         )
 
-    def _ack_in_order(self, queue: QueueOf, offset: int, pop_ms: int, peer: Peer) -> None:
-        """Acknowledge a message of an orderly pop. Raises: Refused."""
-        old = self._offsets.query(*queue)
-        if not old <= offset < self._bounds(queue)[1]:
-            return
+    def _ack_in_order(
+        self, queue: QueueOf, offsets: Iterable[int], pop_ms: int, peer: Peer
+    ) -> int | None:
+        """Acknowledge messages of an orderly pop. Returns: see invariant 1. Raises: Refused."""
+        old, end = self._offsets.query(*queue), self._bounds(queue)[1]
+        offsets = [offset for offset in offsets if old <= offset < end]
+        if not offsets:
+            return None
         try:
-            following = self._pop.order.ack(queue, offset, pop_ms, old)
-        except ValueError:
+            wrong = self._pop.order_log.done(queue, offsets, pop_ms)
+        except StoreError as error:
+            raise _not_stored("store an acknowledgement", queue, error) from error
+        if wrong:
             group, topic, queue_id = queue
             remark = (
-                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, "
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{wrong[-1]}, "
                 f"next:-1, {peer.address}"
             )
             log.warning("%s", remark)
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark) from None
-        if following is not None:
-            self._offsets.place(*queue, following)
-            self._pop.log.state.move(queue, following)
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return self._pop.log.end
+
+
+def _not_stored(what: str, of: QueueOf | Name, error: StoreError) -> Refused:
+    log.error("cannot %s %s reason=%s", what, of, error)
+    return Refused(ResponseCode.SYSTEM_ERROR, str(error))

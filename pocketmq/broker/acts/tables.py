@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pocketmq.broker.groups.mode import merge_attributes
+from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import ResponseCode
@@ -149,7 +150,8 @@ class TopicActs:
 class GroupActs:
     """Changes to the table of subscription groups."""
 
-    def __init__(self, tables: Tables, messages: Messages) -> None:
+    def __init__(self, node: Node, tables: Tables, messages: Messages) -> None:
+        self._events = node.events
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._stats = messages.stats
@@ -175,6 +177,7 @@ class GroupActs:
         self._groups.delete(group)
         if with_offsets:
             self._offsets.remove_group(group)
+        self._events.group_deleted(group)
         self._stats.forget_group(group)
         log.info("group deleted group=%s by=%s", group, peer.address)
         return self._groups.stored()

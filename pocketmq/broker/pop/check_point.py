@@ -7,7 +7,8 @@
     ack  {"ao": offset, "bn", "c", "pt", "q", "so", "t"}           one message of that check point
     bAck {"ao": -1, "aol": [offset, ...], "bn", "c", "pt", "q", "so", "t"}
 
-1. (t, c, q, so, pt, bn) identifies a check point. A ck with the name of an earlier one replaces it.
+1. (t, c, q, so, pt, bn) identifies a check point. A ck with the name of an earlier one replaces it; ours
+   never has the name of one in flight: of two within a millisecond the second gets the next one as its pt.
 2. Bit i of bm belongs to the i-th offset; it is a Java int, so bit 31 is its sign.
 Source: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor, RocketMQ 5.3.3 and 5.5.0; disk.md 10.
 """
@@ -25,6 +26,8 @@ BATCH_ACK_TAG = "bAck"
 HELD_MS_MAX = 3 * 3_600_000
 # One bit each in a Java int.
 OFFSETS_MAX = 32
+# By how much a pop time may be ahead of the clock because earlier ones were taken (invariant 1).
+MOMENT_MS = 1_000
 
 
 class Name(NamedTuple):

@@ -1,14 +1,15 @@
 """ConsumerOrderInfo: which queues are blocked until their messages are acknowledged,
-config/consumerOrderInfo.json.
+config/consumerOrderInfo.json. What changes it comes by way of order_log.py, which logs it.
 
     table["TOPIC@GROUP"][queue id] = {"popTime": ms, "i": invisible ms, "o": [first offset, distances ...],
         "ot": {offset: next visible ms}, "oc": {offset: times consumed}, "l": ms of the pop, "cm": acked bits,
         "a": attempt id}
+    logged[topic of the revive log] = the first record of it whose effect is not in the table (ours)
 
 1. An orderly pop hands out a queue's next messages only when those of the previous pop are acknowledged or
    visible again; a repeated attempt (same attempt id) gets the same messages again.
 2. The group's offset moves to the first message that is not acknowledged.
-3. A redelivered message counts one more in "oc".
+3. A redelivered message counts one more in "oc". Ours: not one that was given back untried ("untried").
 Source: ConsumerOrderInfoManager, RocketMQ 5.3.3. Owner: the broker. Wall time, since the file says so.
 """
 
@@ -44,6 +45,8 @@ class OrderInfo:
     consumed_ms: int = 0
     next_visible_ms: dict[int, int] = field(default_factory=dict)
     consumed_times: dict[int, int] = field(default_factory=dict)
+    # Given back before anybody tried them. Ours.
+    untried: set[int] = field(default_factory=set)
     # Who keeps its messages for as long as it lives; not on the disk. Ours.
     holder: Peer | None = None
     # By how much the clock was set back since the pop; not on the disk.
@@ -104,6 +107,8 @@ class OrderInfo:
             data["a"] = self.attempt_id
         if self.next_visible_ms:
             data["ot"] = dict(self.next_visible_ms)
+        if self.untried:
+            data["untried"] = sorted(self.untried)
         return data
 
     @classmethod
@@ -120,7 +125,16 @@ class OrderInfo:
             consumed_ms=int(data.get("l") or 0),
             next_visible_ms=_numbers(data.get("ot")),
             consumed_times=_numbers(data.get("oc")),
+            untried={int(offset) for offset in data.get("untried") or ()},
         )
+
+
+def _places(data: dict[str, Any]) -> dict[str, int]:
+    """Return "logged" of a file; empty if it cannot be read."""
+    try:
+        return {str(topic): int(at) for topic, at in (data.get("logged") or {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
 
 
 def _numbers(data: Any) -> dict[int, int]:
@@ -138,6 +152,9 @@ class ConsumerOrderInfo(ConfigManager):
         self._cleared: dict[QueueOf, int] = {}
         self._ticked_ms = clock.now_ms()
         self._events = events or Events()
+        self._logged: dict[str, int] = {}
+        # No file, and no master, has told us anything yet.
+        self.is_new = True
 
     def to_json(self) -> dict[str, Any]:
         oldest = self._clock.now_ms() - _KEPT_MS
@@ -148,10 +165,12 @@ class ConsumerOrderInfo(ConfigManager):
                 continue
             key = f"{queue.topic}{SEPARATOR}{queue.group}"
             table.setdefault(key, {})[queue.queue_id] = info.to_json()
-        return {"table": table}
+        return {"table": table, "logged": dict(self._logged)}
 
     def from_json(self, data: Any) -> None:
         table = data.get("table") if isinstance(data, dict) else None
+        self.is_new = table is None
+        self._logged = _places(data) if isinstance(data, dict) else {}
         for key, queues in (table or {}).items():
             topic, _, group = str(key).partition(SEPARATOR)
             try:
@@ -174,8 +193,32 @@ class ConsumerOrderInfo(ConfigManager):
             topic, _, group = str(key).partition(SEPARATOR)
             for queue_id, info in queues.items():
                 found[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
+        self._logged = _places(data)
+        self.is_new = False
         self._table.clear()
         self._table.update(found)
+        self.persist_soon()
+
+    # ------------------------------------------------------------ the log
+
+    def logged(self, topic: str) -> int | None:
+        """Return from which record of that revive log on the table lacks its effect; None if not known."""
+        return self._logged.get(topic)
+
+    def note_logged(self, topic: str, following: int) -> None:
+        """Note that the table has the effect of all records before `following`."""
+        self._logged = {topic: following}
+
+    def get(self, queue: QueueOf) -> OrderInfo | None:
+        """Return what blocks a queue."""
+        return self._table.get(queue)
+
+    def put(self, queue: QueueOf, info: OrderInfo | None) -> None:
+        """Set what blocks a queue; None: nothing."""
+        if info is None:
+            self._table.pop(queue, None)
+        else:
+            self._table[queue] = info
         self.persist_soon()
 
     # ------------------------------------------------------------ popping
@@ -190,6 +233,11 @@ class ConsumerOrderInfo(ConfigManager):
         now_ms = self._clock.now_ms()
         info.look_at_clock(now_ms)
         return now_ms < info.free_ms or info.is_held(now_ms)
+
+    def popped_ms(self, queue: QueueOf) -> int:
+        """Return when the queue was popped last; -1 if that is not known."""
+        info = self._table.get(queue)
+        return -1 if info is None else info.pop_ms
 
     def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
         """Let a peer keep what that pop handed out while it is connected."""
@@ -222,11 +270,12 @@ class ConsumerOrderInfo(ConfigManager):
                 info.consumed_times = old.consumed_times
             else:
                 before = set(old.offsets)
-                info.consumed_times = {
-                    offset: old.consumed_times.get(offset, 0) + 1
+                times = {
+                    offset: old.consumed_times.get(offset, 0) + (offset not in old.untried)
                     for offset in offsets
                     if offset in before
                 }
+                info.consumed_times = {offset: count for offset, count in times.items() if count}
         self._table[queue] = info
         self._cleared.pop(queue, None)
         self.persist_soon()
@@ -247,9 +296,13 @@ class ConsumerOrderInfo(ConfigManager):
             return None
         info.acked |= 1 << info.offsets.index(offset)
         self.persist_soon()
-        if self._clock.now_ms() >= info.free_ms:
-            self._events.poppable(queue.topic, queue.group)
         return info.next_offset
+
+    def announce(self, queue: QueueOf) -> None:
+        """Announce a queue that is free now."""
+        info = self._table.get(queue)
+        if info is not None and self._clock.now_ms() >= info.free_ms:
+            self._events.poppable(queue.topic, queue.group)
 
     def is_out(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
         """Return True if that pop handed out the message and it is neither acknowledged nor visible again."""
@@ -268,30 +321,41 @@ class ConsumerOrderInfo(ConfigManager):
             return False
         return bool(info.acked >> info.offsets.index(offset) & 1)
 
-    def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
-        """Change the time at which a message becomes visible again."""
+    def postpone(
+        self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int, *, untried: bool = False
+    ) -> bool:
+        """Change the time at which a message becomes visible again; False if that pop is not known."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms:
             log.warning(
                 "ignored a change of an orderly pop that does not exist %s offset=%d", queue, offset
             )
-            return
+            return False
         info.next_visible_ms[offset] = visible_ms + info.set_back_ms
+        if untried:
+            info.untried.add(offset)
         self.persist_soon()
+        return True
 
-    def clear(self, queue: QueueOf) -> None:
-        """Unblock a queue whose offset was set from outside."""
+    def clear(self, queue: QueueOf) -> bool:
+        """Unblock a queue whose offset was set from outside; False if nothing was known of it."""
         info = self._table.pop(queue, None)
         if info is not None:
             self._cleared[queue] = info.pop_ms
             self.persist_soon()
             self._events.poppable(queue.topic, queue.group)
+        return info is not None
 
-    def forget(self, group: str, topic: str) -> None:
-        """Drop a deleted group or topic."""
-        for queue in [queue for queue in self._table if queue[:2] == (group, topic)]:
-            del self._table[queue]
-            self.persist_soon()
+    def topics_of(self, group: str) -> set[str]:
+        """Return the topics of which something is known for a group."""
+        return {queue.topic for queue in self._table if queue.group == group}
+
+    def forget(self, group: str, topic: str) -> list[QueueOf]:
+        """Drop a deleted group or topic. Returns: its queues of which something was known."""
+        found = [queue for queue in self._table if queue[:2] == (group, topic)]
+        for queue in found:
+            self.put(queue, None)
+        return found
 
     def tick(self) -> None:
         """Announce the queues whose block expired since the last tick."""

@@ -81,6 +81,10 @@ class PopPolling(Woken[HeldRequest]):
         woken = [self._wake_first(queue, lambda pop: True) for queue in queues]
         return any(woken)
 
+    def wake_held(self, pop: HeldRequest) -> None:
+        """Run this held pop again: it has more to look at."""
+        self._wake(pop)
+
     def _wake_first(self, queue: QueueOf, wanted: Callable[[HeldRequest], bool]) -> bool:
         for pop in self._held[queue.topic][queue]:
             if not pop.connection.closed and wanted(pop):

@@ -72,6 +72,10 @@ class PopState:
             if (name.group, name.topic) == (group, topic)
         ]
 
+    def of_group(self, group: str) -> list[CheckPoint]:
+        """Return a group's check points in flight. Scans everything."""
+        return [point for name, point in self._live.items() if name.group == group]
+
     def held_by(self, peer: Peer) -> list[CheckPoint]:
         """Return the check points that a peer holds. Scans everything."""
         return [point for point in self._live.values() if point.holder is peer]
@@ -86,6 +90,14 @@ class PopState:
     def get(self, name: Name) -> CheckPoint | None:
         """Return the check point while it is in flight."""
         return self._live.get(name)
+
+    def knows(self, name: Name) -> bool:
+        """Return True if a check point or early acknowledgements have this name."""
+        return name in self._live or name in self._early
+
+    def forget_early(self, name: Name) -> None:
+        """Drop acknowledgements that came before any check point of this name."""
+        self._early.pop(name, None)
 
     def out_until_ms(self, queue: QueueOf, offset: int) -> int:
         """Return the wall time until which a message is invisible; 0 if not in flight. Scans everything."""

@@ -107,7 +107,7 @@ class PopRevive:
         failure: OSError | StoreError | None = None
         pause_ms_max = _ILLEGAL_PAUSE_MS_MAX
         try:
-            # Made again if need be: when a group is deleted its check points go, too.
+            # Made again if a kill came before it was saved: when a group is deleted its check points go, too.
             group = self._groups.find(name.group)
             if self._topics.get(topic) is None or group is None:
                 log.warning(

@@ -13,12 +13,14 @@
    broker continues where we stopped. Records that its timer still held reach us later (`follow`).
 6. The log is named by the cluster. What logs of other names in the store say is copied into this one, as it
    comes: RocketMQ would forget what was popped before its brokerClusterName was changed, or left out. Ours.
+7. No two check points in flight have one name (`free_name`): the second would replace the first, and with it
+   lose its messages. RocketMQ names them by the millisecond alone.
 Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
 """
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Tables
@@ -109,9 +111,8 @@ class ReviveLog:
 
     def load(self) -> None:
         """Read the unfinished part of the log (invariant 2). Raises: StoreError."""
-        for topic, queue_id in self._store.queues(self.topic):
-            taken = self._offsets.query(TAKEN_GROUP, topic, queue_id)
-            self._follow(queue_id, self._queue(queue_id), taken)
+        for _, queue_id in self._store.queues(self.topic):
+            self._follow(queue_id, self._queue(queue_id), self.taken(queue_id))
         self._former = self._queues_of_other_names()
         ours = bool(self._offsets.of_topic(TAKEN_GROUP, self.topic))
         self._hidden = (self._hidden or not ours) and self._store.max_offset(TIMER_TOPIC, 0) > 0
@@ -134,6 +135,16 @@ class ReviveLog:
 
     # ------------------------------------------------------------ writing
 
+    def is_taken(self, name: Name) -> bool:
+        """Return True if a new check point must not have this name (invariant 7)."""
+        return self.state.knows(name)
+
+    def free_name(self, name: Name) -> Name:
+        """Return the name, with the next pop time that makes it a new one (invariant 7)."""
+        while self.is_taken(name):
+            name = name._replace(pop_ms=name.pop_ms + 1)
+        return name
+
     def check_point(
         self,
         name: Name,
@@ -145,7 +156,7 @@ class ReviveLog:
         suspend: bool = False,
     ) -> CheckPoint:
         """Log a check point before its messages are handed out (invariant 1). again: they have been before;
-        suspend: a redelivery does not count as an attempt.
+        suspend: a redelivery does not count as an attempt. The name is free (invariant 7).
 
         Raises: StoreError; nothing has happened then.
         """
@@ -191,6 +202,36 @@ class ReviveLog:
             self._append(revive_queue, ack.tag, ack.unique_key(), ack.body())
             self.unwritten.popleft()
         return bool(self.unwritten)
+
+    def note(self, revive_queue: int, tag: str, key: str, body: bytes) -> int:
+        """Log a record of another kind. Returns: its offset in its queue. Raises: StoreError."""
+        self._topics.create_internal(self.topic, REVIVE_QUEUES)
+        return self._append(revive_queue, tag, key, body)
+
+    def records(self, revive_queue: int, begin: int, tag: str) -> Iterator[Record]:
+        """Yield the records with a tag from `begin` on. Raises: StoreError."""
+        at = max(begin, self._store.min_offset(self.topic, revive_queue))
+        while at < self.end_of(revive_queue):
+            result = self._store.read(self.topic, revive_queue, at, _READ_COUNT, None, _READ_SIZE)
+            for buffer in result.buffers:
+                for record in read_records(buffer):
+                    if get_property(record.properties, b"TAGS") == tag.encode():
+                        yield record
+            if result.next_offset <= at:
+                break
+            at = result.next_offset
+
+    def end_of(self, revive_queue: int) -> int:
+        """Return the offset of the next record of a queue."""
+        return self._store.max_offset(self.topic, revive_queue)
+
+    def finished(self, revive_queue: int) -> int:
+        """Return the last record of a queue that a start does not read any more."""
+        return self._offsets.query(REVIVE_GROUP, self.topic, revive_queue)
+
+    def taken(self, revive_queue: int) -> int:
+        """Return the first record of a queue that the groups' offsets do not include."""
+        return self._offsets.query(TAKEN_GROUP, self.topic, revive_queue)
 
     def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
         """Set a group's next offset, by `point` or because nothing before concerns the group."""
@@ -252,8 +293,9 @@ class ReviveLog:
     def _queue(self, revive_queue: int) -> _ReviveQueue:
         queue = self._queues.get(revive_queue)
         if queue is None:
-            done = self._offsets.query(REVIVE_GROUP, self.topic, revive_queue)
-            begin = max(done + 1, self._store.min_offset(self.topic, revive_queue))
+            begin = max(
+                self.finished(revive_queue) + 1, self._store.min_offset(self.topic, revive_queue)
+            )
             queue = self._queues[revive_queue] = _ReviveQueue(begin)
         return queue
 
@@ -261,8 +303,11 @@ class ReviveLog:
 
     def _enter(self, point: CheckPoint, grace_ms: int) -> None:
         wait_ms = max(0, point.revive_ms - self._clock.now_ms())
-        # The clock may have run ahead when it was written.
+        # The clock may have run ahead when it was written; and so may a pop time (invariant 7).
         wait_ms = min(wait_ms, point.invisible_ms) + grace_ms
+        if not grace_ms:
+            # What acknowledges it is behind it in its queue: what came before was another's of this name.
+            self.state.forget_early(point.name)
         old = self.state.add(point, self._clock.monotonic_ms() + wait_ms)
         queue = self._queue(point.revive_queue)
         queue.points.append((point.revive_offset, point))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import Name
+from pocketmq.broker.pop.order_log import REVIVE_QUEUE, OrderLog
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.revive import PopRevive
@@ -24,8 +25,8 @@ _GIVEN_BACK_MS = 1_000
 
 
 class PopService:
-    """Attributes: log (what is in flight), order (blocked queues), polling and notifications (held
-    requests), revive (redelivery).
+    """Attributes: log (what is in flight), order (blocked queues), order_log (what changes them), polling and
+    notifications (held requests), revive (redelivery).
     """
 
     def __init__(
@@ -40,18 +41,24 @@ class PopService:
         self._side_tasks = messages.store.side_tasks
         self.order = tables.order_info
         self.log = ReviveLog(node, tables, messages.store)
+        self.order_log = OrderLog(tables, self.log, node.config.broker_name)
         self.revive = PopRevive(node, tables, messages, self.log)
         self.polling, self.notifications = PopPolling(node), PopPolling(node)
         self._busy = asyncio.Event()
 
     def load(self) -> None:
         """Restore the state from before the restart. Raises: StoreError."""
-        self.log.load()
-        self.wake()
+        self._load(self.log.load)
 
     def load_anew(self) -> None:
         """Reload a log that was a master's and is ours now. Raises: StoreError."""
-        self.log.load_anew()
+        self._load(self.log.load_anew)
+
+    def _load(self, load: Callable[[], None]) -> None:
+        # As of the last save: loading the log moves it.
+        taken = self.log.taken(REVIVE_QUEUE)
+        load()
+        self.order_log.load(taken)
         self.wake()
 
     def wake(self) -> None:
@@ -143,13 +150,29 @@ class PopService:
             # Who pops has no offset to set, as members that pull have when they are told.
             self._offsets.place(*queue, offset)
         self.log.reset(queue, offset)
-        self.order.clear(queue)
+        self.order_log.clear(queue, offset)
         self._events.poppable(topic, group)
 
     def forget(self, group: str, topic: str) -> None:
         """Drop the group's offsets of a topic."""
         self.log.forget(group, topic)
-        self.order.forget(group, topic)
+        self.order_log.forget(group, topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Drop what a deleted group has in flight: redelivering it would make the group again.
+
+        Where its offsets are kept, they go back to what it had not acknowledged.
+        """
+        lowest: dict[QueueOf, int] = {}
+        for point in self.log.state.of_group(group):
+            queue = QueueOf(group, point.name.topic, point.name.queue_id)
+            first = point.unacked[0]
+            lowest[queue] = min(first, lowest.get(queue, first))
+        for topic in {queue.topic for queue in lowest} | self.order.topics_of(group):
+            self.forget(group, topic)
+        for queue, offset in lowest.items():
+            if self._offsets.query(*queue) > offset:
+                self._offsets.place(*queue, offset)
 
     def poppable(self, topic: str, group: str) -> None:
         """Run a held pop of the group again: there are messages for it."""

@@ -55,6 +55,8 @@ class Popped:
     offset_info: list[str] = field(default_factory=list)
     order_info: list[str] = field(default_factory=list)
     failure: StoreError | None = None
+    # The filter let nothing through, and not all was looked at.
+    is_unfinished: bool = False
 
 
 class PopTaking:
@@ -178,6 +180,9 @@ class PopTaking:
             self._pop.log.reset(queue, offset)
             self._offsets.place(group, topic, queue_id, offset)
             result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
+        if result.count and not self._has_name(queue, offset, found, order=bool(ask.order)):
+            found.rest += max(0, result.max_offset - offset)
+            return None
         if result.count:
             try:
                 self._hand_out(queue, offset, result, ask, found)
@@ -193,8 +198,27 @@ class PopTaking:
                 self._offsets.place(group, topic, queue_id, result.next_offset)
             else:
                 self._pop.log.moved(queue, result.next_offset)
+            found.is_unfinished |= result.next_offset < result.max_offset
         found.rest += max(0, result.max_offset - result.next_offset)
         return (result.count, result.next_offset) if offset == begin else None
+
+    def _has_name(self, queue: QueueOf, offset: int, found: Popped, *, order: bool) -> bool:
+        """Make sure that what this pop takes from the queue can be told from what another took before.
+
+        Only a reset or a return within a millisecond leads here twice. Returns: False if the queue has to
+        wait for the next pop, because this one has handed out others' messages at its time.
+        """
+        broker_name = self._config.broker_name
+        while True:
+            if order:
+                taken = self._pop.order.popped_ms(queue) == found.pop_ms
+            else:
+                group, topic, queue_id = queue
+                name = Name(topic, group, queue_id, offset, found.pop_ms, broker_name)
+                taken = self._pop.log.is_taken(name)
+            if not taken or found.count:
+                return not taken
+            found.pop_ms += 1
 
     def _hand_out(
         self,
@@ -212,11 +236,9 @@ class PopTaking:
             offsets = [each for buffer in result.buffers for each in _queue_offsets(buffer)]
         broker_name = self._config.broker_name
         if ask.order:
-            times = self._pop.order.popped(
-                queue, ask.attempt_id, found.pop_ms, ask.invisible_time, offsets
+            times = self._pop.order_log.popped(
+                queue, ask.attempt_id, found.pop_ms, ask.invisible_time, offsets, offset
             )
-            self._offsets.place(group, topic, queue_id, offset)
-            self._pop.log.state.move(queue, offset)
             flag = retry_flag(topic)
             found.order_info += [f"{flag} qo{queue_id}%{o} {count}" for o, count in times.items()]
             lowest = min((times.get(o, 0) for o in offsets), default=0)

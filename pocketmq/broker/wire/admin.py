@@ -31,7 +31,7 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminTopicProcessor(
             config, TopicActs(tables, messages), tables.topics, store, stats
         ).handlers(),
-        AdminGroupProcessor(GroupActs(tables, messages), tables.groups).handlers(),
+        AdminGroupProcessor(GroupActs(node, tables, messages), tables.groups).handlers(),
         AdminConnectionProcessor(
             members.consumers, members.producers, tables.offsets, node.address
         ).handlers(),

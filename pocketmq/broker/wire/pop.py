@@ -1,15 +1,14 @@
 """Pop: POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION, POLLING_INFO."""
 
+from collections.abc import Callable
 from functools import partial
 
 from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
-from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
 from pocketmq.remoting.connection import Connection, Handler, Reply
-from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import (
     NotificationHeader,
     NotificationResponseHeader,
@@ -24,9 +23,8 @@ from pocketmq.remoting.headers import (
 class PopMessageProcessor:
     """Handlers of the four codes."""
 
-    def __init__(self, acts: PopActs, clock: Clock) -> None:
+    def __init__(self, acts: PopActs) -> None:
         self._acts = acts
-        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -36,18 +34,20 @@ class PopMessageProcessor:
             RequestCode.POLLING_INFO: self.polling_info,
         }
 
-    def _again(self, request: RemotingCommand, connection: Connection) -> None:
-        """Handle a request that is done waiting: answer it, or hold it again."""
-        handler = self.pop if request.code == RequestCode.POP_MESSAGE else self.notify
-        reply = handler(request, connection)
-        if reply is not None:
-            connection.send(reply)
-
     def pop(self, request: RemotingCommand, connection: Connection) -> Reply:
-        header = PopMessageHeader.parse(self._with_born_time(request))
-        again = partial(self._again, request, connection)
+        header = PopMessageHeader.parse(_with_born_time(request.ext))
+        return self._pop(request, header, self._acts.waits_until_ms(header), connection)
+
+    def _pop(
+        self,
+        request: RemotingCommand,
+        header: PopMessageHeader,
+        until_ms: int,
+        connection: Connection,
+    ) -> Reply:
+        again = partial(self._pop, request, header, until_ms, connection)
         try:
-            found = self._acts.pop(header, connection, again)
+            found = self._acts.pop(header, connection, until_ms, partial(_send, connection, again))
         except Refused as refused:
             return request.answer(refused.code, refused.remark, _NOTHING.ext())
         if found is None:
@@ -74,10 +74,21 @@ class PopMessageProcessor:
         return _reply(request, found, PopMessageResponseHeader(0, 0, 0, found.rest))
 
     def notify(self, request: RemotingCommand, connection: Connection) -> Reply:
-        header = NotificationHeader.parse(self._with_born_time(request))
-        again = partial(self._again, request, connection)
+        header = NotificationHeader.parse(_with_born_time(request.ext))
+        return self._notify(request, header, self._acts.waits_until_ms(header), connection)
+
+    def _notify(
+        self,
+        request: RemotingCommand,
+        header: NotificationHeader,
+        until_ms: int,
+        connection: Connection,
+    ) -> Reply:
+        again = partial(self._notify, request, header, until_ms, connection)
         try:
-            found = self._acts.notify(header, connection, again)
+            found = self._acts.notify(
+                header, connection, until_ms, partial(_send, connection, again)
+            )
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         if found is None:
@@ -94,19 +105,17 @@ class PopMessageProcessor:
         ext = PollingInfoResponseHeader(polling_num=count).ext()
         return request.answer(ResponseCode.SUCCESS, None, ext)
 
-    def _with_born_time(self, request: RemotingCommand) -> dict[str, str]:
-        """Return the fields; a missing or future bornTime becomes now, for reruns too. Raises:
-        HeaderError.
-        """
-        ext = request.ext or {}
-        now = self._clock.now_ms()
-        try:
-            born_ms = int(ext.get("bornTime", "0"))
-        except ValueError as error:
-            raise HeaderError(f"bornTime is not a number: {ext['bornTime'][:50]!r}") from error
-        if not 0 < born_ms <= now:
-            request.ext = ext = {**ext, "bornTime": str(now)}
-        return ext
+
+def _send(connection: Connection, again: Callable[[], Reply]) -> None:
+    """Handle a request that is done waiting: answer it, or hold it again."""
+    reply = again()
+    if reply is not None:
+        connection.send(reply)
+
+
+def _with_born_time(ext: dict[str, str] | None) -> dict[str, str]:
+    """Return the fields; a client may leave out bornTime, as with RocketMQ."""
+    return {"bornTime": "0", **(ext or {})}
 
 
 # The fields of an answer without messages; pops have them in every answer.

@@ -59,9 +59,7 @@ def handlers(
         ).handlers(),
         ClientManageProcessor(clients).handlers(),
         ConsumerManageProcessor(clients, offsets).handlers(),
-        PopMessageProcessor(
-            PopActs(node, tables, members, messages, services.pop), node.clock
-        ).handlers(),
+        PopMessageProcessor(PopActs(node, tables, members, messages, services.pop)).handlers(),
         PopAckProcessor(
             ReceiptActs(node, tables, messages, services.pop), messages.promise
         ).handlers(),
