@@ -22,6 +22,7 @@ from pocketmq.client import (
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer, SubscribingConsumer
 from pocketmq.client.options import takes
+from pocketmq.client.portion import Portion
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.signals import block_until_signal
 from pocketmq.client.sync.blocking import Blocking, twin
@@ -162,7 +163,6 @@ class LitePullConsumer(_SharingConsumer, _ReadingConsumer):
 
     subscribe = twin(lite_pull_consumer.LitePullConsumer.subscribe)
     assign = twin(lite_pull_consumer.LitePullConsumer.assign)
-    poll = twin(lite_pull_consumer.LitePullConsumer.poll)
     commit = twin(lite_pull_consumer.LitePullConsumer.commit)
     committed = twin(lite_pull_consumer.LitePullConsumer.committed)
     seek = twin(lite_pull_consumer.LitePullConsumer.seek)
@@ -171,7 +171,29 @@ class LitePullConsumer(_SharingConsumer, _ReadingConsumer):
     pause = twin(lite_pull_consumer.LitePullConsumer.pause)
     resume = twin(lite_pull_consumer.LitePullConsumer.resume)
 
+    def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
+        """Return the messages fetched next, of one queue, in order; [] if none came in time."""
+        portion = Portion()
+        try:
+            self._call(self._client._fill(portion, timeout_ms))
+        except BaseException:
+            # Interrupted (Ctrl-C): what came all the same is for the next call.
+            portion.close()
+            raise
+        return portion.take()
+
     def messages(self, timeout_ms: int = 5_000) -> Iterator[MessageExt]:
-        """One message after the other, until none comes within the time."""
-        while found := self.poll(timeout_ms):
-            yield from found
+        """One message after the other, until none comes within the time.
+
+        A loop that ends early leaves the rest to the next call, or to the group: only messages that it was
+        given count as consumed.
+        """
+        while True:
+            portion = Portion()
+            try:
+                self._call(self._client._fill(portion, timeout_ms))
+                if not portion.messages:
+                    return
+                yield from portion
+            finally:
+                portion.close()
