@@ -157,7 +157,7 @@ class Connection:
         self.waiters[opaque] = waiter
         self._client.tasks.create_task(self._client.carry_frame(self, frame, waiter))
 
-    def forget(self, opaque: int) -> None:
+    def unanswered(self, opaque: int, waited_ms: float) -> None:
         self.waiters.pop(opaque, None)
 
 

@@ -101,7 +101,7 @@ class OpenConnection(Protocol):
 
     def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None: ...
 
-    def forget(self, opaque: int) -> None: ...
+    def unanswered(self, opaque: int, waited_ms: float) -> None: ...
 
 
 class Timed(Protocol):
@@ -109,6 +109,7 @@ class Timed(Protocol):
 
     connection: OpenConnection
     opaque: int
+    began_ms: int
     deadline_ms: int
     settled: bool
 
@@ -160,6 +161,6 @@ class Deadlines:
                 if first.deadline_ms > now:
                     self._arm(first.deadline_ms - now)
                     return
-                first.connection.forget(first.opaque)
+                first.connection.unanswered(first.opaque, now - first.began_ms)
                 first.expire()
             flights.popleft()
