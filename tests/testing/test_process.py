@@ -15,7 +15,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that those of servers are made in."""
     made = tmp_path / "memory"
     made.mkdir()
-    monkeypatch.setattr("pocketmq.testing.in_process._MEMORY_FOLDER", str(made))
+    monkeypatch.setattr("pocketmq.testing.folders._MEMORY_FOLDER", str(made))
     return made
 
 

@@ -7,15 +7,16 @@ GroupClient        start, shutdown, `async with`; names with and without the nam
 """
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from pocketmq.client import instances
+from pocketmq.client import forks, instances
 from pocketmq.client.config import own_instance_name
 from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.description import Description
-from pocketmq.client.errors import NotRunning
+from pocketmq.client.errors import ForkedClient, NotRunning
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.namespace import check_topic, shown, with_namespace
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
@@ -48,8 +49,12 @@ class GroupClient(ABC, Generic[Options, M]):
     def _set_up(self, options: Options, instance_name: str | None = None) -> None:
         self.config = options
         self.group = options.group
+        self._instance_name = instance_name
         self._client_id = options.client_id(instance_name or own_instance_name())
         self._member: M | None = None
+        self._inherited: M | None = None
+        self._pid = os.getpid()
+        forks.watch(self, GroupClient._after_fork)
 
     @property
     def client_id(self) -> str:
@@ -61,6 +66,7 @@ class GroupClient(ABC, Generic[Options, M]):
 
         Raises: GroupInUse, InstanceConflict; SubscriptionIllegal (SQL92), OffsetFileBroken (BROADCASTING).
         """
+        self._check_own()
         if self._member is not None:
             raise NotRunning(f"{self._noun} {self.group!r} is started already")
         instance = await instances.acquire(self._client_id, self.config)
@@ -112,11 +118,26 @@ class GroupClient(ABC, Generic[Options, M]):
 
     def _running(self) -> M:
         if self._member is None:
+            self._check_own()
             raise NotRunning(
                 f"{self._noun} {self.group!r} is not started: use `async with {type(self).__name__}(...)`, "
                 "or start()"
             )
         return self._member
+
+    def _after_fork(self) -> None:
+        """Apply forks.py: this process is a child of the one that made the client."""
+        if self._member is not None:
+            # Kept: what it holds belongs to a loop that does not run here.
+            self._inherited, self._member = self._member, None
+        elif self._inherited is None:
+            self._pid = os.getpid()
+            self._client_id = self.config.client_id(self._instance_name or own_instance_name())
+
+    def _check_own(self) -> None:
+        """Raises: ForkedClient."""
+        if self._inherited is not None:
+            raise ForkedClient(forks.sentence(f"{self._noun} {self.group!r}", self._pid))
 
     # ------------------------------------------------------------ names
 

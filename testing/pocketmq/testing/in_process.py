@@ -6,9 +6,6 @@ ports and store. Everything else ends with stop(): thread, loop, sockets, tasks.
 """
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Self
@@ -21,12 +18,9 @@ from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.tls import ServerTls, TlsConfig
 from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
+from pocketmq.testing.folders import MEMORY, STORES, new_folder, remove_folder
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
-
-MEMORY = "memory"
-TEMPORARY = "temporary"
-STORES = (MEMORY, TEMPORARY)
 
 SETTINGS: Mapping[str, object] = {
     "brokerName": "pocketmq",
@@ -49,8 +43,6 @@ SETTINGS: Mapping[str, object] = {
 }
 """Keys of broker.conf that a broker of a test has; `config` is laid over them."""
 
-_MEMORY_FOLDER = "/dev/shm"
-_MEMORY_FREE_MIN = 256 << 20
 _TURNS = 20
 
 
@@ -145,8 +137,9 @@ class InProcess(PocketMQ):
 
     def _remove(self) -> None:
         folder, self._folder = self._folder, None
-        if folder is not None and self._store in STORES:
-            shutil.rmtree(folder, ignore_errors=True)
+        # In a forked child both are the parent's.
+        if folder is not None and self._store in STORES and not self._thread.is_inherited:
+            remove_folder(folder)
 
     # ------------------------------------------------------------ time
 
@@ -171,23 +164,6 @@ class InProcess(PocketMQ):
         # call must not meet one half closed.
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-
-
-def new_folder(kind: str) -> str:
-    """Return a new empty folder; for "memory" one that is not on a disk, if the machine has such."""
-    base = None
-    if kind == MEMORY and _has_memory_folder():
-        base = _MEMORY_FOLDER
-    return tempfile.mkdtemp(prefix="pocketmq-", dir=base)
-
-
-def _has_memory_folder() -> bool:
-    # Containers often have 64 MiB there: too little for large bodies.
-    try:
-        free = shutil.disk_usage(_MEMORY_FOLDER).free
-    except OSError:
-        return False
-    return free >= _MEMORY_FREE_MIN and os.access(_MEMORY_FOLDER, os.W_OK)
 
 
 def _text(value: object) -> str:

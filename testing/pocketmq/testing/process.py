@@ -4,7 +4,6 @@ It uses two free ports; kill() is kill -9; another start() keeps ports and store
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from pocketmq.testing.external import External
-from pocketmq.testing.in_process import SETTINGS, STORES, new_folder
+from pocketmq.testing.folders import STORES, lock_of, new_folder, remove_folder
+from pocketmq.testing.in_process import SETTINGS
 
 # What this process is told on its command line, or has no use for.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
@@ -93,6 +93,8 @@ class ServerProcess(External):
                 stderr=log,
                 text=True,
                 env=environment,
+                # It holds the folder, too: it may outlive a test run that is killed.
+                pass_fds=(lock_of(str(self._folder)),),
             )
         self._wait_until_ready(self._process)
         return super().start()
@@ -127,7 +129,7 @@ class ServerProcess(External):
         self._end()
         folder, self._folder = self._folder, None
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(str(folder))
 
     def restart(self) -> None:
         """Stop cleanly and start again with the same store and ports."""

@@ -55,6 +55,8 @@ class Blocking:
 
     def start(self) -> None:
         """See the asyncio client. Raises: what its start() raises."""
+        if self._thread is not None:
+            self._thread.check_own()
         thread = loop_thread.acquire()
         try:
             thread.call(self._client.start())
@@ -64,7 +66,7 @@ class Blocking:
         self._thread = thread
 
     def shutdown(self) -> None:
-        """See the asyncio client. May be called twice."""
+        """See the asyncio client. May be called twice; does nothing in a forked child of its process."""
         self._leave(None, None, None)
 
     def _leave(
@@ -73,9 +75,11 @@ class Blocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        thread, self._thread = self._thread, None
-        if thread is None:
+        thread = self._thread
+        # In a forked child it is the parent's, and stays to say so.
+        if thread is None or thread.is_inherited:
             return
+        self._thread = None
         try:
             thread.call(self._client.__aexit__(kind, error, trace))
         finally:

@@ -48,7 +48,7 @@ class Producer(Blocking):
         trace: TracebackType | None,
     ) -> None:
         thread = self._thread
-        if thread is not None:
+        if thread is not None and not thread.is_inherited:
             thread.call(self._submissions.flush())
         super()._leave(kind, error, trace)
 
@@ -70,11 +70,12 @@ class Producer(Blocking):
         """Send without waiting: the future gets the result or the error, and takes callbacks.
 
         It waits while twice the producer's in_flight_max messages have no outcome yet, unless it is
-        called from such a callback. Raises: NotRunning.
+        called from such a callback. Raises: NotRunning, ForkedClient.
         """
         thread = self._thread
         if thread is None:
             raise NotRunning(f"producer {self.group!r} is not started")
+        thread.check_own()
         if timeout_ms is not None:
             return thread.begin(
                 self._client.send(
