@@ -32,6 +32,7 @@ from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
 from pocketmq.client.heartbeat import ConsumerData
+from pocketmq.client.look_ups import LookUps
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.presence import Presence
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
@@ -128,7 +129,7 @@ class MQClientInstance:
         self.processor = ClientProcessor(self)
         self.pulls = PullMessageService(self.runner, self._pull_of)
         self.api: MQClientApi
-        self._route_locks: dict[str, asyncio.Lock] = {}
+        self._look_ups = LookUps(self.runner, self._look_up)
         # Since when a topic is subscribed and unknown, monotonic ms.
         self._missing: dict[str, int] = {}
         self.presence = Presence(self)
@@ -289,12 +290,13 @@ class MQClientInstance:
 
     async def fetch_route(self, topic: str) -> TopicRoute:
         """Like update_route, but raise NoRoute and request errors."""
-        lock = self._route_locks.setdefault(topic, asyncio.Lock())
-        async with lock:
-            wanted = bool(self.consumers) or None
-            route = await self.api.topic_route(topic, tell_when_known=wanted)
-            self.take_route(topic, route)
-            return route
+        return await self._look_ups.route(topic)
+
+    async def _look_up(self, topic: str) -> TopicRoute:
+        wanted = bool(self.consumers) or None
+        route = await self.api.topic_route(topic, tell_when_known=wanted)
+        self.take_route(topic, route)
+        return route
 
     def take_route(self, topic: str, route: TopicRoute) -> None:
         """Apply a route: its addresses for all, its queues for the consumers."""
@@ -305,6 +307,13 @@ class MQClientInstance:
         else:
             self.routes[topic] = route
             log.info("route changed topic=%s queues=%s", topic, list(route.queues))
+            if route.malformed_order:
+                log.warning(
+                    "entries of ORDER_TOPIC_CONFIG are malformed and mean no queues; write broker:count "
+                    "topic=%s entries=%r",
+                    topic,
+                    route.malformed_order,
+                )
         queues = route.subscribe_queues(topic)
         for consumer in list(self.consumers.values()):
             consumer.update_subscribe_info(topic, queues)

@@ -93,10 +93,10 @@ class RemotingClient:
             # abort() takes effect in the next turn.
             await asyncio.sleep(0)
 
-    async def connection(self, address: str) -> Connection:
+    async def connection(self, address: str, within_ms: int | None = None) -> Connection:
         """Return the connection to `address`, connecting if necessary; concurrent callers share one attempt.
 
-        Raises: ConnectFailed.
+        within_ms: the caller's own time; the attempt goes on for others. Raises: ConnectFailed.
         """
         connection = self._connections.get(address)
         if connection is not None and connection.writable:
@@ -108,7 +108,9 @@ class RemotingClient:
             self._running.add(attempt)
             attempt.add_done_callback(lambda task: self._connected(address, task))
         # Not `shield`: it would cancel its callers with the attempt, when the client closes.
-        await asyncio.wait((attempt,))
+        await asyncio.wait((attempt,), timeout=None if within_ms is None else within_ms / 1000)
+        if not attempt.done():
+            raise ConnectFailed(address, f"no connection within {within_ms} ms")
         if attempt.cancelled():
             raise ConnectFailed(address, "this client is being closed")
         result = attempt.result()
@@ -218,7 +220,10 @@ class RemotingClient:
         """
         connection = self._connections.get(address)
         if connection is None or not connection.writable:
-            connection = await self.connection(address)
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            connection = await self.connection(address, timeout_ms)
+            timeout_ms = max(1, timeout_ms - round((loop.time() - began_s) * 1000))
         if self._before_send is not None:
             self._before_send(command)
         answer = await connection.invoke(command, timeout_ms)
