@@ -323,6 +323,9 @@ def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
             self.expired = True
             self.settled = True
 
+        def look(self, waited_ms: int) -> None:
+            pass
+
     clock = ManualClock()
     timers: list[Callable[[], object]] = []
     deadlines = Deadlines(clock.monotonic_ms, lambda _, function: timers.append(function))

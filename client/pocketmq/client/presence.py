@@ -32,7 +32,16 @@ class Presence:
         self._instance = instance
         self._versions: dict[str, int] = {}
         self._announced_ms: dict[str, int] = {}
+        self._probed: set[str] = set()
         self._one = asyncio.Lock()
+
+    def _body(self) -> bytes:
+        instance = self._instance
+        return heartbeat_body(
+            instance.client_id,
+            instance.producers,
+            [each.consumer_data() for each in instance.consumers.values()],
+        )
 
     async def heartbeat_all(self, only: str | None = None) -> None:
         """Send heartbeats to all brokers of invariant 1, or to one of them; failures are logged."""
@@ -40,11 +49,7 @@ class Presence:
         async with self._one:
             if not instance.producers and not instance.consumers:
                 return
-            body = heartbeat_body(
-                instance.client_id,
-                instance.producers,
-                [each.consumer_data() for each in instance.consumers.values()],
-            )
+            body = self._body()
 
             async def beat(address: str) -> None:
                 answer = await instance.api.heartbeat(address, body)
@@ -58,6 +63,20 @@ class Presence:
                 if (instance.consumers or number == MASTER_ID) and only in (None, address)
             ]
             await _each(wanted, beat, "heartbeat")
+
+    def probe(self, address: str) -> None:
+        """Send a heartbeat to a broker from which nothing comes: whether it lives."""
+        if address not in self._probed:
+            self._probed.add(address)
+            self._instance.runner.spawn(self._probe(address), name="probe")
+
+    async def _probe(self, address: str) -> None:
+        try:
+            await self._instance.api.heartbeat(address, self._body())
+        except PocketMQError as error:
+            log.warning("no sign of life broker=%s reason=%r", address, str(error))
+        finally:
+            self._probed.discard(address)
 
     async def announce_again(self, address: str) -> None:
         """Apply invariant 2."""

@@ -19,6 +19,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.fault_strategy import FaultStrategy
 from pocketmq.client.flight import Flight
+from pocketmq.client.frozen import unless_frozen
 from pocketmq.client.in_flight import Deadlines, Room
 from pocketmq.client.namespace import with_namespace
 from pocketmq.client.options import SendOptions
@@ -205,6 +206,15 @@ class SendEngine:
         self._deadlines.add(flight)
         return flight
 
+    def elsewhere(self, flight: Flight) -> bool:
+        """Return True if a flight without an answer may be followed by an attempt at another broker."""
+        known = self._infos.get(flight.queue.topic)
+        return (
+            self.options.retry_times > 0
+            and known is not None
+            and self.strategy.has_other_than(known[1], flight.queue.broker_name)
+        )
+
     async def after_flight(
         self,
         flight: Flight,
@@ -273,7 +283,7 @@ class SendEngine:
         while True:
             target = self._next(plan, outgoing.topic)
             try:
-                result = await self._send_to(outgoing, target, max(1, plan.left_ms))
+                result = await self._send_to(outgoing, target, max(1, plan.left_ms), plan)
                 if self.stored_too_loosely(result) and plan.failed(NotStoredSafely(result.status)):
                     continue
             except PocketMQError as error:
@@ -301,7 +311,11 @@ class SendEngine:
             raise NoRoute(topic, self.instance.api.name_servers, closed=True) from error
 
     async def _send_to(
-        self, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        timeout_ms: int,
+        plan: SendAttempts | None = None,
     ) -> SendResult:
         instance = self.instance
         address = instance.addresses.master(queue.broker_name)
@@ -310,7 +324,7 @@ class SendEngine:
             address = await _within(timeout_ms, queue.topic, looking)
         tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
         try:
-            result = await instance.api.send(
+            sending = instance.api.send(
                 address,
                 outgoing.code,
                 self.packer.ext(outgoing, queue),
@@ -319,6 +333,9 @@ class SendEngine:
                 queue=queue,
                 timeout_ms=timeout_ms,
             )
+            if plan is not None and plan.elsewhere():
+                sending = unless_frozen(instance, address, timeout_ms, plan, sending)
+            result = await sending
         except PocketMQError as error:
             self.tell_hooks(tokens, None, error)
             raise

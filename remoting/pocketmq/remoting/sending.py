@@ -124,6 +124,10 @@ class Sending(asyncio.Protocol):
     def unanswered(self, opaque: int, waited_ms: float) -> None:
         """Drop the waiter of an answer that has not come in its time (invariant 3)."""
         self._pending.pop(opaque, None)
+        self.in_vain(waited_ms)
+
+    def in_vain(self, waited_ms: float) -> None:
+        """Note that a request has waited so long for nothing (invariant 3)."""
         if not self._watched or self.is_silent or self.closed or waited_ms < _SILENT_MS_MIN:
             return
         if self._monotonic_ms() - self.last_read_ms >= waited_ms - _ROUNDED_MS:
