@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from queue import SimpleQueue
 
+from pocketmq.client.call_context import base_of, calling_pool, within
 from pocketmq.client.consume import (
     Around,
     Call,
@@ -41,6 +42,7 @@ class ListenerPool:
     1. A call of a queue that this client still has, and whose messages all succeeded, goes to `together` with
        the others of this turn of the loop, not to its own `done`. Until then it stands in `succeeded`.
     2. A call ends, for `drain`, once either has it.
+    3. Each call has context variables of its own (call_context.py).
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ListenerPool:
         self._clock = clock
         self._together: Together | None = None
         self.succeeded: list[Run] = []
+        self._base = base_of(self)
         self._under_way = 0
         self._draining = False
         self._idle = asyncio.Event()
@@ -153,6 +156,11 @@ class ListenerPool:
             return False
         return True
 
+    @property
+    def is_calling_this(self) -> bool:
+        """Return True if the code that asks runs inside a call of the listener."""
+        return self._under_way > 0 and calling_pool() is self
+
     def stop(self) -> None:
         """Do nothing more: whoever called the listener has ended, or is ended by the runner."""
 
@@ -226,6 +234,7 @@ class CoroutinePool(ListenerPool):
         loop = asyncio.get_running_loop()
         worker = asyncio.current_task()
         calls, listener, around = self._calls, self._listener, self._around
+        own_variables = self._base.copy
         succeeded, read_clock, stamp = self.succeeded, time.monotonic, _Stamp(self._clock)
         settles = self._together is not None
         # The clock is read once a call: one begins when the one before has ended, or after a rest.
@@ -245,13 +254,14 @@ class CoroutinePool(ListenerPool):
             began, started = now, stamp.at(now)
             messages = [run.messages[at]] if size == 1 else run.messages[at : at + size]
             call = tokens = None
+            own = own_variables()
             try:
                 for message in messages:
                     message.note_start(started)
                 if around:
                     call = run.call(at, context)
-                    tokens = [each.before(call) for each in around]
-                returned = await listener(messages, context)  # type: ignore[misc]
+                    tokens = [own.run(each.before, call) for each in around]
+                returned = await within(own, own.run(listener, messages, context))  # type: ignore[arg-type]
                 result = _SUCCESS if returned is None else _judge(returned)
                 now = read_clock()
                 if (
@@ -283,7 +293,7 @@ class CoroutinePool(ListenerPool):
             if call is None:
                 call = run.call(at, context)
             if tokens is not None:
-                self._after(call, tokens, outcome)
+                own.run(self._after, call, tokens, outcome)
             self._done(run, call, outcome)
 
     async def _rest(self) -> None:
@@ -345,7 +355,9 @@ class ThreadPool(ListenerPool):
             run, at = taken
             context = ConsumeContext(run.queue)
             outcome, cost_s = (
-                (None, 0.0) if self._unwanted(run) else self._call(run, at, context, stamp)
+                (None, 0.0)
+                if self._unwanted(run)
+                else self._base.copy().run(self._call, run, at, context, stamp)
             )
             finished.append((run, at, context, outcome, cost_s))
             # Set before the loop empties the deque, so a call is never left behind unannounced.

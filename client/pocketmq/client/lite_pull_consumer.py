@@ -83,6 +83,7 @@ class LitePullConsumer(
         return await self._start_member(LitePullMember(self.config, instance, offsets))
 
     async def _joined(self, member: LitePullMember) -> None:
+        await super()._joined(member)
         if self._assignment:
             self._assign(member)
 

@@ -10,7 +10,7 @@ Source: DefaultLitePullConsumerImpl, AssignedMessageQueue, RocketMQ 4.9.8 (wire.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -57,6 +57,7 @@ class Assigned:
     pull_offset: int | None = None
     consume_offset: int | None = None
     paused: bool = False
+    begun: bool = False
     fetcher: "asyncio.Task[None] | None" = None
     pace: PullPace = field(default_factory=PullPace)
 
@@ -83,6 +84,8 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         self._ready_count = 0
         self._arrived = asyncio.Event()
         self._portions: list[Portion] = []
+        # Queues that on_queues_changed is being called with.
+        self._named: set[MessageQueue] = set()
         self._room = asyncio.Event()
         self._next_commit_ms = instance.clock.monotonic_ms() + options.auto_commit_interval_ms
 
@@ -100,9 +103,30 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     # ------------------------------------------------------------ which queues
 
+    async def changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
+    ) -> None:
+        """Have the new queues before on_queues_changed names them, so that it may seek and pause there; they
+        are read from `dispatch` on.
+        """
+        table = self.rebalance.table
+        for queue in own:
+            if queue in table and queue not in self.assigned:
+                self.assigned[queue] = Assigned(queue, table[queue])
+        self._named = set(own)
+        try:
+            await super().changed(topic, all_queues, own)
+        finally:
+            self._named = set()
+
     def dispatch(self, request: PullRequest) -> None:
         """Begin a queue that rebalance added."""
-        self._begin(Assigned(request.queue, request.process_queue, request.next_offset))
+        assigned = self.assigned.get(request.queue)
+        if assigned is None or assigned.process_queue is not request.process_queue:
+            assigned = Assigned(request.queue, request.process_queue)
+        if assigned.pull_offset is None:
+            assigned.pull_offset = request.next_offset
+        self._begin(assigned)
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """End a queue that rebalance takes away: what was polled before the last commit counts."""
@@ -129,6 +153,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     def _begin(self, assigned: Assigned) -> None:
         self.assigned[assigned.queue] = assigned
+        assigned.begun = True
         assigned.fetcher = self.runner.spawn(self._fetch(assigned), name=f"fetch {assigned.queue}")
 
     def _end(self, queue: MessageQueue) -> None:
@@ -264,10 +289,8 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         if namespace := self.options.namespace:
             for message in chunk.messages:
                 message.topic = without_namespace(namespace, message.topic)
-        portion.messages = chunk.messages
-        portion.assigned, portion.process_queue = chunk.assigned, chunk.process_queue
-        loop = asyncio.get_running_loop()
-        portion.on_close = partial(loop.call_soon_threadsafe, self._settle)
+        settle_soon = partial(asyncio.get_running_loop().call_soon_threadsafe, self._settle)
+        portion.fill(chunk.messages, chunk.assigned, chunk.process_queue, settle_soon)
         self._portions.append(portion)
 
     async def _next_chunk(self) -> _Chunk:
@@ -345,7 +368,13 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         """Continue fetching at that offset and drop what was prefetched. Raises: NotAssigned."""
         if offset < 0:
             raise IllegalArgument(f"an offset is 0 or more, not {offset}")
+        if queue in self._named and queue not in self.assigned:
+            # Where it begins could not be learnt now: it is named again when it is taken.
+            return
         old = self.of(queue)
+        if not old.begun:
+            old.pull_offset = old.consume_offset = offset
+            return
         old.process_queue.dropped = True
         if old.fetcher is not None:
             old.fetcher.cancel()

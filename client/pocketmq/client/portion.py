@@ -28,6 +28,17 @@ class Portion:
         self.given = self.settled = 0
         self.closed = False
 
+    def fill(
+        self,
+        messages: list[MessageExt],
+        assigned: object,
+        process_queue: ProcessQueue,
+        on_close: Callable[[], object],
+    ) -> None:
+        """Put messages into an empty portion. on_close: called in the program's thread."""
+        self.messages, self.assigned, self.process_queue = messages, assigned, process_queue
+        self.on_close = on_close
+
     def take(self) -> list[MessageExt]:
         """Give the program all at once."""
         self.given = len(self.messages)

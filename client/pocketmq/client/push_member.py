@@ -172,6 +172,11 @@ class PushMember(SharingMember[PushConsumerOptions]):
         finally:
             await self.leave()
 
+    @property
+    def calls_this(self) -> bool:
+        """Return True if the code that asks runs inside a call of the listener."""
+        return self._pool.is_calling_this
+
     def end(self) -> None:
         """End the listener's threads."""
         self._pool.stop()

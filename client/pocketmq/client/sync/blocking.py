@@ -1,5 +1,7 @@
 """Blocking: a blocking client over an asyncio one: start, shutdown, `with`, and `twin` for the methods."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -42,6 +44,7 @@ class Blocking:
     def __init__(self, client: GroupClient[Any, Any]) -> None:
         self._client: Any = client
         self._thread: LoopThread | None = None
+        self._ended: threading.Event | None = None
 
     @property
     def client_id(self) -> str:
@@ -79,11 +82,26 @@ class Blocking:
         # In a forked child it is the parent's, and stays to say so.
         if thread is None or thread.is_inherited:
             return
-        self._thread = None
+        if self._ended is not None:
+            # Begun inside a listener, for which it waits.
+            if not self._client._is_inside():
+                self._ended.wait()
+            return
         try:
             thread.call(self._client.__aexit__(kind, error, trace))
         finally:
-            loop_thread.release()
+            if self._client._ending is None:
+                self._thread = None
+                loop_thread.release()
+            else:
+                self._ended = threading.Event()
+                thread.begin(self._release_after(self._client._ending, self._ended))
+
+    async def _release_after(self, ending: "asyncio.Task[None]", ended: threading.Event) -> None:
+        await asyncio.wait((ending,))
+        self._thread, self._ended = None, None
+        ended.set()
+        loop_thread.release()
 
     def __enter__(self) -> Self:
         self.start()

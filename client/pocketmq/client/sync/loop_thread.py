@@ -128,6 +128,9 @@ class LoopThread:
 
     def do(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread and wait for its value."""
+        if self.is_current:
+            # A callback, such as on_queues_changed.
+            return function()
 
         async def called() -> T:
             return function()
