@@ -2,15 +2,13 @@
 
 A client is started in one place and shut down in another, so no `async with` of the caller can hold its
 tasks. A Runner is the one task that does: it enters what it is given, opens the TaskGroup, and leaves both in
-reverse order when told to stop. This is the only module that creates a task outside a group. No task has
-context variables of the code that began it: that is over long before.
+reverse order when told to stop. This is the only module that creates a task outside a group.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from contextvars import Context
 from typing import Any
 
 from pocketmq.remoting.errors import PocketMQError
@@ -48,9 +46,7 @@ class Runner:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         self._stopping = asyncio.Event()
-        self._task = loop.create_task(
-            self._run(ready, self._stopping, set_up), name=self.name, context=Context()
-        )
+        self._task = loop.create_task(self._run(ready, self._stopping, set_up), name=self.name)
         try:
             await asyncio.shield(ready)
         except asyncio.CancelledError:
@@ -97,7 +93,7 @@ class Runner:
         if self._group is None:
             coroutine.close()
             return None
-        task = self._group.create_task(self._guarded(coroutine, name), name=name, context=Context())
+        task = self._group.create_task(self._guarded(coroutine, name), name=name)
         self._children.add(task)
 
         def ended(done: "asyncio.Task[None]") -> None:
@@ -126,7 +122,7 @@ class Runner:
             except Exception:
                 log.exception("timer failed runner=%s", self.name)
 
-        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, call, context=Context())
+        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, call)
         self._timers.add(timer)
 
     def every(
@@ -175,7 +171,7 @@ _alone: set[asyncio.Task[None]] = set()
 
 def alone(coroutine: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
     """Run a coroutine as a child of none: what ends a runner from inside one of its children."""
-    task = asyncio.get_running_loop().create_task(coroutine, name=name, context=Context())
+    task = asyncio.get_running_loop().create_task(coroutine, name=name)
     _alone.add(task)
     task.add_done_callback(_alone.discard)
     return task
