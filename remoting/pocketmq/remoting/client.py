@@ -29,6 +29,8 @@ CLOSE_WAIT_S = 1.0
 IDLE_MS = 120_000
 """Source: NettyClientConfig.clientChannelMaxIdleTimeSeconds, RocketMQ 4.9.7."""
 _LOOK_S = 30
+# Connecting takes of a request's time only if it takes longer.
+_AT_ONCE_MS = 20
 
 
 class RemotingClient:
@@ -223,7 +225,9 @@ class RemotingClient:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             connection = await self.connection(address, timeout_ms)
-            timeout_ms = max(1, timeout_ms - round((loop.time() - began_s) * 1000))
+            took_ms = round((loop.time() - began_s) * 1000)
+            if took_ms > _AT_ONCE_MS:
+                timeout_ms = max(1, timeout_ms - took_ms)
         if self._before_send is not None:
             self._before_send(command)
         answer = await connection.invoke(command, timeout_ms)
