@@ -14,6 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import copy_context
 from typing import Any, Self
 
 from pocketmq.remoting.clock import Clock
@@ -66,6 +67,8 @@ class RemotingClient:
     async def __aenter__(self) -> Self:
         self._tasks = await asyncio.TaskGroup().__aenter__()
         self._running: set[asyncio.Task[Any]] = set()
+        # A connection outlives the call that was first to need it, and has nothing of its variables.
+        self._context = copy_context()
         self._spawn(self._close_idle())
         return self
 
@@ -105,7 +108,9 @@ class RemotingClient:
             return connection
         attempt = self._connecting.get(address)
         if attempt is None:
-            attempt = self._tasks.create_task(self._connect(address), name=f"connect {address}")
+            attempt = self._tasks.create_task(
+                self._connect(address), name=f"connect {address}", context=self._context.copy()
+            )
             self._connecting[address] = attempt
             self._running.add(attempt)
             attempt.add_done_callback(lambda task: self._connected(address, task))
@@ -209,7 +214,7 @@ class RemotingClient:
     # ------------------------------------------------------------ requests
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._tasks.create_task(coroutine)
+        task = self._tasks.create_task(coroutine, context=self._context.copy())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
