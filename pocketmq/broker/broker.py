@@ -171,7 +171,7 @@ class Broker:
             {},
             self.clock,
             before_send=signer(self.config),
-            on_close=lambda address: self.registration.connection_closed(address),
+            on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
     def _make_acl(self) -> PlainAccessValidator | None:

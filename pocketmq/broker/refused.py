@@ -1,9 +1,10 @@
 """Refused, OffsetMoved: how an act declines a request."""
 
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import Carried
 
 
-class Refused(Exception):
+class Refused(Carried, Exception):
     """Nothing was done, because of `remark`; each front translates `code` for its clients."""
 
     def __init__(self, code: ResponseCode, remark: str | None = None) -> None:
@@ -12,7 +13,7 @@ class Refused(Exception):
         self.remark = remark
 
 
-class OffsetMoved(Exception):
+class OffsetMoved(Carried, Exception):
     """A pull whose client must continue at `offset` instead."""
 
     def __init__(self, offset: int) -> None:

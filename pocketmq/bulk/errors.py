@@ -22,9 +22,6 @@ class NotAStore(BulkError):
         self.reason = reason
         self.instead = instead
 
-    def __reduce__(self) -> tuple[type["NotAStore"], tuple[str, str, str | None]]:
-        return (type(self), (self.path, self.reason, self.instead))
-
 
 class OtherStore(BulkError):
     """A task found another store, or none, at the planned path. Never read on: its rows would be those of
@@ -37,10 +34,6 @@ class OtherStore(BulkError):
             f"planned with: {reason}. Every executor must see the same files under this path (NFS, a "
             "shared volume, or an object store's URI); else read from the brokers with option nameServer"
         )
-        self._given = (path, broker_name, host, reason)
-
-    def __reduce__(self) -> tuple[type["OtherStore"], tuple[str, str, str, str]]:
-        return (type(self), self._given)
 
 
 class DataLoss(BulkError):
@@ -59,7 +52,3 @@ class DataLoss(BulkError):
         self.reason = reason
         self.file = file
         self.position = position
-
-    def __reduce__(self) -> tuple[type["DataLoss"], tuple[str, str, int]]:
-        # Spark carries exceptions between processes by pickle.
-        return (type(self), (self.reason, self.file, self.position))

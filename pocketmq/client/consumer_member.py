@@ -279,6 +279,7 @@ class SharingMember(ConsumerMember[Options]):
         super().__init__(options, instance, offsets)
         self.runner = Runner(f"{type(self).__name__} {options.group}")
         self._leaving = False
+        self._is_open = False
 
     async def start(self) -> None:
         """Join the instance and the group. Raises: GroupInUse, SubscriptionIllegal, ..."""
@@ -298,8 +299,17 @@ class SharingMember(ConsumerMember[Options]):
             # Cut short, perhaps by its caller's time-out: what stayed would be a member that does nothing.
             await self.leave()
             raise
+
+    def open(self) -> None:
+        """Take queues from now on: the program's callbacks may use the client that they are about."""
+        self._is_open = True
         if self.rebalance.topic_queues:
             self.instance.rebalance_now()
+
+    async def do_rebalance(self) -> None:
+        """See ConsumerMember."""
+        if self._is_open:
+            await super().do_rebalance()
 
     async def leave(self) -> None:
         """Give everything up, unregister, end the tasks; offsets were stored before."""

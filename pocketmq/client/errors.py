@@ -1,7 +1,7 @@
 """What client calls raise, grouped by what the caller can do about it.
 
     CallerError       the call itself is wrong for this cluster: repeating it fails again; fix it
-      IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning NoRoute
+      IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning (ForkedClient) NoRoute
       TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
       RequestNotSupported NotANameServer
     TransientError    nothing was done: the same call may work later or elsewhere
@@ -66,6 +66,10 @@ class MessageTooLarge(IllegalMessage):
 
 class NotRunning(CallerError):
     """Called before start() or after shutdown()."""
+
+
+class ForkedClient(NotRunning):
+    """Called in a child process for a client that its parent started before the fork."""
 
 
 class NoRoute(CallerError):

@@ -1,7 +1,8 @@
 """Which queue a send goes to, and which brokers it avoids (wire.md 4.7).
 
-Without latency fault tolerance: round robin, and a retry avoids the broker that has just failed. With it, a
-broker that was slow or failed is avoided for a while, longer the slower it was.
+Without latency fault tolerance: round robin, and a retry avoids the broker that has just failed; one that
+did not answer a send in its time is avoided for LATE_MS (ours: each send would wait there). With it, a broker
+that was slow or failed is avoided for a while, longer the slower it was.
 Source: MQFaultStrategy, LatencyFaultToleranceImpl, RocketMQ 4.9.7.
 """
 
@@ -22,6 +23,7 @@ LATENCY_STEPS_MS = (
     (100, 0),
     (50, 0),
 )
+LATE_MS = 30_000
 FAILURE_LATENCY_MS = 30_000
 """A failed send counts as one that took this long."""
 
@@ -54,6 +56,8 @@ class FaultStrategy:
         self._clock = clock
         self._random_index = random_index
         self._faults: dict[str, _Fault] = {}
+        # Until when a broker that did not answer is avoided, monotonic ms.
+        self._late: dict[str, int] = {}
 
     def choose(self, info: TopicPublishInfo, last_broker: str | None) -> MessageQueue:
         """Return the queue of the next attempt. Raises: NoQueueToSendTo.
@@ -61,7 +65,9 @@ class FaultStrategy:
         last_broker: where the previous attempt failed; None for the first.
         """
         if not self.enabled:
-            return info.take() if last_broker is None else self._other_than(info, last_broker)
+            if last_broker is None and not self._late:
+                return info.take()
+            return self._other_than(info, last_broker)
         queue = info.take_where(lambda each: self.is_available(each.broker_name))
         if queue is not None:
             return queue
@@ -73,9 +79,29 @@ class FaultStrategy:
             )
         return info.take()
 
-    @staticmethod
-    def _other_than(info: TopicPublishInfo, last_broker: str) -> MessageQueue:
-        return info.take_where(lambda each: each.broker_name != last_broker) or info.take()
+    def _other_than(self, info: TopicPublishInfo, last_broker: str | None) -> MessageQueue:
+        """Return a queue of a broker that answers, or else of one that has not just failed."""
+        now_ms = self._clock.monotonic_ms()
+        self._late = {name: until for name, until in self._late.items() if until > now_ms}
+        return (
+            info.take_where(
+                lambda each: each.broker_name != last_broker and each.broker_name not in self._late
+            )
+            or info.take_where(lambda each: each.broker_name != last_broker)
+            or info.take()
+        )
+
+    def has_other_than(self, info: TopicPublishInfo, broker_name: str | None) -> bool:
+        """Return True if another broker has queues, and has answered of late."""
+        now_ms = self._clock.monotonic_ms()
+        return any(
+            each.broker_name != broker_name and self._late.get(each.broker_name, now_ms) <= now_ms
+            for each in info.queues
+        )
+
+    def late(self, broker_name: str) -> None:
+        """Avoid a broker that did not answer in time, or could not be reached in time."""
+        self._late[broker_name] = self._clock.monotonic_ms() + LATE_MS
 
     def is_available(self, broker_name: str) -> bool:
         fault = self._faults.get(broker_name)

@@ -152,13 +152,28 @@ class Flight:
                 engine.instance.api.send_failure(error, self.address, self.queue, engine.group)
             )
 
-    def expire(self) -> None:
-        """Handle the deadline."""
+    def expire(self, waited_ms: int | None = None) -> None:
+        """Handle the deadline, or an end before it."""
         outgoing = self.outgoing
         if outgoing is not None:
             what = request_name(outgoing.code)
-            timeout_ms = self.engine.options.send_timeout_ms
+            timeout_ms = self.engine.options.send_timeout_ms if waited_ms is None else waited_ms
             self.set_exception(RequestTimeout(self.address, what, timeout_ms))
+
+    def look(self, waited_ms: int) -> None:
+        """Give up a broker that gives no sign of life, if another may store the message (SendAttempts, 3)."""
+        engine = self.engine
+        if (
+            self.chosen
+            or self.connection.last_read_ms > self.began_ms
+            or not engine.elsewhere(self)
+        ):
+            return
+        if waited_ms * 3 < engine.options.send_timeout_ms * 2:
+            engine.instance.presence.probe(self.address)
+        else:
+            self.connection.unanswered(self.opaque, waited_ms)
+            self.expire(waited_ms)
 
     def _failed(self, error: PocketMQError) -> None:
         engine, outgoing, future = self.engine, self.outgoing, self.future

@@ -6,20 +6,23 @@ GroupClient        start, shutdown, `async with`; names with and without the nam
     SharingConsumer    also shares queues with its group: push and lite pull
 """
 
+import asyncio
 import logging
+import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from pocketmq.client import instances
+from pocketmq.client import forks, instances
 from pocketmq.client.config import own_instance_name
 from pocketmq.client.consumer_member import SharingMember
 from pocketmq.client.description import Description
-from pocketmq.client.errors import NotRunning
+from pocketmq.client.errors import ForkedClient, NotRunning
 from pocketmq.client.heartbeat import MessageModel
 from pocketmq.client.namespace import check_topic, shown, with_namespace
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
+from pocketmq.client.runner import alone
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.subscription import ALL, TAG, build_subscription
 
@@ -48,8 +51,15 @@ class GroupClient(ABC, Generic[Options, M]):
     def _set_up(self, options: Options, instance_name: str | None = None) -> None:
         self.config = options
         self.group = options.group
+        self._instance_name = instance_name
         self._client_id = options.client_id(instance_name or own_instance_name())
         self._member: M | None = None
+        self._inherited: M | None = None
+        # The member that has left, or is leaving; and how far a shutdown is that a listener asked for.
+        self._left: M | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._pid = os.getpid()
+        forks.watch(self, GroupClient._after_fork)
 
     @property
     def client_id(self) -> str:
@@ -61,6 +71,7 @@ class GroupClient(ABC, Generic[Options, M]):
 
         Raises: GroupInUse, InstanceConflict; SubscriptionIllegal (SQL92), OffsetFileBroken (BROADCASTING).
         """
+        self._check_own()
         if self._member is not None:
             raise NotRunning(f"{self._noun} {self.group!r} is started already")
         instance = await instances.acquire(self._client_id, self.config)
@@ -69,7 +80,7 @@ class GroupClient(ABC, Generic[Options, M]):
         except BaseException:
             await instances.release(instance)
             raise
-        self._member = member
+        self._member, self._left, self._ending = member, None, None
         try:
             await self._joined(member)
         except BaseException:
@@ -84,10 +95,27 @@ class GroupClient(ABC, Generic[Options, M]):
         """Finish joining, as a member."""
 
     async def shutdown(self) -> None:
-        """Finish running work, unregister, close what nobody else uses. May be called twice."""
+        """Finish running work, unregister, close what nobody else uses. May be called twice.
+
+        Inside a listener it returns at once, since it would wait for that call: the rest follows when the
+        listener has returned, and another shutdown() waits for it.
+        """
         member, self._member = self._member, None
         if member is None:
+            if self._ending is not None and not self._is_inside():
+                await asyncio.shield(self._ending)
             return
+        self._left = member
+        if self._is_inside():
+            self._ending = alone(self._finish(member), f"shutdown {self._client_id}")
+            return
+        await self._finish(member)
+
+    def _is_inside(self) -> bool:
+        """Return True if this code runs inside a call of this client's listener."""
+        return False
+
+    async def _finish(self, member: M) -> None:
         try:
             await self._leave(member)
         finally:
@@ -112,11 +140,26 @@ class GroupClient(ABC, Generic[Options, M]):
 
     def _running(self) -> M:
         if self._member is None:
+            self._check_own()
             raise NotRunning(
                 f"{self._noun} {self.group!r} is not started: use `async with {type(self).__name__}(...)`, "
                 "or start()"
             )
         return self._member
+
+    def _after_fork(self) -> None:
+        """Apply forks.py: this process is a child of the one that made the client."""
+        if self._member is not None:
+            # Kept: what it holds belongs to a loop that does not run here.
+            self._inherited, self._member = self._member, None
+        elif self._inherited is None:
+            self._pid = os.getpid()
+            self._client_id = self.config.client_id(self._instance_name or own_instance_name())
+
+    def _check_own(self) -> None:
+        """Raises: ForkedClient."""
+        if self._inherited is not None:
+            raise ForkedClient(forks.sentence(f"{self._noun} {self.group!r}", self._pid))
 
     # ------------------------------------------------------------ names
 
@@ -199,6 +242,10 @@ class SubscribingConsumer(GroupClient[Member, S]):
         options = self.config
         begins = options.consume_from_where
         return Description(options.inner_group, asked, options.message_model, begins)
+
+    async def _joined(self, member: S) -> None:
+        await super()._joined(member)
+        member.open()
 
     async def _start_member(self, member: S) -> S:
         for topic, (expression, expression_type) in self._subscriptions.items():

@@ -8,6 +8,7 @@
 3. All flights of a producer have the same time-out, so their deadlines are in the order of their starts: one
    timer for the first of them serves all.
 4. A flight settles once: by its answer, by the loss of its connection, or at its deadline.
+5. From a third of its time on, a flight is looked at several times: whether its broker lives.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from typing import Protocol
 from pocketmq.remoting.waiter import Waiter
 
 _SWEEP_SIZE = 2_048
+_LOOKS = 6
+"""A flight's time has so many parts; between two of them it is looked at."""
 
 
 class Room:
@@ -101,7 +104,12 @@ class OpenConnection(Protocol):
 
     def post(self, opaque: int, frame: bytes, waiter: Waiter) -> None: ...
 
-    def forget(self, opaque: int) -> None: ...
+    def unanswered(self, opaque: int, waited_ms: float) -> None: ...
+
+    def in_vain(self, waited_ms: float) -> None: ...
+
+    @property
+    def last_read_ms(self) -> int: ...
 
 
 class Timed(Protocol):
@@ -109,10 +117,15 @@ class Timed(Protocol):
 
     connection: OpenConnection
     opaque: int
+    began_ms: int
     deadline_ms: int
     settled: bool
 
     def expire(self) -> None: ...
+
+    def look(self, waited_ms: int) -> None:
+        """See whether the broker lives; it may settle the flight."""
+        ...
 
 
 class Deadlines:
@@ -144,7 +157,7 @@ class Deadlines:
             self._flights = deque(each for each in flights if not each.settled)
             self._sweep_at = max(_SWEEP_SIZE, 2 * len(self._flights))
         if not self._armed:
-            self._arm(flight.deadline_ms - self._monotonic_ms())
+            self._arm((flight.deadline_ms - flight.began_ms) // _LOOKS * 2)
 
     def _arm(self, delay_ms: float) -> None:
         self._armed = True
@@ -158,8 +171,18 @@ class Deadlines:
             first = flights[0]
             if not first.settled:
                 if first.deadline_ms > now:
-                    self._arm(first.deadline_ms - now)
+                    self._look(first, now)
                     return
-                first.connection.forget(first.opaque)
+                first.connection.unanswered(first.opaque, now - first.began_ms)
                 first.expire()
             flights.popleft()
+
+    def _look(self, first: Timed, now_ms: int) -> None:
+        """Apply invariant 5, and come back when the first flight is due for it, or for its end."""
+        part_ms = (first.deadline_ms - first.began_ms) // _LOOKS
+        old = [each for each in self._flights if each.began_ms <= now_ms - 2 * part_ms]
+        for each in old:
+            if not each.settled:
+                each.look(now_ms - each.began_ms)
+        next_ms = now_ms + part_ms if old else first.began_ms + 2 * part_ms
+        self._arm(min(first.deadline_ms, next_ms) - now_ms)

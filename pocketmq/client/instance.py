@@ -22,7 +22,7 @@ pocketmq.client stays quick.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -31,15 +31,16 @@ from pocketmq.client.asking import Remoting
 from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
-from pocketmq.client.heartbeat import ConsumerData, heartbeat_body
+from pocketmq.client.heartbeat import ConsumerData
+from pocketmq.client.look_ups import LookUps
 from pocketmq.client.options import ClientOptions
+from pocketmq.client.presence import Presence
 from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
 from pocketmq.client.route import BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
 from pocketmq.client.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
 from pocketmq.client.what_listens import what_listens
 from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.codes import Version
 from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.errors import PocketMQError
@@ -128,11 +129,10 @@ class MQClientInstance:
         self.processor = ClientProcessor(self)
         self.pulls = PullMessageService(self.runner, self._pull_of)
         self.api: MQClientApi
-        self._broker_versions: dict[str, int] = {}
-        self._route_locks: dict[str, asyncio.Lock] = {}
+        self._look_ups = LookUps(self.runner, self._look_up)
         # Since when a topic is subscribed and unknown, monotonic ms.
         self._missing: dict[str, int] = {}
-        self._heartbeat_lock = asyncio.Lock()
+        self.presence = Presence(self)
         self._rebalance_wanted = asyncio.Event()
 
     # ------------------------------------------------------------ life
@@ -192,6 +192,7 @@ class MQClientInstance:
             connect_timeout_ms=self.config.connect_timeout_ms,
             tls=client_context() if tls is True else tls or None,
             before_send=credentials.sign if credentials else None,
+            on_close=self._connection_over,
         )
         return await stack.enter_async_context(client)
 
@@ -221,18 +222,11 @@ class MQClientInstance:
     async def unregister_producer(self, group: str) -> None:
         """Remove a producer and tell every broker at once."""
         if self.producers.pop(group, None) is not None:
-            await self._unregister(group, None)
+            await self.presence.unregister(group, None)
 
     async def unregister_consumer(self, group: str) -> None:
         if self.consumers.pop(group, None) is not None:
-            await self._unregister(None, group)
-
-    async def _unregister(self, producer_group: str | None, consumer_group: str | None) -> None:
-        async def tell(address: str) -> None:
-            await self.api.unregister(address, self.client_id, producer_group, consumer_group)
-
-        # Only brokers that have heard of us need to be told.
-        await self._each(list(self._broker_versions), tell, "unregister")
+            await self.presence.unregister(None, group)
 
     def _pull_of(self, group: str) -> Pull | None:
         consumer = self.consumers.get(group)
@@ -296,12 +290,13 @@ class MQClientInstance:
 
     async def fetch_route(self, topic: str) -> TopicRoute:
         """Like update_route, but raise NoRoute and request errors."""
-        lock = self._route_locks.setdefault(topic, asyncio.Lock())
-        async with lock:
-            wanted = bool(self.consumers) or None
-            route = await self.api.topic_route(topic, tell_when_known=wanted)
-            self.take_route(topic, route)
-            return route
+        return await self._look_ups.route(topic)
+
+    async def _look_up(self, topic: str) -> TopicRoute:
+        wanted = bool(self.consumers) or None
+        route = await self.api.topic_route(topic, tell_when_known=wanted)
+        self.take_route(topic, route)
+        return route
 
     def take_route(self, topic: str, route: TopicRoute) -> None:
         """Apply a route: its addresses for all, its queues for the consumers."""
@@ -312,6 +307,13 @@ class MQClientInstance:
         else:
             self.routes[topic] = route
             log.info("route changed topic=%s queues=%s", topic, list(route.queues))
+            if route.malformed_order:
+                log.warning(
+                    "entries of ORDER_TOPIC_CONFIG are malformed and mean no queues; write broker:count "
+                    "topic=%s entries=%r",
+                    topic,
+                    route.malformed_order,
+                )
         queues = route.subscribe_queues(topic)
         for consumer in list(self.consumers.values()):
             consumer.update_subscribe_info(topic, queues)
@@ -342,7 +344,7 @@ class MQClientInstance:
             for address in broker.addresses.values()
         }
         for address in self.addresses.forget_except(live):
-            self._broker_versions.pop(address, None)
+            self.presence.forget(address)
             log.info("removed a broker that no route names any more address=%s", address)
 
     # ------------------------------------------------------------ addresses
@@ -394,11 +396,6 @@ class MQClientInstance:
             )
             return None
 
-    def knows_sql(self, address: str) -> bool:
-        """Return True if the broker supports other expressions than tags, by its heartbeat (wire.md 1.5)."""
-        version = self._broker_versions.get(address)
-        return version is None or version >= Version.V4_1_0_SNAPSHOT
-
     async def check_client_in_broker(self, consumer: InnerConsumer) -> None:
         """Have a broker check the consumer's expressions. Raises: BrokerRefused."""
         for subscription in consumer.consumer_data().subscriptions:
@@ -416,47 +413,13 @@ class MQClientInstance:
         self.clean_offline_brokers()
         await self.heartbeat_all()
 
-    async def heartbeat_all(self) -> None:
-        """Send heartbeats to all brokers of invariant 1; failures are logged."""
-        async with self._heartbeat_lock:
-            if not self.producers and not self.consumers:
-                return
-            body = heartbeat_body(
-                self.client_id,
-                self.producers,
-                [each.consumer_data() for each in self.consumers.values()],
-            )
+    async def heartbeat_all(self, only: str | None = None) -> None:
+        """Send heartbeats to all brokers of invariant 1, or to one of them; failures are logged."""
+        await self.presence.heartbeat_all(only)
 
-            async def beat(address: str) -> None:
-                answer = await self.api.heartbeat(address, body)
-                if address not in self._broker_versions:
-                    log.info("heartbeat accepted broker=%s version=%s", address, answer.version)
-                self._broker_versions[address] = answer.version
-
-            await self._each(
-                [
-                    address
-                    for _, number, address in self.addresses.all()
-                    if self.consumers or number == MASTER_ID
-                ],
-                beat,
-                "heartbeat",
-            )
-
-    async def _each(
-        self, addresses: Iterable[str], action: Callable[[str], Awaitable[None]], what: str
-    ) -> None:
-        """Run `action` at all addresses concurrently; a failure is logged and does not affect the others."""
-
-        async def guarded(address: str) -> None:
-            try:
-                await action(address)
-            except PocketMQError as error:
-                log.warning("%s failed broker=%s reason=%r", what, address, str(error))
-
-        async with asyncio.TaskGroup() as group:
-            for address in addresses:
-                group.create_task(guarded(address))
+    def _connection_over(self, address: str, silent: bool) -> None:
+        if silent:
+            self.runner.spawn(self.presence.announce_again(address), name="heartbeat")
 
     # ------------------------------------------------------------ rebalance and offsets
 

@@ -6,8 +6,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextvars import copy_context
 from queue import SimpleQueue
 
+from pocketmq.client.call_context import base_of, calling_pool
 from pocketmq.client.consume import (
     Around,
     Call,
@@ -41,6 +43,7 @@ class ListenerPool:
     1. A call of a queue that this client still has, and whose messages all succeeded, goes to `together` with
        the others of this turn of the loop, not to its own `done`. Until then it stands in `succeeded`.
     2. A call ends, for `drain`, once either has it.
+    3. Each call has context variables of its own (call_context.py).
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class ListenerPool:
         self._clock = clock
         self._together: Together | None = None
         self.succeeded: list[Run] = []
+        self._base = base_of(self)
         self._under_way = 0
         self._draining = False
         self._idle = asyncio.Event()
@@ -153,6 +157,11 @@ class ListenerPool:
             return False
         return True
 
+    @property
+    def is_calling_this(self) -> bool:
+        """Return True if the code that asks runs inside a call of the listener."""
+        return self._under_way > 0 and calling_pool() is self
+
     def stop(self) -> None:
         """Do nothing more: whoever called the listener has ended, or is ended by the runner."""
 
@@ -198,7 +207,10 @@ class CoroutinePool(ListenerPool):
     def start(self, together: Together | None = None) -> None:
         super().start(together)
         for number in range(self._concurrency):
-            self._runner.spawn(self._work(), name=f"listener-{number}")
+            self._begin_worker(f"listener-{number}")
+
+    def _begin_worker(self, name: str) -> None:
+        self._runner.spawn(self._work(name), name=name, context=self._base.copy())
 
     def submit(self, run: Run) -> None:
         """See ListenerPool."""
@@ -222,15 +234,23 @@ class CoroutinePool(ListenerPool):
                 asyncio.get_running_loop().call_soon(self._wake)
                 return
 
-    async def _work(self) -> None:
+    async def _work(self, name: str) -> None:
+        """Call the listener until a call leaves context variables: another worker, without these, follows.
+
+        To count them costs next to nothing, unlike a task or a context for each call.
+        """
         loop = asyncio.get_running_loop()
         worker = asyncio.current_task()
         calls, listener, around = self._calls, self._listener, self._around
+        clean = len(copy_context())
         succeeded, read_clock, stamp = self.succeeded, time.monotonic, _Stamp(self._clock)
         settles = self._together is not None
         # The clock is read once a call: one begins when the one before has ended, or after a rest.
         now = turn_ends = 0.0
         while True:
+            if len(copy_context()) > clean:
+                self._begin_worker(name)
+                return
             if now >= turn_ends or not calls:
                 await (self._rest() if not calls else asyncio.sleep(0))
                 now = read_clock()
@@ -345,7 +365,9 @@ class ThreadPool(ListenerPool):
             run, at = taken
             context = ConsumeContext(run.queue)
             outcome, cost_s = (
-                (None, 0.0) if self._unwanted(run) else self._call(run, at, context, stamp)
+                (None, 0.0)
+                if self._unwanted(run)
+                else self._base.copy().run(self._call, run, at, context, stamp)
             )
             finished.append((run, at, context, outcome, cost_s))
             # Set before the loop empties the deque, so a call is never left behind unannounced.

@@ -17,6 +17,7 @@ from pocketmq.client.errors import CallerError
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer
 from pocketmq.client.lite_pull_member import LitePullMember
 from pocketmq.client.options import LitePullConsumerOptions, takes
+from pocketmq.client.portion import Portion
 from pocketmq.remoting.message import MessageExt, MessageQueue
 from pocketmq.remoting.subscription import ALL, TAG
 
@@ -82,6 +83,7 @@ class LitePullConsumer(
         return await self._start_member(LitePullMember(self.config, instance, offsets))
 
     async def _joined(self, member: LitePullMember) -> None:
+        await super()._joined(member)
         if self._assignment:
             self._assign(member)
 
@@ -108,6 +110,10 @@ class LitePullConsumer(
     async def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
         """Return the messages fetched next, of one queue, in order; [] if none came in time."""
         return await self._running().poll(timeout_ms)
+
+    async def _fill(self, portion: Portion, timeout_ms: int) -> None:
+        """Like poll(), for the blocking client, whose program takes the messages in another thread."""
+        await self._running().fill(portion, timeout_ms)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
         """Commit offsets at the broker: the given ones, else those of all messages returned by poll()."""

@@ -3,14 +3,16 @@
 A queue is added by rebalance (subscribe) or by assign(); each has one fetcher:
 
     offset of the next fetch    after seek(): that offset; else where the last fetch ended
-    offset to commit            behind the messages that poll() returned
+    offset to commit            behind the messages that the program was given: see portion.py
 Source: DefaultLitePullConsumerImpl, AssignedMessageQueue, RocketMQ 4.9.8 (wire.md 4.5).
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.client.consumer_member import SharingMember
@@ -19,6 +21,7 @@ from pocketmq.client.errors import BrokerBusy, CallerError
 from pocketmq.client.namespace import without_namespace
 from pocketmq.client.offset_store import OffsetStore, ReadFrom
 from pocketmq.client.options import LitePullConsumerOptions
+from pocketmq.client.portion import Portion
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_pace import PullPace
 from pocketmq.client.pull_result import PullStatus
@@ -54,6 +57,7 @@ class Assigned:
     pull_offset: int | None = None
     consume_offset: int | None = None
     paused: bool = False
+    begun: bool = False
     fetcher: "asyncio.Task[None] | None" = None
     pace: PullPace = field(default_factory=PullPace)
 
@@ -76,8 +80,12 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         super().__init__(options, instance, offsets)
         self.assigned: dict[MessageQueue, Assigned] = {}
         self.assign_expressions: dict[str, str] = {}
-        self._ready: asyncio.Queue[_Chunk] = asyncio.Queue()
+        self._ready: deque[_Chunk] = deque()
         self._ready_count = 0
+        self._arrived = asyncio.Event()
+        self._portions: list[Portion] = []
+        # Queues that on_queues_changed is being called with.
+        self._named: set[MessageQueue] = set()
         self._room = asyncio.Event()
         self._next_commit_ms = instance.clock.monotonic_ms() + options.auto_commit_interval_ms
 
@@ -95,9 +103,30 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     # ------------------------------------------------------------ which queues
 
+    async def changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
+    ) -> None:
+        """Have the new queues before on_queues_changed names them, so that it may seek and pause there; they
+        are read from `dispatch` on.
+        """
+        table = self.rebalance.table
+        for queue in own:
+            if queue in table and queue not in self.assigned:
+                self.assigned[queue] = Assigned(queue, table[queue])
+        self._named = set(own)
+        try:
+            await super().changed(topic, all_queues, own)
+        finally:
+            self._named = set()
+
     def dispatch(self, request: PullRequest) -> None:
         """Begin a queue that rebalance added."""
-        self._begin(Assigned(request.queue, request.process_queue, request.next_offset))
+        assigned = self.assigned.get(request.queue)
+        if assigned is None or assigned.process_queue is not request.process_queue:
+            assigned = Assigned(request.queue, request.process_queue)
+        if assigned.pull_offset is None:
+            assigned.pull_offset = request.next_offset
+        self._begin(assigned)
 
     async def give_up(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """End a queue that rebalance takes away: what was polled before the last commit counts."""
@@ -124,12 +153,18 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     def _begin(self, assigned: Assigned) -> None:
         self.assigned[assigned.queue] = assigned
+        assigned.begun = True
         assigned.fetcher = self.runner.spawn(self._fetch(assigned), name=f"fetch {assigned.queue}")
 
     def _end(self, queue: MessageQueue) -> None:
         assigned = self.assigned.pop(queue, None)
         if assigned is not None and assigned.fetcher is not None:
             assigned.fetcher.cancel()
+
+    def end(self) -> None:
+        """Give nothing more to a program that is in the middle of a portion."""
+        for assigned in self.assigned.values():
+            assigned.process_queue.dropped = True
 
     def of(self, queue: MessageQueue) -> Assigned:
         """Return the assigned queue. Raises: NotAssigned."""
@@ -207,8 +242,9 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
             kept = filter_by_tags(messages, subscription)
             if kept:
                 assigned.process_queue.put(kept)
+                self._ready.append(_Chunk(assigned, assigned.process_queue, kept))
                 self._ready_count += len(kept)
-                self._ready.put_nowait(_Chunk(assigned, assigned.process_queue, kept))
+                self._arrived.set()
                 cost = self.clock.monotonic_ms() - began
                 self.stats.pulled(queue.topic, len(kept), cost)
         elif result.status is PullStatus.OFFSET_ILLEGAL:
@@ -236,27 +272,68 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     async def poll(self, timeout_ms: int) -> list[MessageExt]:
         """Return what was fetched next, of one queue; [] if nothing came in time."""
+        portion = Portion()
+        await self.fill(portion, timeout_ms)
+        messages = portion.take()
+        self._settle()
+        return messages
+
+    async def fill(self, portion: Portion, timeout_ms: int) -> None:
+        """Put what was fetched next, of one queue, into an empty portion; nothing if nothing came in time."""
         self._commit_if_due()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while True:
-                    chunk = await self._ready.get()
-                    self._ready_count -= len(chunk.messages)
-                    if not chunk.process_queue.dropped:
-                        break
+                chunk = await self._next_chunk()
         except TimeoutError:
-            return []
-        assigned, process_queue = chunk.assigned, chunk.process_queue
-        offset = process_queue.remove(chunk.messages, self.clock.monotonic_ms())
-        if offset >= 0:
-            assigned.consume_offset = offset
-        self._room.set()
-        namespace = self.options.namespace
-        if namespace:
+            return
+        if namespace := self.options.namespace:
             for message in chunk.messages:
                 message.topic = without_namespace(namespace, message.topic)
-        self.stats.consumed(chunk.assigned.queue.topic, len(chunk.messages), 0, 0)
-        return chunk.messages
+        settle_soon = partial(asyncio.get_running_loop().call_soon_threadsafe, self._settle)
+        portion.fill(chunk.messages, chunk.assigned, chunk.process_queue, settle_soon)
+        self._portions.append(portion)
+
+    async def _next_chunk(self) -> _Chunk:
+        while True:
+            self._settle()
+            while self._ready:
+                chunk = self._ready.popleft()
+                self._ready_count -= len(chunk.messages)
+                if not chunk.process_queue.dropped:
+                    return chunk
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _settle(self) -> None:
+        """Count what the program was given; the rest of a closed portion is given next."""
+        open_portions = []
+        # The last one first: of one queue, what was fetched earlier is in front in the end.
+        for portion in reversed(self._portions):
+            closed, given = portion.closed, portion.given
+            self._count_given(portion, given)
+            rest = portion.messages[given:]
+            if not rest or portion.process_queue is None or portion.process_queue.dropped:
+                continue
+            if closed:
+                self._ready.appendleft(_Chunk(portion.assigned, portion.process_queue, rest))
+                self._ready_count += len(rest)
+                self._arrived.set()
+            else:
+                open_portions.append(portion)
+        self._portions = open_portions[::-1]
+
+    def _count_given(self, portion: Portion, given: int) -> None:
+        """Let the offset to commit follow what the program was given."""
+        assigned, process_queue = portion.assigned, portion.process_queue
+        messages = portion.messages[portion.settled : given]
+        if not messages or process_queue is None:
+            return
+        portion.settled = given
+        offset = process_queue.remove(messages, self.clock.monotonic_ms())
+        if offset >= 0:
+            assigned.consume_offset = offset
+        self.stats.consumed(assigned.queue.topic, len(messages), 0, 0)
+        self._room.set()
 
     def _commit_if_due(self) -> None:
         if not self.options.auto_commit:
@@ -267,7 +344,8 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
             self._next_commit_ms = now + self.options.auto_commit_interval_ms
 
     def note_consumed(self) -> None:
-        """Treat what poll() returned as consumed; the timer or commit() tells the broker."""
+        """Treat what the program was given as consumed; the timer or commit() sends it to the broker."""
+        self._settle()
         for queue, assigned in self.assigned.items():
             if assigned.consume_offset is not None:
                 self.offsets.table.update(queue, assigned.consume_offset, increase_only=False)
@@ -290,7 +368,13 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
         """Continue fetching at that offset and drop what was prefetched. Raises: NotAssigned."""
         if offset < 0:
             raise IllegalArgument(f"an offset is 0 or more, not {offset}")
+        if queue in self._named and queue not in self.assigned:
+            # Where it begins could not be learnt now: it is named again when it is taken.
+            return
         old = self.of(queue)
+        if not old.begun:
+            old.pull_offset = old.consume_offset = offset
+            return
         old.process_queue.dropped = True
         if old.fetcher is not None:
             old.fetcher.cancel()

@@ -127,7 +127,9 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
             message = delayed(message, delay_level, deliver_at_ms)
         outgoing = engine.packer.pack(message)
         if select is not None or sharding_key is not None:
-            queue = self._choose(await self.queues(message.topic), select, sharding_key)
+            queue = self._choose(
+                await self._queues(message.topic, timeout_ms), select, sharding_key
+            )
         result = await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms)
         return self._result(result) if self.config.namespace else result
 
@@ -257,9 +259,12 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         return await instance.api.recall(address, inner, self.config.inner_group, recall_handle)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the writable queues of a topic. Raises: NoRoute."""
+        """Return the writable queues of a topic. Raises: NoRoute, NoAnswer."""
+        return await self._queues(topic)
+
+    async def _queues(self, topic: str, timeout_ms: int | None = None) -> list[MessageQueue]:
         engine = self._running().engine
-        found = await engine.publish_queues(topic)
+        found = await engine.publish_queues(topic, timeout_ms)
         return [queue._replace(topic=topic) for queue in found]
 
     def _result(self, result: SendResult) -> SendResult:

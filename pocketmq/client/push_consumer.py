@@ -97,6 +97,11 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
             await self._end_trace()
             raise
 
+    def _is_inside(self) -> bool:
+        """Return True if this code runs inside a call of this consumer's listener."""
+        member = self._member or self._left
+        return member is not None and member.calls_this
+
     async def _leave(self, member: PushMember) -> None:
         try:
             await member.shutdown()

@@ -172,6 +172,11 @@ class PushMember(SharingMember[PushConsumerOptions]):
         finally:
             await self.leave()
 
+    @property
+    def calls_this(self) -> bool:
+        """Return True if the code that asks runs inside a call of the listener."""
+        return self._pool.is_calling_this
+
     def end(self) -> None:
         """End the listener's threads."""
         self._pool.stop()
@@ -320,7 +325,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         address = instance.addresses.any_of(queue.broker_name, broker_id)
         if address is None:
             address = await instance.any_address(queue.topic, queue.broker_name, broker_id)
-        if not subscription.is_tag and not instance.knows_sql(address):
+        if not subscription.is_tag and not instance.presence.knows_sql(address):
             raise SubscriptionNotReady(
                 int(ResponseCode.FILTER_DATA_NOT_EXIST),
                 f"the broker is too old for {subscription.expression_type}",

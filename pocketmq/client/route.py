@@ -48,7 +48,6 @@ class TopicRoute:
             raise fastjson.FastjsonError("the answer to a route request is not an object")
         order_conf = data.get("orderTopicConf")
         try:
-            _ordered(order_conf)
             return cls(
                 tuple(
                     sorted(
@@ -62,7 +61,7 @@ class TopicRoute:
                         key=lambda broker: broker.broker_name,
                     )
                 ),
-                order_conf,
+                order_conf if isinstance(order_conf, str) else None,
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise fastjson.FastjsonError(f"a route cannot be read: {error!r}") from error
@@ -78,10 +77,11 @@ class TopicRoute:
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues to send to: those of the order configuration, else of writable masters."""
-        if self.order_conf:
+        ordered, _ = _ordered(self.order_conf)
+        if ordered:
             return [
                 MessageQueue(topic, name, number)
-                for name, count in _ordered(self.order_conf)
+                for name, count in ordered
                 for number in range(count)
             ]
         masters = {each.broker_name for each in self.brokers if MASTER_ID in each.addresses}
@@ -91,6 +91,11 @@ class TopicRoute:
             if each.perm & Perm.WRITE and each.broker_name in masters
             for number in range(each.write_queue_nums)
         ]
+
+    @property
+    def malformed_order(self) -> list[str]:
+        """Return the entries of the order configuration that mean no queues."""
+        return _ordered(self.order_conf)[1]
 
     def limited_to(self, queue_count: int) -> "TopicRoute":
         """Return this route with at most `queue_count` queues per broker: for a topic yet to be created."""
@@ -109,18 +114,22 @@ class TopicRoute:
         )
 
 
-def _ordered(order_conf: str | None) -> list[tuple[str, int]]:
-    """Return the broker names of an order configuration, `a:4;b:4`, with their queues. Raises: ValueError."""
-    found = []
+def _ordered(order_conf: str | None) -> tuple[list[tuple[str, int]], list[str]]:
+    """Return the broker names of an order configuration, `a:4;b:4`, with their queues; and what is malformed.
+
+    A malformed entry takes the topic from no producer: the others hold (ours: Java keeps the old route).
+    """
+    found, malformed = [], []
     left = ROUTE_QUEUES_MAX
-    for part in (order_conf or "").split(";"):
+    for part in filter(None, (order_conf or "").split(";")):
         name, _, text = part.partition(":")
-        count = int(text or 0)
-        left -= max(count, 0)
-        if left < 0 or count > QUEUE_COUNT_MAX:
-            raise ValueError(f"orderTopicConf has too many queues: {part[:100]!r}")
+        count = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+        if not name or not 0 <= count <= min(QUEUE_COUNT_MAX, left):
+            malformed.append(part)
+            continue
+        left -= count
         found.append((name, count))
-    return found
+    return found, malformed
 
 
 def _queue_data(data: Mapping[str, Any]) -> QueueData:
@@ -152,7 +161,7 @@ class TopicPublishInfo:
     def of(cls, topic: str, route: TopicRoute, random_index: int) -> "TopicPublishInfo":
         return cls(
             route.publish_queues(topic),
-            bool(route.order_conf),
+            bool(_ordered(route.order_conf)[0]),
             random_index,
             {each.broker_name: each.write_queue_nums for each in route.queues},
         )

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from contextvars import Context, copy_context
 from typing import Any
 
 from pocketmq.remoting.errors import PocketMQError
@@ -31,6 +32,7 @@ class Runner:
         self._group: asyncio.TaskGroup | None = None
         self._children: set[asyncio.Task[Any]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._context = Context()
 
     @property
     def running(self) -> bool:
@@ -46,6 +48,7 @@ class Runner:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         self._stopping = asyncio.Event()
+        self._context = copy_context()
         self._task = loop.create_task(self._run(ready, self._stopping, set_up), name=self.name)
         try:
             await asyncio.shield(ready)
@@ -84,16 +87,22 @@ class Runner:
                     await asyncio.wait(children, timeout=CANCEL_AGAIN_S)
 
     def spawn(
-        self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None
+        self,
+        coroutine: Coroutine[Any, Any, None],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
     ) -> "asyncio.Task[None] | None":
         """Run a coroutine as a child; None if the runner is stopping.
 
+        context: else it has the variables that the runner was started with, not those of a message's call.
         An exception in it is logged and ends that child only.
         """
         if self._group is None:
             coroutine.close()
             return None
-        task = self._group.create_task(self._guarded(coroutine, name), name=name)
+        variables = self._context.copy() if context is None else context
+        task = self._group.create_task(self._guarded(coroutine, name), name=name, context=variables)
         self._children.add(task)
 
         def ended(done: "asyncio.Task[None]") -> None:
@@ -122,7 +131,8 @@ class Runner:
             except Exception:
                 log.exception("timer failed runner=%s", self.name)
 
-        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(delay_ms / 1000, call, context=self._context)
         self._timers.add(timer)
 
     def every(
@@ -164,3 +174,14 @@ class Runner:
             return
         self._stopping.set()
         await asyncio.shield(self._task)
+
+
+_alone: set[asyncio.Task[None]] = set()
+
+
+def alone(coroutine: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    """Run a coroutine as a child of none: what ends a runner from inside one of its children."""
+    task = asyncio.get_running_loop().create_task(coroutine, name=name)
+    _alone.add(task)
+    task.add_done_callback(_alone.discard)
+    return task

@@ -9,15 +9,17 @@ Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pocketmq.client.errors import (
+    NoAnswer,
     NoRoute,
     all_attempts_failed,
 )
 from pocketmq.client.fault_strategy import FaultStrategy
 from pocketmq.client.flight import Flight
+from pocketmq.client.frozen import unless_frozen
 from pocketmq.client.in_flight import Deadlines, Room
 from pocketmq.client.namespace import with_namespace
 from pocketmq.client.options import SendOptions
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pocketmq.client.instance import MQClientInstance
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class SendHook(Protocol):
@@ -202,6 +206,15 @@ class SendEngine:
         self._deadlines.add(flight)
         return flight
 
+    def elsewhere(self, flight: Flight) -> bool:
+        """Return True if a flight without an answer may be followed by an attempt at another broker."""
+        known = self._infos.get(flight.queue.topic)
+        return (
+            self.options.retry_times > 0
+            and known is not None
+            and self.strategy.has_other_than(known[1], flight.queue.broker_name)
+        )
+
     async def after_flight(
         self,
         flight: Flight,
@@ -214,7 +227,8 @@ class SendEngine:
             if flight.result is not None:
                 return flight.result
             raise error
-        info, _ = await self._publish_info(outgoing.topic)
+        left_ms = max(1, flight.deadline_ms - self.clock.monotonic_ms())
+        info, _ = await self._publish_info(outgoing.topic, left_ms)
         plan = SendAttempts(
             info,
             self.strategy,
@@ -245,7 +259,8 @@ class SendEngine:
         if queue is not None:
             queue = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
             return await self._send_to(outgoing, queue, timeout)
-        info, guessed = await self._publish_info(outgoing.topic)
+        began_ms = self.clock.monotonic_ms()
+        info, guessed = await self._publish_info(outgoing.topic, timeout)
         retries = self.options.retry_times if retry_times is None else retry_times
         plan = SendAttempts(
             info,
@@ -253,6 +268,7 @@ class SendEngine:
             self.clock,
             attempts_max=1 + retries,
             timeout_ms=timeout,
+            began_ms=began_ms,
             first=first,
             waits=self.options.wait_for_broker,
         )
@@ -267,7 +283,7 @@ class SendEngine:
         while True:
             target = self._next(plan, outgoing.topic)
             try:
-                result = await self._send_to(outgoing, target, max(1, plan.left_ms))
+                result = await self._send_to(outgoing, target, max(1, plan.left_ms), plan)
                 if self.stored_too_loosely(result) and plan.failed(NotStoredSafely(result.status)):
                     continue
             except PocketMQError as error:
@@ -295,15 +311,20 @@ class SendEngine:
             raise NoRoute(topic, self.instance.api.name_servers, closed=True) from error
 
     async def _send_to(
-        self, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        timeout_ms: int,
+        plan: SendAttempts | None = None,
     ) -> SendResult:
         instance = self.instance
         address = instance.addresses.master(queue.broker_name)
         if address is None:
-            address = await instance.master_address(queue.topic, queue.broker_name)
+            looking = instance.master_address(queue.topic, queue.broker_name)
+            address = await _within(timeout_ms, queue.topic, looking)
         tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
         try:
-            result = await instance.api.send(
+            sending = instance.api.send(
                 address,
                 outgoing.code,
                 self.packer.ext(outgoing, queue),
@@ -312,6 +333,9 @@ class SendEngine:
                 queue=queue,
                 timeout_ms=timeout_ms,
             )
+            if plan is not None and plan.elsewhere():
+                sending = unless_frozen(instance, address, timeout_ms, plan, sending)
+            result = await sending
         except PocketMQError as error:
             self.tell_hooks(tokens, None, error)
             raise
@@ -326,31 +350,41 @@ class SendEngine:
 
     async def send_oneway(self, outgoing: Outgoing, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer. Raises: NoRoute, Unreachable; a refusal stays unknown."""
+        timeout_ms = self.options.send_timeout_ms
         if queue is None:
-            info, _ = await self._publish_info(outgoing.topic)
+            info, _ = await self._publish_info(outgoing.topic, timeout_ms)
             plan = SendAttempts(info, self.strategy, self.clock, attempts_max=1, timeout_ms=0)
             queue = self._next(plan, outgoing.topic)
-        address = await self.instance.master_address(outgoing.topic, queue.broker_name)
+        looking = self.instance.master_address(outgoing.topic, queue.broker_name)
+        address = await _within(timeout_ms, outgoing.topic, looking)
         ext = self.packer.ext(outgoing, queue)
         await self.instance.api.send_oneway(address, outgoing.code, ext, outgoing.body)
 
     # ------------------------------------------------------------ where
 
-    async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the writable queues. Raises: NoRoute."""
-        info, _ = await self._publish_info(with_namespace(self._namespace, topic))
+    async def publish_queues(self, topic: str, timeout_ms: int | None = None) -> list[MessageQueue]:
+        """Return the writable queues. Raises: NoRoute, NoAnswer."""
+        inner = with_namespace(self._namespace, topic)
+        info, _ = await self._publish_info(inner, timeout_ms or self.options.send_timeout_ms)
         if not info.ok:
             raise NoRoute(topic, self.instance.api.name_servers, closed=True)
         return list(info.queues)
 
-    async def _publish_info(self, topic: str) -> tuple[TopicPublishInfo, bool]:
-        """Return the queues of a topic, and whether they are a guess for a topic yet to be created."""
+    async def _publish_info(self, topic: str, timeout_ms: int) -> tuple[TopicPublishInfo, bool]:
+        """Return the queues of a topic, and whether they are a guess for a topic yet to be created.
+
+        Raises: NoRoute; NoAnswer if no name server answers in time.
+        """
         instance = self.instance
         route = instance.routes.get(topic)
         if route is not None:
             known = self._infos.get(topic)
             if known is not None and known[0] is route:
                 return known[1], False
+        return await _within(timeout_ms, topic, self._look_up(topic))
+
+    async def _look_up(self, topic: str) -> tuple[TopicPublishInfo, bool]:
+        instance = self.instance
         try:
             route = await instance.route(topic)
         except NoRoute:
@@ -368,6 +402,18 @@ class SendEngine:
             raise NoRoute(topic, instance.api.name_servers) from error
         limited = template.limited_to(self.options.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())
+
+
+async def _within(timeout_ms: int, topic: str, looking: Coroutine[Any, Any, T]) -> T:
+    """Return what a look-up of routes finds within a send's own time. Raises: NoAnswer."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await looking
+    except TimeoutError:
+        raise NoAnswer(
+            f"looking up where to send messages of topic {topic!r}: no name server answered within "
+            f"{timeout_ms} ms. Nothing was sent: try again, or increase the timeout"
+        ) from None
 
 
 def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:

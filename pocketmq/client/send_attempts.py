@@ -3,10 +3,15 @@
 1. All attempts together stay within the time-out.
 2. While no broker can be reached, attempts continue until the time-out, with pauses (ours;
    `wait_for_broker`): a restarting broker is back within a second or two.
+3. Where there is another broker that answers, one that cannot be reached within a third of the time is given
+   up; so is one that was written to, if attempts are left (`retry_times`), after two thirds, and only if
+   nothing at all came from it, not even the answer to a heartbeat (ours): a slow broker is waited for, a
+   frozen one is not.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 4.9.7.
 """
 
 from pocketmq.client.errors import (
+    AnswerTimeout,
     Attempt,
     BrokerRefused,
     TransientError,
@@ -69,6 +74,15 @@ class SendAttempts:
         self._last_broker: str | None = None
         self._first = first
 
+    def elsewhere(self) -> bool:
+        """Return True if the topic has queues at another broker that answers."""
+        return self._strategy.has_other_than(self._info, self._last_broker)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Return True if an attempt without an answer may be followed by another."""
+        return len(self.attempts) + 1 < self._attempts_max
+
     def next_queue(self) -> MessageQueue:
         """Return the queue of the next attempt. Raises: NoQueueToSendTo."""
         queue = self._first or self._strategy.choose(self._info, self._last_broker)
@@ -97,6 +111,8 @@ class SendAttempts:
         if len(self.attempts) < self._attempts_max:
             self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
         self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
+        if isinstance(error, AnswerTimeout | NotReached):
+            self._strategy.late(self._last_broker)
         return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
 
     def pause_ms(self, error: PocketMQError) -> int:
@@ -117,6 +133,10 @@ def may_retry(error: PocketMQError) -> bool:
     if isinstance(error, BrokerRefused):
         return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
     return isinstance(error, (RemotingError, TransientError))
+
+
+class NotReached(Unreachable):
+    """No connection to a broker within its share of the time."""
 
 
 class NotStoredSafely(TransientError):

@@ -17,11 +17,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
 from pocketmq.client import trace
+from pocketmq.client.call_context import within
 from pocketmq.client.namespace import check_send_topic, without_namespace
 from pocketmq.client.options import ProducerOptions, takes
 from pocketmq.client.producer import Producer
@@ -195,7 +197,8 @@ class TransactionProducer(Producer):
         asked = CheckTransactionStateHeader.parse(fields)
         message.topic = without_namespace(self.config.namespace, message.topic)
         message.transaction_id = asked.transaction_id or message.msg_id
-        state = await self._ask(self._check, message)
+        # As for a listener's call: nothing of the code that started the producer.
+        state = await within(Context(), self._ask(self._check, message))
         instance = self._running().instance
         header: EndTransactionHeader = EndTransactionHeader(
             producer_group=self.config.inner_group,

@@ -6,6 +6,7 @@ from pocketmq.broker.refused import Refused
 from pocketmq.grpc.messages import Status
 from pocketmq.grpc.schema import Code
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import Carried
 
 # Clients print the text, and decide by the code. Source: the proxy's ResponseBuilder, 5.5.0.
 _CODES: dict[int, Code] = {
@@ -26,7 +27,7 @@ _CODES: dict[int, Code] = {
 }
 
 
-class Failed(Exception):
+class Failed(Carried, Exception):
     """The answer is a status and its reason."""
 
     def __init__(self, code: Code, text: str) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from pocketmq.grpc.hpack import encode
 from pocketmq.grpc.http2_sending import Form
+from pocketmq.remoting.errors import Carried
 
 if TYPE_CHECKING:
     from pocketmq.grpc.connection import GrpcConnection
@@ -48,7 +49,7 @@ class GrpcStatus(IntEnum):
     UNAVAILABLE = 14
 
 
-class GrpcError(Exception):
+class GrpcError(Carried, Exception):
     """The call ends with a gRPC status, which the protocol above has no code for."""
 
     def __init__(self, status: GrpcStatus, text: str) -> None:

@@ -12,6 +12,7 @@ import struct
 from enum import IntEnum
 
 from pocketmq.grpc.hpack import Header
+from pocketmq.remoting.errors import Carried
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_SIZE = 9
@@ -68,7 +69,7 @@ class ErrorCode(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class Http2Error(Exception):
+class Http2Error(Carried, Exception):
     """The peer broke the protocol, and its connection ends; the GOAWAY is in the output."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
@@ -76,7 +77,7 @@ class Http2Error(Exception):
         self.code = code
 
 
-class StreamError(Exception):
+class StreamError(Carried, Exception):
     """The peer broke the protocol on one stream, which is reset; the others continue."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:

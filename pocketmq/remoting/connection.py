@@ -7,7 +7,7 @@
 3. An exception in a handler is logged, and answered with SYSTEM_ERROR and its text; it never closes the
    connection. Invalid frames do.
 4. While the peer does not read, nothing more is read from it, so the data waiting for it stays bounded. A
-   client reads on (`read_on`): its callers bound what it sends, and two ends must not wait for each other.
+   client reads on (`on_silent`): its callers bound what it sends, and two ends must not wait for each other.
 5. A ONEWAY request is never answered.
 6. Its requests occupy the event loop for TURN_MS at a time, or little more: the rest waits for the next turn,
    and nothing more is read before. While an answer comes in steps, no other request is handled.
@@ -67,18 +67,20 @@ class Connection(Sending):
         on_close: Callable[["Connection"], None] | None = None,
         default_handler: Handler | None = None,
         entrance: Entrance | None = None,
-        read_on: bool = False,
+        on_silent: Callable[["Connection"], None] | None = None,
         shares: Shares | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
         """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. entrance:
-        of a server; None takes all bytes for frames. read_on: invariant 4."""
+        of a server; None takes all bytes for frames. on_silent: of a client (4), see Sending."""
         super().__init__(
             monotonic_ms=monotonic_ms,
             count_unread=self._count_unread,
             in_flight_max=in_flight_max,
+            watched=on_silent is not None,
         )
+        self._on_silent = on_silent
         self._shares = shares
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
@@ -86,9 +88,9 @@ class Connection(Sending):
         self._on_open = on_open
         self._on_close = on_close
         self._entrance = entrance
-        self._read_on = read_on
+        self._read_on = on_silent is not None
         self._decoder = FrameDecoder(frame_size_max)
-        self._header_size_max = frame_size_max if read_on else REQUEST_HEADER_SIZE_MAX
+        self._header_size_max = frame_size_max if self._read_on else REQUEST_HEADER_SIZE_MAX
         # How this peer writes what it sends most.
         self._shapes: RequestShapes | AnswerShapes | None = None
         # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
@@ -115,7 +117,7 @@ class Connection(Sending):
         self._outbox.open(self._transport)
         self.peer, self.peer_host = socket_name(transport.get_extra_info("peername"))
         self.local, _ = socket_name(transport.get_extra_info("sockname"))
-        self.last_read_ms = self.last_write_ms = self._monotonic_ms()
+        self.opened_ms = self.last_read_ms = self.last_write_ms = self._monotonic_ms()
         if self._on_open is not None:
             self._on_open(self)
 
@@ -374,6 +376,11 @@ class Connection(Sending):
             self._shares.unread(self, size)
 
     # ------------------------------------------------------------ ending
+
+    def silence(self) -> None:
+        """See Sending."""
+        if self._on_silent is not None:
+            self._on_silent(self)
 
     def end(self) -> None:
         """Close it as the transport would have done at its peer's end."""

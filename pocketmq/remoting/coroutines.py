@@ -27,6 +27,10 @@ async def invoke(
     timer = loop.call_later(timeout_ms / 1000, _late, future, connection, command, timeout_ms)
     try:
         return await future
+    except RequestTimeout:
+        late_ms = (loop.time() - timer.when()) * 1000
+        connection.unanswered(command.opaque, timeout_ms + late_ms)
+        raise
     finally:
         timer.cancel()
         connection.forget(command.opaque)

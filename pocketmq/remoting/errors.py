@@ -9,10 +9,29 @@ PocketMQError
   IllegalArgument        the caller's own input is wrong (also a ValueError)
 """
 
+from typing import Any, cast
+
 from pocketmq.remoting.codes import response_name
 
 
-class PocketMQError(Exception):
+def _again(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
+
+
+class Carried:
+    """Base of errors that cross a process, or are copied, as they are: class, text, attributes.
+
+    An Exception itself is made anew from its text, which fails where a constructor takes anything else: a
+    pool's parent then waits for ever. Here the constructor is not called again.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), cast(BaseException, self).args), vars(self)
+
+
+class PocketMQError(Carried, Exception):
     """Base of all errors that this package raises deliberately."""
 
     retriable = False

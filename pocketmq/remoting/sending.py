@@ -2,6 +2,9 @@
 
 1. What is sent while a read is worked on leaves in one write; else soon, with what else this turn sends.
 2. Each waiter gets its answer, or ConnectionLost.
+3. A connection may lead nowhere although nothing closed it: a firewall or a balancer has forgotten it, and
+   the bytes of both ends vanish. If nothing at all has come while a request waited for its whole time, it
+   `is_silent`, and its owner is notified, once.
 Owner: Connection, the other half (connection.py).
 """
 
@@ -17,6 +20,11 @@ from pocketmq.remoting.peer import PeerAnswer
 from pocketmq.remoting.tls import TlsLayer
 from pocketmq.remoting.waiter import Waiter
 
+# A shorter wait is no sign that a connection leads nowhere. Source: NettyRemotingClient, RocketMQ 5.3.
+_SILENT_MS_MIN = 100
+# Times of reads are whole ms.
+_ROUNDED_MS = 2
+
 
 class Sending(asyncio.Protocol):
     """Sends frames, and requests with their waiters; asked as a Peer, too."""
@@ -29,9 +37,13 @@ class Sending(asyncio.Protocol):
         monotonic_ms: Callable[[], int],
         count_unread: Callable[[int], None],
         in_flight_max: int,
+        watched: bool,
     ) -> None:
         self._monotonic_ms = monotonic_ms
         self._in_flight_max = in_flight_max
+        # Whether silence is noted (invariant 3), and has been.
+        self._watched = watched
+        self.is_silent = False
         self._pending: dict[int, Waiter] = {}
         self._opaque = 0
         self._outbox = Outbox(count_unread)
@@ -41,7 +53,7 @@ class Sending(asyncio.Protocol):
         self.peer = self.local = ""
         self.peer_host = b"\0" * 8
         self.closed = False
-        self.last_read_ms = self.last_write_ms = 0
+        self.opened_ms = self.last_read_ms = self.last_write_ms = 0
 
     def send(self, reply: RemotingCommand | bytes | Sequence[Buffer]) -> None:
         """Write one frame, together with the other replies of a read; dropped if the connection is closed."""
@@ -108,6 +120,28 @@ class Sending(asyncio.Protocol):
     def forget(self, opaque: int) -> None:
         """Drop the waiter of that answer."""
         self._pending.pop(opaque, None)
+
+    def unanswered(self, opaque: int, waited_ms: float) -> None:
+        """Drop the waiter of an answer that has not come in its time (invariant 3)."""
+        self._pending.pop(opaque, None)
+        self.in_vain(waited_ms)
+
+    def in_vain(self, waited_ms: float) -> None:
+        """Note that a request has waited so long for nothing (invariant 3)."""
+        if not self._watched or self.is_silent or self.closed or waited_ms < _SILENT_MS_MIN:
+            return
+        if self._monotonic_ms() - self.last_read_ms >= waited_ms - _ROUNDED_MS:
+            self.is_silent = True
+            self.silence()
+
+    def silence(self) -> None:
+        """Notify the owner (invariant 3)."""
+        raise NotImplementedError
+
+    @property
+    def is_asking(self) -> bool:
+        """Return True if a request waits for its answer."""
+        return bool(self._pending)
 
     def invoke(
         self, command: RemotingCommand, timeout_ms: int

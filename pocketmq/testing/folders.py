@@ -25,15 +25,18 @@ _MEMORY_FREE_MIN = 256 << 20
 
 
 class RunFolder:
-    """One such folder; path: what is handed out."""
+    """One such folder.
+
+    path: what is handed out. lock: the descriptor that holds it, for a child process that uses it as well.
+    """
 
     def __init__(self, where: str, kind: str = "test") -> None:
         """where: MEMORY, for one in memory if the machine supports that, or TEMPORARY. Raises: OSError."""
         base = _base(where)
         remove_abandoned(base)
         fresh = tempfile.mkdtemp(prefix="pocketmq-new-", dir=base)
-        self._lock = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.lock = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
         self._root = os.path.join(
             base, f"{_PREFIX}{kind}-{os.path.basename(fresh).rpartition('-')[2]}"
         )
@@ -44,9 +47,9 @@ class RunFolder:
     def remove(self) -> None:
         """Remove it, whatever is in it."""
         shutil.rmtree(self._root, ignore_errors=True)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
 
 
 def remove_abandoned(base: str) -> None:

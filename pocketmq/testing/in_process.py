@@ -142,7 +142,8 @@ class InProcess(PocketMQ):
 
     def _remove(self) -> None:
         folder, self._folder = self._folder, None
-        if folder is not None:
+        # In a forked child both are the parent's.
+        if folder is not None and not self._thread.is_inherited:
             folder.remove()
 
     # ------------------------------------------------------------ time

@@ -94,6 +94,8 @@ class ServerProcess(External):
                 stderr=log,
                 text=True,
                 env=environment,
+                # It holds the folder, too: it may outlive a test run that is killed.
+                pass_fds=(self._run.lock,),
             )
         self._wait_until_ready(self._process)
         return super().start()

@@ -98,19 +98,22 @@ class Client:
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
     ) -> RemotingCommand:
+        if self._cluster.reachable(address):
+            self.connections.setdefault(address, Connection(self, address))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await self._cluster.carry(self, address, command, oneway=False)
         except TimeoutError:
             raise RequestTimeout(address, str(command.code), timeout_ms) from None
-        self.connections.setdefault(address, Connection(self, address))
+        connection = self.connections.setdefault(address, Connection(self, address))
+        connection.last_read_ms = self._cluster.clock.monotonic_ms()
         return decode(encode(answer)[4:]) if answer is not None else await asyncio.Future()
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
         await self._cluster.carry(self, address, command, oneway=True)
 
     def open_connection(self, address: str) -> "Connection | None":
-        """Where something was answered already."""
+        """Where something was asked already."""
         return self.connections.get(address)
 
     async def carry_frame(self, connection: "Connection", frame: bytes, waiter: Waiter) -> None:
@@ -124,6 +127,7 @@ class Client:
             waiter.set_exception(ConnectionLost("the connection ended before the answer came"))
             return
         if answer is not None and connection.waiters.pop(opaque, None) is not None:
+            connection.last_read_ms = self._cluster.clock.monotonic_ms()
             waiter.set_result(decode(encode(answer)[4:]))
 
     @property
@@ -146,6 +150,7 @@ class Connection:
     def __init__(self, client: Client, address: str) -> None:
         self.address = address
         self.waiters: dict[int, Waiter] = {}
+        self.last_read_ms = 0
         self._client = client
         self._opaque = 1_000_000
 
@@ -158,8 +163,11 @@ class Connection:
         self.waiters[opaque] = waiter
         self._client.tasks.create_task(self._client.carry_frame(self, frame, waiter))
 
-    def forget(self, opaque: int) -> None:
+    def unanswered(self, opaque: int, waited_ms: float) -> None:
         self.waiters.pop(opaque, None)
+
+    def in_vain(self, waited_ms: float) -> None:
+        """What a real one does about it is of no interest here."""
 
 
 class FakeCluster:
@@ -206,6 +214,10 @@ class FakeCluster:
         if broker is None:
             return self._name_server(asked)
         return await self._broker(broker, asked)
+
+    def reachable(self, address: str) -> bool:
+        """Whether a connection to it opens."""
+        return not any(each.down for each in self.brokers if each.address == address)
 
     def on(self, code: int, answer: Answer) -> None:
         """Let this function answer that code; None lets the cluster answer as usual."""

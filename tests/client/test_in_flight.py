@@ -315,7 +315,7 @@ def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
         def __init__(self, settled: bool, deadline_ms: int) -> None:
             self.connection: OpenConnection
             self.opaque = 0
-            self.settled = settled
+            self.settled, self.began_ms = settled, 0
             self.deadline_ms = deadline_ms
             self.expired = False
 
@@ -323,13 +323,16 @@ def test_one_deaf_broker_does_not_make_flights_pile_up() -> None:
             self.expired = True
             self.settled = True
 
+        def look(self, waited_ms: int) -> None:
+            pass
+
     clock = ManualClock()
     timers: list[Callable[[], object]] = []
     deadlines = Deadlines(clock.monotonic_ms, lambda _, function: timers.append(function))
     deaf = Settled(False, 3_000)
 
     class Gone:
-        def forget(self, opaque: int) -> None:
+        def unanswered(self, opaque: int, waited_ms: float) -> None:
             pass
 
     deaf.connection = Gone()  # type: ignore[assignment]

@@ -112,3 +112,34 @@ async def test_messages_taken_by_hand_have_a_span_and_several_link_to_their_trac
     created = {each.context.span_id for each in named(spans, "create Pulled") if each.context}
     assert process.parent is None
     assert {link.context.span_id for link in process.links} == created
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+async def test_no_process_span_hangs_under_what_was_current_at_the_start(
+    server: InProcess, spans: InMemorySpanExporter, batch: int
+) -> None:
+    """A batch belongs to no trace, and a message without a context begins one."""
+    topic = f"Roots{batch}"
+    async with Producer("P", name_server=server.namesrv) as producer:
+        for _ in range(8):
+            await producer.send(Message(topic, b"x"))
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:
+        await asyncio.sleep(0)
+
+    consumer = PushConsumer(
+        f"roots{batch}",
+        listener=listener,
+        name_server=server.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        consume_batch_size=batch,
+        otel=True,
+    )
+    consumer.subscribe(topic)
+    with otel._tracer.start_as_current_span("a request"):
+        await consumer.start()
+    try:
+        await until_async(lambda: named(spans, f"process {topic}"))
+    finally:
+        await consumer.shutdown()
+    assert {each.parent for each in named(spans, f"process {topic}")} == {None}

@@ -47,10 +47,29 @@ def test_a_route_has_a_bound_in_all() -> None:
     assert countable(None) == []
 
 
-@pytest.mark.parametrize("text", [f"a:4;stranger:{HUGE}", "a:x", "a:65536;" * 5, ["a:4"]])
-def test_an_order_configuration_that_means_no_queues_is_an_unreadable_route(text: object) -> None:
-    with pytest.raises(fastjson.FastjsonError, match="cannot be read"):
-        TopicRoute.parse(fastjson.dumps(route(queues("a", 1), orderTopicConf=text)))
+@pytest.mark.parametrize(
+    ("text", "queues_of_a"),
+    [
+        (f"a:4;stranger:{HUGE}", 4),
+        ("a:2;b", 2),
+        ("b:;a:2;", 2),
+        ("b:-1;a:2;:7", 2),
+        # Not an entry is left: the queues are those that the brokers have registered.
+        ("a:x", 3),
+        ("a: 2", 3),
+        ("a:65537", 3),
+        (["a:4"], 3),
+        (7, 3),
+    ],
+)
+def test_a_malformed_entry_of_an_order_configuration_takes_the_route_from_nobody(
+    text: object, queues_of_a: int
+) -> None:
+    """A typo of an operator: producers have the other entries, consumers never look at it."""
+    found = TopicRoute.parse(fastjson.dumps(route(queues("a", 3), orderTopicConf=text)))
+    names = [(each.broker_name, each.queue_id) for each in found.publish_queues("T")]
+    assert names == [("a", number) for number in range(queues_of_a)]
+    assert len(found.subscribe_queues("T")) == 3
 
 
 def test_an_order_configuration_names_the_queues() -> None:

@@ -1,5 +1,6 @@
 """Folders of test runs that were killed are taken away by the next run, and those of living runs are not."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.testing import folders
-from pocketmq.testing.folders import MEMORY, TEMPORARY, RunFolder
+from pocketmq.testing.folders import MEMORY, TEMPORARY, RunFolder, remove_abandoned
 
 HOLDS = """
 import sys
@@ -50,3 +51,21 @@ def test_a_link_and_a_file_of_that_name_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "pocketmq-run-test-file").write_text("x")
     folders.remove_abandoned(str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_folder_lives_as_long_as_a_child_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = RunFolder(TEMPORARY)
+    words = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(folder.lock,)) as child:
+        # As after the end of this process.
+        os.close(folder.lock)
+        remove_abandoned(str(tmp_path))
+        assert Path(folder.path).is_dir()
+        assert child.stdin is not None
+        child.stdin.close()
+        child.wait()
+    remove_abandoned(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

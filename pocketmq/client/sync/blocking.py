@@ -1,5 +1,7 @@
 """Blocking: a blocking client over an asyncio one: start, shutdown, `with`, and `twin` for the methods."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -42,6 +44,7 @@ class Blocking:
     def __init__(self, client: GroupClient[Any, Any]) -> None:
         self._client: Any = client
         self._thread: LoopThread | None = None
+        self._ended: threading.Event | None = None
 
     @property
     def client_id(self) -> str:
@@ -55,6 +58,8 @@ class Blocking:
 
     def start(self) -> None:
         """See the asyncio client. Raises: what its start() raises."""
+        if self._thread is not None:
+            self._thread.check_own()
         thread = loop_thread.acquire()
         try:
             thread.call(self._client.start())
@@ -64,7 +69,7 @@ class Blocking:
         self._thread = thread
 
     def shutdown(self) -> None:
-        """See the asyncio client. May be called twice."""
+        """See the asyncio client. May be called twice; does nothing in a forked child of its process."""
         self._leave(None, None, None)
 
     def _leave(
@@ -73,13 +78,30 @@ class Blocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        thread, self._thread = self._thread, None
-        if thread is None:
+        thread = self._thread
+        # In a forked child it is the parent's, and stays to say so.
+        if thread is None or thread.is_inherited:
+            return
+        if self._ended is not None:
+            # Begun inside a listener, for which it waits.
+            if not self._client._is_inside():
+                self._ended.wait()
             return
         try:
             thread.call(self._client.__aexit__(kind, error, trace))
         finally:
-            loop_thread.release()
+            if self._client._ending is None:
+                self._thread = None
+                loop_thread.release()
+            else:
+                self._ended = threading.Event()
+                thread.begin(self._release_after(self._client._ending, self._ended))
+
+    async def _release_after(self, ending: "asyncio.Task[None]", ended: threading.Event) -> None:
+        await asyncio.wait((ending,))
+        self._thread, self._ended = None, None
+        ended.set()
+        loop_thread.release()
 
     def __enter__(self) -> Self:
         self.start()

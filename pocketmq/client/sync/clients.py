@@ -22,6 +22,7 @@ from pocketmq.client import (
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer, SubscribingConsumer
 from pocketmq.client.options import takes
+from pocketmq.client.portion import Portion
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.signals import block_until_signal
 from pocketmq.client.sync.blocking import Blocking, twin
@@ -47,7 +48,7 @@ class Producer(Blocking):
         trace: TracebackType | None,
     ) -> None:
         thread = self._thread
-        if thread is not None:
+        if thread is not None and not thread.is_inherited:
             thread.call(self._submissions.flush())
         super()._leave(kind, error, trace)
 
@@ -69,11 +70,12 @@ class Producer(Blocking):
         """Send without waiting: the future gets the result or the error, and takes callbacks.
 
         It waits while twice the producer's in_flight_max messages have no outcome yet, unless it is
-        called from such a callback. Raises: NotRunning.
+        called from such a callback. Raises: NotRunning, ForkedClient.
         """
         thread = self._thread
         if thread is None:
             raise NotRunning(f"producer {self.group!r} is not started")
+        thread.check_own()
         if timeout_ms is not None:
             return thread.begin(
                 self._client.send(
@@ -162,7 +164,6 @@ class LitePullConsumer(_SharingConsumer, _ReadingConsumer):
 
     subscribe = twin(lite_pull_consumer.LitePullConsumer.subscribe)
     assign = twin(lite_pull_consumer.LitePullConsumer.assign)
-    poll = twin(lite_pull_consumer.LitePullConsumer.poll)
     commit = twin(lite_pull_consumer.LitePullConsumer.commit)
     committed = twin(lite_pull_consumer.LitePullConsumer.committed)
     seek = twin(lite_pull_consumer.LitePullConsumer.seek)
@@ -171,7 +172,29 @@ class LitePullConsumer(_SharingConsumer, _ReadingConsumer):
     pause = twin(lite_pull_consumer.LitePullConsumer.pause)
     resume = twin(lite_pull_consumer.LitePullConsumer.resume)
 
+    def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
+        """Return the messages fetched next, of one queue, in order; [] if none came in time."""
+        portion = Portion()
+        try:
+            self._call(self._client._fill(portion, timeout_ms))
+        except BaseException:
+            # Interrupted (Ctrl-C): what came all the same is for the next call.
+            portion.close()
+            raise
+        return portion.take()
+
     def messages(self, timeout_ms: int = 5_000) -> Iterator[MessageExt]:
-        """One message after the other, until none comes within the time."""
-        while found := self.poll(timeout_ms):
-            yield from found
+        """One message after the other, until none comes within the time.
+
+        A loop that ends early leaves the rest to the next call, or to the group: only messages that it was
+        given count as consumed.
+        """
+        while True:
+            portion = Portion()
+            try:
+                self._call(self._client._fill(portion, timeout_ms))
+                if not portion.messages:
+                    return
+                yield from portion
+            finally:
+                portion.close()

@@ -1,15 +1,20 @@
 """LoopThread: an event loop in a thread of its own.
 
 All blocking clients of the process share one; the first to start makes it, the last to leave ends it. The
-blocking API does nothing but hand calls over: every rule stands in the asyncio clients.
+blocking API does nothing but hand calls over: every rule stands in the asyncio clients. A forked child has no
+thread of its parent's: its first client makes another.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
+
+from pocketmq.client import forks
+from pocketmq.client.errors import ForkedClient
 
 T = TypeVar("T")
 Body = Callable[[AsyncExitStack], Awaitable[object]]
@@ -40,6 +45,18 @@ class LoopThread:
         self._failure: BaseException | None = None
         self._stop: asyncio.Event
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._pid = os.getpid()
+        self.is_inherited = False
+        forks.watch(self, LoopThread._after_fork)
+
+    def _after_fork(self) -> None:
+        """Refuse calls from now on: the thread is the parent's."""
+        self.is_inherited = True
+
+    def check_own(self) -> None:
+        """Raises: ForkedClient."""
+        if self.is_inherited:
+            raise ForkedClient(forks.sentence("this client", self._pid))
 
     def start(self) -> None:
         """Return when the body is entered. Raises: what entering raises."""
@@ -50,7 +67,9 @@ class LoopThread:
             raise self._failure
 
     def close(self) -> None:
-        """Leave the body, end loop and thread. Raises: what leaving raises."""
+        """Leave the body, end loop and thread; nothing in a forked child. Raises: what leaving raises."""
+        if self.is_inherited:
+            return
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             if not self.is_current:
@@ -83,7 +102,10 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine in the loop; the future can be waited for in any thread."""
+        """Run a coroutine in the loop; the future can be waited for in any thread. Raises: ForkedClient."""
+        if self.is_inherited:
+            coroutine.close()
+        self.check_own()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -106,6 +128,9 @@ class LoopThread:
 
     def do(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread and wait for its value."""
+        if self.is_current:
+            # A callback, such as on_queues_changed.
+            return function()
 
         async def called() -> T:
             return function()
@@ -116,6 +141,20 @@ class LoopThread:
 _lock = threading.Lock()
 _shared: LoopThread | None = None
 _users = 0
+# Kept in a child for as long as it lives: to end a parent's loop there would unregister the parent's sockets.
+_parents: list[LoopThread] = []
+
+
+def _begin_process() -> None:
+    global _lock, _shared, _users
+    # Another thread may have held it.
+    _lock = threading.Lock()
+    if _shared is not None:
+        _parents.append(_shared)
+    _shared, _users = None, 0
+
+
+forks.always(_begin_process)
 
 
 def acquire() -> LoopThread:

@@ -1,0 +1,101 @@
+"""Looking a topic up while the name server does not answer: one look-up for all, within each one's time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual
+
+from pocketmq.client import Message, NoRoute, Producer, TransientError
+from pocketmq.remoting.codes import RequestCode as RC
+from pocketmq.remoting.command import RemotingCommand
+
+
+class DeafCluster(FakeCluster):
+    """Its name server takes requests and does not answer while `deaf`."""
+
+    deaf = True
+
+    async def carry(self, client: Any, address: str, *rest: Any, **how: Any) -> Any:
+        if address == NAME_SERVER and self.deaf:
+            self.asks += 1
+            await asyncio.Event().wait()
+        return await super().carry(client, address, *rest, **how)
+
+    asks = 0
+
+
+async def outcome(producer: Producer, **how: Any) -> tuple[str, int]:
+    """The error's class, and after how many ms it came."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        await producer.send(Message("New", b"x"), **how)
+        kind = "sent"
+    except TransientError as error:
+        kind = type(error).__name__
+    return kind, round((loop.time() - began) * 1000)
+
+
+def test_each_of_many_sends_ends_within_its_own_time() -> None:
+    async def main() -> None:
+        cluster = DeafCluster(LoopClock(), New=1)
+        async with Producer("p", **options(cluster)) as producer:
+            async with asyncio.TaskGroup() as tasks:
+                sends = [tasks.create_task(outcome(producer)) for _ in range(5)]
+                short = tasks.create_task(outcome(producer, timeout_ms=500))
+                keyed = tasks.create_task(outcome(producer, sharding_key="k", timeout_ms=700))
+            assert short.result() == ("NoAnswer", 500)
+            assert keyed.result() == ("NoAnswer", 700)
+            for each in sends:
+                kind, took_ms = each.result()
+                assert kind == "NoAnswer"
+                assert took_ms <= 3_000
+            cluster.deaf = False
+            assert await outcome(producer) == ("sent", 0)
+
+    run_virtual(main)
+
+
+def test_one_look_up_serves_all_that_ask_and_outlives_one_that_gives_up() -> None:
+    async def main() -> None:
+        cluster = DeafCluster(LoopClock(), New=1)
+        async with Producer("p", request_timeout_ms=60_000, **options(cluster)) as producer:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(20):
+                    tasks.create_task(outcome(producer))
+            # The template of new topics is looked up from time to time by the client itself.
+            assert cluster.asks <= 2
+
+    run_virtual(main)
+
+
+def test_no_route_of_a_look_up_that_ran_already_is_asked_once_more() -> None:
+    """The topic was made while another caller's look-up was under way."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock())
+        cluster.auto_create = False
+        cluster.latency_s = 1.0
+
+        def appears(asked: Asked) -> RemotingCommand | None:
+            if asked.ext["topic"] == "New" and "New" not in cluster.topics:
+                cluster.topics["New"] = 1
+                return asked.reply(17, "No topic route info")
+            return None
+
+        async with Producer("p", **options(cluster)) as producer:
+            cluster.on(RC.GET_ROUTEINFO_BY_TOPIC, appears)
+
+            async def late() -> None:
+                await asyncio.sleep(0.5)
+                await producer.send(Message("New", b"x"))
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(late())
+                with pytest.raises(NoRoute):
+                    await producer.queues("New")
+
+    run_virtual(main)
