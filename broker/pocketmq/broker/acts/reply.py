@@ -111,7 +111,7 @@ class ReplyActs:
                 ask.topic,
                 replied.queue_id,
                 body,
-                (ask.properties or "").encode(),
+                remove_property((ask.properties or "").encode(), b"POP_CK"),
                 born_host=peer.host,
                 flag=ask.flag,
                 sys_flag=ask.sys_flag & ~HOST_V6_FLAGS,

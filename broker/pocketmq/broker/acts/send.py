@@ -54,6 +54,13 @@ log = logging.getLogger(__name__)
 SendAsk = SendMessageHeader | SendMessageV2Header
 Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
+# The broker's own notes on a half message.
+_OF_HALF = (
+    b"REAL_TOPIC",
+    b"REAL_QID",
+    b"TRANSACTION_CHECK_TIMES",
+    b"TRAN_PREPARED_QUEUE_OFFSET",
+)
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
@@ -324,7 +331,9 @@ class SendActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
             )
-        properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
+        for name in _OF_HALF:
+            # A consumer that sends a transaction's message on brings those of the message it was.
+            properties = remove_property(properties, name)
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
         properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
         return TRANS_HALF_TOPIC, 0, properties

@@ -1,0 +1,69 @@
+"""Receiving messages that somebody wrote strangely: they come, and cost the others nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.serving import Peer, batch
+from tests.grpc.asking import asking
+from tests.grpc.test_front import ack, front, receive
+
+from pocketmq.grpc import receives, written
+from pocketmq.grpc.schema import Code
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.tables import TopicConfig
+
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+FIELDS = {"a": "p", "b": "Q", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"POP_CK\x01nonsense\x02",
+        b"MY_POP_CK\x01nonsense\x02",
+        b"MY_POP_CK\x01nonsense\x02POP_CK\x010 1 60000 0 1 b 3 4",
+        b"POP_CK\x01\xff\x02",
+    ],
+)
+@pytest.mark.parametrize("as_stored", [False, True], ids=["by a batch", "in the store"])
+async def test_a_property_that_looks_like_a_receipt_is_no_receipt(
+    tmp_path: Path, text: bytes, as_stored: bool
+) -> None:
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
+        if as_stored:
+            put = broker.parts.messages.put.put
+            for body, own in ((b"0", b""), (b"1", text), (b"2", b"")):
+                put("Q", 0, body, own, born_host=HOST)
+        else:
+            async with await Peer.at(broker) as peer:
+                body = batch((b"0", b""), (b"1", text), (b"2", b""))
+                answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, FIELDS, body)
+                assert answer.code == 0
+        got = await receive(client, "Q")
+        assert [each.body for each in got] == [b"0", b"1", b"2"]
+        assert {each.system_properties.delivery_attempt for each in got} == {1}
+        assert await ack(client, *got, topic="Q") == [Code.OK] * 3
+        assert len(broker.parts.services.pop.log.state) == 0
+
+
+async def test_a_message_that_cannot_be_written_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with it: the others come with their first attempt."""
+    whole = written.framed_message
+
+    def fails(record: Any, *args: Any) -> Any:
+        if bytes(record.body) == b"1":
+            raise ZeroDivisionError
+        return whole(record, *args)
+
+    monkeypatch.setattr(receives, "framed_message", fails)
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
+        for body in (b"0", b"1", b"2"):
+            broker.parts.messages.put.put("Q", 0, body, b"", born_host=HOST)
+        got = await receive(client, "Q")
+        assert [each.body for each in got] == [b"0", b"2"]
+        assert await ack(client, *got, topic="Q") == [Code.OK] * 2
