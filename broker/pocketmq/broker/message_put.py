@@ -123,6 +123,12 @@ class MessagePut:
         way.make_topic()
         return TIMER_TOPIC, 0, way.timer.schedule(topic, queue_id, properties, out_ms)
 
+    def check_time(self, properties: bytes) -> None:
+        """Check the delivery time that a message will have later. Raises: TimerIllegal."""
+        way = self._timer
+        if way is not None and has_timer(properties):
+            due_ms(properties, self._clock.now_ms(), way.delay_ms_max())
+
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
     ) -> Put:

@@ -21,6 +21,7 @@ from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.transaction_check import FIRST_STORED
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
@@ -60,6 +61,7 @@ _OF_HALF = (
     b"REAL_QID",
     b"TRANSACTION_CHECK_TIMES",
     b"TRAN_PREPARED_QUEUE_OFFSET",
+    FIRST_STORED,
 )
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
@@ -325,12 +327,19 @@ class SendActs:
         return RecallHandle(topic, broker_name, int(out_ms) + 1, key.decode()).encode()
 
     def _half(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
-        """Return topic, queue and properties of a half message, which is kept there until it is committed."""
+        """Return topic, queue and properties of a half message, which is kept there until it is committed.
+
+        Raises: Refused, as for a delivery time that would be refused when it is committed.
+        """
         if self._config.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
             )
+        try:
+            self._put.check_time(properties)
+        except StoreError as error:
+            raise store_refusal(error, self._store) from error
         for name in _OF_HALF:
             # A consumer that sends a transaction's message on brings those of the message it was.
             properties = remove_property(properties, name)
