@@ -41,8 +41,9 @@ class HeldPull(HeldRequest):
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
+        size: int = 0,
     ) -> None:
-        super().__init__(again, connection, matches, deadline_ms, properties)
+        super().__init__(again, connection, matches, deadline_ms, properties, size)
         self.offset = offset
 
 
