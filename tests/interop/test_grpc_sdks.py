@@ -164,6 +164,21 @@ def test_classic_clients_and_those_over_grpc_share_a_topic(
             } == expected
 
 
+@some(*NAMES)
+def test_packed_bodies_come_unpacked_however_large_they_are_together(driver: Driver) -> None:
+    """Beyond a bound they go out packed to SDKs that unpack them, and one by one to the others."""
+    with Ours() as place, Sdk(driver, place.grpc) as sdk:
+        topic = place.topic("NORMAL")
+        consumer = sdk.simple(place.group(), {topic: "*"})
+        consumer.until_started()
+        bodies = {letter * (3 << 20) for letter in "abcd"}
+        for body in bodies:
+            place.server.send(topic, body)
+        found = consumer.take(4)
+        assert {each.text for each in found} == bodies
+        assert {each.reconsume_times for each in found} == {0}
+
+
 @some("python", "node")
 def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
     place: Place, sdk: Sdk

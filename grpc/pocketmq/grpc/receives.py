@@ -30,6 +30,7 @@ from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
+from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.grpc.written import acked, framed_message
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
@@ -211,16 +212,25 @@ class Receives:
         parts: list[Buffer] = [_FOUND]
         sent: list[tuple[int, Handle]] = []
         size = len(_FOUND)
+        unpacking = Unpacking(client.language)
+        later: list[Handle] = []
         for record, handle, attempt in self._delivered(ask, found):
-            try:
-                head, body = framed_message(record, topic, str(handle), attempt)
-            except Exception:
-                # A bug, but this message's alone: it comes again, until it is a dead letter.
-                log.exception("a message cannot be put into an answer position=%d", record.position)
+            written = None
+            if not (unpacking.is_cut and ask.order):
+                try:
+                    written = framed_message(record, unpacking, topic, str(handle), attempt)
+                except Exception:
+                    # A bug, but this message's alone: it comes again, until it is a dead letter.
+                    where = record.position
+                    log.exception("a message cannot be put into an answer position=%d", where)
+                    continue
+            if written is None:
+                later.append(handle)
                 continue
-            parts += (head, body)
-            size += len(head) + len(body)
+            parts += written
+            size += len(written[0]) + len(written[1])
             sent.append((size, handle))
+        self.give_back(ask, later, client)
         if renew:
             hold = self._desk.parts.services.pop.hold
             for words in {handle.words for _, handle in sent}:

@@ -21,7 +21,7 @@ from pocketmq.grpc.desk import Desk, parsed, when_all
 from pocketmq.grpc.mapping import BODY_SIZE_MAX, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
-from pocketmq.grpc.written import message
+from pocketmq.grpc.written import message_alone
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
 from pocketmq.remoting.record import read_record
@@ -292,8 +292,9 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     recover = command.recover_orphaned_transaction_command
     recover.transaction_id = fields.get("transactionId") or fields.get("msgId") or ""
     # As at the proxy, whose listeners see a first attempt.
-    asked = message(record, record.topic, attempt=1 + record.reconsume_times)
-    recover.message.MergeFromString(b"".join(asked))
+    attempt = 1 + record.reconsume_times
+    asked = message_alone(record, client.language, record.topic, attempt=attempt)
+    recover.message.MergeFromString(asked)
     return command
 
 
