@@ -197,6 +197,23 @@ def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
     assert len(consumer.seen) == 5
 
 
+@some("java")
+def test_a_push_consumer_is_handed_a_message_by_a_tool(driver: Driver) -> None:
+    """Over its Telemetry call, beside the queues: it consumes the message a second time."""
+    with Ours() as place, Sdk(driver, place.grpc) as sdk:
+        topic, group = place.topic("NORMAL"), place.group()
+        producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
+        [sent] = producer.send({"topic": topic, "body": "again", "key": "k1"})
+        assert consumer.wait(1) == [("again", 1)]
+        admin = place.server.aio.admin
+        connection = place.server.call(admin.groups.connection(group))
+        [member] = connection.members
+        [found] = place.server.call(admin.messages.by_key(topic, "k1"))
+        result = place.server.call(admin.messages.consume_directly(found, group, member.client_id))
+        assert result.result == "CR_SUCCESS"
+        assert [text for text, _ in consumer.wait(2)] == ["again", "again"]
+
+
 # Those of Python and Node do not count up the attempt of a message that they try again, neither here nor at
 # the real proxy.
 @pytest.mark.parametrize(

@@ -85,9 +85,8 @@ class Sessions:
                 self._desk.access.check(call, access.settles(command.settings))
                 yield from self._settle(call, command.settings)
             else:
-                # Answers to questions: nobody waits for one.
                 self._desk.access.check(call, Wanted())
-                self._desk.clients.of(call)
+                self._desk.clients.of(call).questions.answered(command)
         except (Failed, Refused) as error:
             failed = Failed.by(error) if isinstance(error, Refused) else error
             if failed.code is Code.UNAUTHORIZED:
