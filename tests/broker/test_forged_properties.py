@@ -10,10 +10,11 @@ from tests.broker.serving import Peer, batch, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id, properties_to_dict
 from pocketmq.remoting.names import TRANS_HALF_TOPIC
 from pocketmq.remoting.record import read_records
+from pocketmq.remoting.tables import TopicConfig
 
 CODE = RequestCode
 RECEIPT = "0 1 60000 0 0 b 0 0"
@@ -137,3 +138,65 @@ async def test_a_receipt_that_was_stored_before_is_replaced_by_that_of_the_pop(
         assert get_property(message.properties, b"POP_CK") == message.receipt.encode()
         assert message.receipt.split(" ")[1] == str(clock.now_ms())
         assert (await popper.ack(message)).code == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "1_8", " 3", "3.0", "9" * 12, "2147483648"])
+async def test_a_delay_that_is_no_number_is_refused(broker: Broker, peer: Peer, text: str) -> None:
+    """It was delivered at once, or at another level's time."""
+    delay: dict[str, Any] = {"DELAY": text}
+    for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_MESSAGE_V2):
+        refused = await peer.produce("T", code=code, **delay)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "DELAY is not a number" in (refused.remark or "")
+    assert broker.parts.messages.store.put_count == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"e": "1_0"},
+        {"e": " 1"},
+        {"g": "1_000"},
+        {"g": "1 "},
+        {"f": "0_0"},
+        {"h": " 0"},
+    ],
+)
+async def test_a_header_with_a_number_of_pythons_is_refused_on_every_way(
+    broker: Broker, peer: Peer, fields: dict[str, str]
+) -> None:
+    """Parsed, cut by the text of the one before it, and cut by place."""
+    usual = {"e": "10", "g": "1000", "f": "000", "h": "00"}
+    broker.parts.tables.topics.update(TopicConfig("T", 16, 16))
+    usual = {name: usual[name].rjust(len(text), "0") for name, text in fields.items()}
+    for round_ in range(12):
+        assert (await peer.produce("T", more=usual, KEYS="k")).code == 0, round_
+        refused = await peer.produce("T", more=fields, KEYS="k")
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "not a number" in (refused.remark or "")
+    assert broker.parts.messages.store.put_count == 12
+
+
+@pytest.mark.parametrize("name", ["queueId", "queueOffset", "sysFlag", "commitOffset"])
+async def test_a_pull_with_a_number_of_pythons_is_refused_on_every_way(
+    peer: Peer, name: str
+) -> None:
+    await peer.produce("T")
+    pull = {
+        "consumerGroup": "g",
+        "topic": "T",
+        "queueId": "000",
+        "queueOffset": "000",
+        "maxMsgNums": "32",
+        "sysFlag": "004",
+        "commitOffset": "000",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+    for _ in range(12):
+        assert (await peer.ask(CODE.PULL_MESSAGE, pull)).code == 0
+        refused = await peer.ask(CODE.PULL_MESSAGE, {**pull, name: "0_0"})
+        assert (refused.code, "not a number" in (refused.remark or "")) == (1, True)
+    signed = await peer.ask(CODE.PULL_MESSAGE, {**pull, "commitOffset": "-01"})
+    assert signed.code == 0

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.java_number import INT_MAX, property_number
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.remoting.record import Record
@@ -157,10 +158,5 @@ def delay_level(properties: bytes) -> int:
     >>> delay_level(b"KEYS\\x01k\\x02DELAY\\x013\\x02"), delay_level(b"XDELAY\\x013")
     (3, 0)
     """
-    raw = get_property(properties, b"DELAY")
-    if raw is None:
-        return 0
-    try:
-        return int(raw)
-    except ValueError:
-        return 0
+    level = property_number(get_property(properties, b"DELAY"))
+    return level if level is not None and -INT_MAX <= level <= INT_MAX else 0

@@ -31,6 +31,7 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
+from pocketmq.remoting.java_number import property_number
 from pocketmq.remoting.message_codec import (
     add_property,
     get_property,
@@ -231,7 +232,7 @@ class HalfMessages:
         for offset in offsets:
             if offset >= half_offset:
                 self._decided[offset] = record.queue_offset
-        new = _number(get_property(record.properties, b"REPLACED_BY"))
+        new = property_number(get_property(record.properties, b"REPLACED_BY"))
         if new is not None and len(offsets) == 1:
             old = [*self._stands_for.pop(offsets[0], []), offsets[0]]
             self._stands_for[new] = old
@@ -334,14 +335,14 @@ class TransactionCheck:
         # Ours: by the broker's clock. RocketMQ takes the producer's, and drops the half message of one whose
         # clock is days behind without a question.
         age_ms = now_ms - (
-            _number(get_property(record.properties, FIRST_STORED)) or record.store_ms
+            property_number(get_property(record.properties, FIRST_STORED)) or record.store_ms
         )
-        first = _number(get_property(record.properties, _FIRST_OFFSET))
+        first = property_number(get_property(record.properties, _FIRST_OFFSET))
         if first is not None and self._half.is_decided(first):
             # Appended again by a RocketMQ broker, and decided under its first offset since.
             return True
         # It may be the producer's own word: below zero it would be asked about for ever.
-        times = max(0, _number(get_property(record.properties, _CHECK_TIMES)) or 0)
+        times = max(0, property_number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000
         if times >= self._config.transaction_check_max or age_ms > reserved_ms:
             self._give_up(record)
@@ -353,7 +354,7 @@ class TransactionCheck:
             if 0 <= age_ms < timeout_ms:
                 return False
         else:
-            seconds = _number(immunity)
+            seconds = property_number(immunity)
             if 0 <= age_ms < (timeout_ms if seconds is None or seconds < 0 else seconds * 1000):
                 self._half.replace(record, record.properties)
                 return True
@@ -384,7 +385,7 @@ class TransactionCheck:
         body = write_record(
             record._replace(
                 topic=topic,
-                queue_id=_number(get_property(properties, b"REAL_QID")) or 0,
+                queue_id=property_number(get_property(properties, b"REAL_QID")) or 0,
                 queue_offset=appended.queue_offset,
                 position=appended.position,
                 properties=properties,
@@ -425,11 +426,3 @@ def _is_copy(record: Record, half: Record) -> bool:
             for name in (b"UNIQ_KEY", b"PGROUP", b"REAL_TOPIC", b"REAL_QID")
         )
     )
-
-
-def _number(raw: bytes | None) -> int | None:
-    """Parse a numeric property; None if it is not a number."""
-    try:
-        return None if raw is None else int(raw)
-    except ValueError:
-        return None

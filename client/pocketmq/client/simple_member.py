@@ -27,6 +27,7 @@ from pocketmq.remoting.headers import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.message import MessageExt, Property
 from pocketmq.remoting.pop_receipt import NORMAL, Receipt, real_topic
 
@@ -319,7 +320,7 @@ def _taken(text: str) -> dict[tuple[int, int], list[str]]:
         for part in text.split(";") if text else ():
             flag, queue, offsets = part.split(" ")
             for offset in offsets.split(","):
-                taken.setdefault((int(queue), int(offset)), []).append(flag)
+                taken.setdefault((long(queue), long(offset)), []).append(flag)
     except ValueError as error:
         raise _unreadable(text) from error
     return taken
@@ -331,7 +332,7 @@ def _starts(text: str) -> dict[tuple[str, int], int]:
     try:
         for part in text.split(";") if text else ():
             flag, queue, first = part.split(" ")
-            starts[flag, int(queue)] = int(first)
+            starts[flag, long(queue)] = long(first)
     except ValueError as error:
         raise _unreadable(text) from error
     return starts

@@ -24,6 +24,7 @@ from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.written import message_alone
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
@@ -362,13 +363,13 @@ def _retry(policy: Any, group: GroupConfig) -> None:
             _backoff(
                 policy,
                 attempts,
-                int(own.get("initial", 5_000)),
-                int(own.get("max", 7_200_000)),
+                number(own.get("initial", 5_000)),
+                number(own.get("max", 7_200_000)),
                 float(own.get("multiplier", 2)),
             )
             return
         customized = stored.get("customizedRetryPolicy") or {}
-        pauses = [int(ms) for ms in customized.get("next") or _BACKOFF_MS]
+        pauses = [number(ms) for ms in customized.get("next") or _BACKOFF_MS]
     except (AttributeError, TypeError, ValueError):
         log.warning("cannot read the retry policy of a group group=%s", group.group)
         pauses = list(_BACKOFF_MS)

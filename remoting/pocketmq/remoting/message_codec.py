@@ -13,6 +13,7 @@ from typing import Any
 
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
+from pocketmq.remoting.java_number import integer, number
 from pocketmq.remoting.message import MessageExt, Property
 from pocketmq.remoting.record import INNER_COUNT_MAX, WRAPPED_BATCH, Buffer, Record, decode_batch
 
@@ -86,7 +87,7 @@ def pack_host(host: str) -> bytes:
     """Convert `ip:port` to address bytes and a 4-byte port: 8 bytes, or 20 for IPv6 (`[::1]:80`)."""
     ip, _, port = host.rpartition(":")
     try:
-        return pack_address(ip.strip("[]"), int(port))
+        return pack_address(ip.strip("[]"), integer(port))
     except ValueError as error:
         raise MessageCodecError(f"{host!r} is not ip:port") from error
 
@@ -268,7 +269,7 @@ def to_messages(record: Record, broker_name: str = "") -> list[MessageExt]:
     if record.sys_flag & WRAPPED_BATCH != WRAPPED_BATCH:
         return [whole]
     try:
-        base = int(whole.properties.get(Property.INNER_BASE.value, record.queue_offset))
+        base = number(whole.properties.get(Property.INNER_BASE.value, record.queue_offset))
     except ValueError:
         base = record.queue_offset
     messages: list[MessageExt] = []

@@ -17,14 +17,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from pocketmq.broker.acts.send_properties import (
+    OF_HALF,
+    SendAsk,
+    check_delay,
+    queue_of_priority,
+    waits,
+    with_id,
+)
 from pocketmq.broker.message_put import HOST_V6_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
-from pocketmq.broker.transaction_check import FIRST_STORED
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
-from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import (
     FAQ,
@@ -51,23 +57,11 @@ from pocketmq.store.timer.properties import OUT_MS
 
 log = logging.getLogger(__name__)
 
-# What a message is sent with, beside its body, in either form.
-SendAsk = SendMessageHeader | SendMessageV2Header
 Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
-# The broker's own notes on a half message.
-_OF_HALF = (
-    b"REAL_TOPIC",
-    b"REAL_QID",
-    b"TRANSACTION_CHECK_TIMES",
-    b"TRAN_PREPARED_QUEUE_OFFSET",
-    FIRST_STORED,
-)
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
-# No number of queues has more.
-_DIGITS_MAX = 10
 
 
 class Sent(NamedTuple):
@@ -142,7 +136,7 @@ class SendActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
             )
-        if self._promise.replicas.too_few and _waits(ask):
+        if self._promise.replicas.too_few and waits(ask):
             raise Refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         fault = topic_fault(name)
         if fault is not None:
@@ -261,7 +255,7 @@ class SendActs:
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
         if topic.by_priority:
-            queue_id = _queue_of_priority(properties, topic, queue_id)
+            queue_id = queue_of_priority(properties, topic, queue_id)
         name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
@@ -269,7 +263,7 @@ class SendActs:
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
         sys_flag, transaction = _sys_flag(ask, topic), None
-        wait = _waits(ask)
+        wait = waits(ask)
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
         )
@@ -277,13 +271,15 @@ class SendActs:
             properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             if as_five:
-                properties, transaction = _with_id(properties)
+                properties, transaction = with_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we.
             properties = remove_property(properties, b"DELAY")
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
+        else:
+            check_delay(properties)
         try:
             stored = self._put.put(
                 name,
@@ -340,7 +336,7 @@ class SendActs:
             self._put.check_time(properties)
         except StoreError as error:
             raise store_refusal(error, self._store) from error
-        for name in _OF_HALF:
+        for name in OF_HALF:
             # A consumer that sends a transaction's message on brings those of the message it was.
             properties = remove_property(properties, name)
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
@@ -435,28 +431,6 @@ class BatchPlace(NamedTuple):
 
 # A named tuple without the cost of its own __new__, for every batch.
 _new_tuple = tuple.__new__
-
-
-def _waits(ask: SendAsk) -> bool:
-    """Return True if the sender wants to wait until the message is safe."""
-    return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
-
-
-def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
-    """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
-    priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
-    if not priority.isdigit() or not topic.write_queues:
-        return chosen
-    return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
-
-
-def _with_id(properties: bytes) -> tuple[bytes, str | None]:
-    """Add the transaction's id, which consumers of 5.x see; return the properties and the id."""
-    key = get_property(properties, b"UNIQ_KEY")
-    if not key:
-        return properties, None
-    properties = remove_property(properties, b"__transactionId__")
-    return add_property(properties, b"__transactionId__", key), key.decode("utf-8", "replace")
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
