@@ -200,3 +200,17 @@ async def test_a_pull_with_a_number_of_pythons_is_refused_on_every_way(
         assert (refused.code, "not a number" in (refused.remark or "")) == (1, True)
     signed = await peer.ask(CODE.PULL_MESSAGE, {**pull, "commitOffset": "-01"})
     assert signed.code == 0
+
+
+@pytest.mark.parametrize("flag", [0x40, 0x80, 0xC0, 0xF0])
+async def test_a_sender_does_not_say_that_its_body_is_an_inner_batch(peer: Peer, flag: int) -> None:
+    """Consumers that unwrap it came no further."""
+    await peer.produce("T")
+    await peer.produce("T", b"body", sys_flag=flag | 0x300)
+    await peer.ask(
+        CODE.SEND_BATCH_MESSAGE, {**BATCH, "f": flag}, batch((b"body", b"KEYS\x01k\x02"))
+    )
+    await peer.produce("T", b"body", sys_flag=flag, code=CODE.SEND_REPLY_MESSAGE_V2)
+    pulled = await peer.pull("g", "T", 0, sys_flag=4, subscription="*")
+    found = [(record.sys_flag, bytes(record.body)) for record in records(pulled)][1:]
+    assert found == [(0x300, b"body"), (0, b"body"), (0, b"body")]

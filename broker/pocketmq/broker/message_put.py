@@ -15,7 +15,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.java_number import INT_MAX, property_number
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
-from pocketmq.remoting.record import Record
+from pocketmq.remoting.record import WRAPPED_BATCH, Record
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
 from pocketmq.store.timer.properties import due_ms, has_timer, without_timer
@@ -24,6 +24,9 @@ from pocketmq.store.timer.service import TimerService
 Buffer = bytes | bytearray | memoryview
 
 HOST_V6_FLAGS = 0x30
+BROKERS_FLAGS = HOST_V6_FLAGS | WRAPPED_BATCH
+"""Bits that no sender sets: how hosts are stored, and that a body is an inner batch. Consumers stop at one
+that they cannot unwrap."""
 _TIMES_MAX = (1 << 31) - 1
 _NEVER_DELAYED = 0x4  # prepared, rolled back
 

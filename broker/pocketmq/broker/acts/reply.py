@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_properties import SendAsk
-from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
+from pocketmq.broker.message_put import BROKERS_FLAGS, MessagePut
 from pocketmq.broker.parts import Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -115,7 +115,7 @@ class ReplyActs:
                 remove_property((ask.properties or "").encode(), b"POP_CK"),
                 born_host=peer.host,
                 flag=ask.flag,
-                sys_flag=ask.sys_flag & ~HOST_V6_FLAGS,
+                sys_flag=ask.sys_flag & ~BROKERS_FLAGS,
                 born_ms=ask.born_timestamp,
                 reconsume_times=ask.reconsume_times or 0,
             ).appended

@@ -25,7 +25,7 @@ from pocketmq.broker.acts.send_properties import (
     waits,
     with_id,
 )
-from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.message_put import BROKERS_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.stats import PutCounter
@@ -434,7 +434,7 @@ _new_tuple = tuple.__new__
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
-    sys_flag = ask.sys_flag & ~HOST_V6_FLAGS
+    sys_flag = ask.sys_flag & ~BROKERS_FLAGS
     if topic.filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     return sys_flag

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pocketmq.broker.acts.send_properties import SendAsk
-from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.message_put import BROKERS_FLAGS
 from pocketmq.broker.stats import PutCounter
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
@@ -160,7 +160,7 @@ def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "Plain | None"
         return _WITHOUT_FLAGS[request.code, as_five]
     try:
         code = RequestCode(request.code)
-        return Plain(code, integer(sys_flag) & ~HOST_V6_FLAGS, integer(flag), as_five)
+        return Plain(code, integer(sys_flag) & ~BROKERS_FLAGS, integer(flag), as_five)
     except ValueError:
         return None
 
