@@ -46,10 +46,9 @@ class HeldRequest:
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
-        size: int = 0,
     ) -> None:
         """again: answers the request when it is done waiting, or holds it again; matches: the tag codes
-        that wake it; properties: what the message's properties must pass; size: of its expression, bytes.
+        that wake it; properties: what the message's properties must pass.
         """
         self.again = again
         self.connection = connection
@@ -58,8 +57,12 @@ class HeldRequest:
         self.deadline_ms = deadline_ms
         self.properties = properties
         self.cost: int = 0 if properties is None else getattr(matches, "cost", 1)
-        self.weight = 1 + self.cost // _COST_OF_ONE + size // _SIZE_OF_ONE
+        self.weight = 1 + self.cost // _COST_OF_ONE
         self.queue: Any = None
+
+    def weigh(self, expression: str | None) -> None:
+        """Count what its expression takes; before it is held."""
+        self.weight += len(expression or "") // _SIZE_OF_ONE
 
 
 class Arrival:

@@ -41,9 +41,8 @@ class HeldPull(HeldRequest):
         matches: EntryFilter | None,
         deadline_ms: int,
         properties: Callable[[bytes], bool] | None = None,
-        size: int = 0,
     ) -> None:
-        super().__init__(again, connection, matches, deadline_ms, properties, size)
+        super().__init__(again, connection, matches, deadline_ms, properties)
         self.offset = offset
 
 

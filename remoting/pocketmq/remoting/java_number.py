@@ -4,7 +4,6 @@ Python's int() also takes blanks around a number, underscores in it, and any siz
 ValueError where Java throws NumberFormatException. Source: Integer.parseInt, Long.parseLong, JDK 17.
 """
 
-import unicodedata
 from typing import Any
 
 _SIZE_MAX = 1_000
@@ -60,6 +59,9 @@ def property_number(raw: bytes | None) -> int | None:
 def _whole(text: str, largest: int) -> int:
     if len(text) > _SIZE_MAX:
         raise ValueError("a text of more than 1,000 characters is not a number")
+    # For an odd text only: a start is free of it.
+    import unicodedata
+
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Character.digit is asked one UTF-16 unit at a time, so digits beyond the first plane are none.
     values = [unicodedata.decimal(digit, None) if digit <= "\uffff" else None for digit in digits]

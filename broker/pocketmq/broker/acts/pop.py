@@ -218,8 +218,8 @@ class PopActs:
         if left_ms < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
         deadline_ms = self._clock.monotonic_ms() + min(left_ms, ask.poll_time)
-        passes, size = properties_filter(matches), len(ask.exp or "")
-        held = HeldRequest(again, peer, matches, deadline_ms, passes, size)
+        held = HeldRequest(again, peer, matches, deadline_ms, properties_filter(matches))
+        held.weigh(ask.exp)
         polling.hold(queue, held)
         return None
 

@@ -173,8 +173,8 @@ class PullActs:
             log.warning("pull refused peer=%s reason=%r", peer.address, remark)
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         passes = properties_filter(matches)
-        size = len(ask.subscription or "")
-        held = HeldPull(again, peer, ask.queue_offset, matches, deadline_ms, passes, size)
+        held = HeldPull(again, peer, ask.queue_offset, matches, deadline_ms, passes)
+        held.weigh(ask.subscription)
         self._long_polling.hold(ask.topic, ask.queue_id, held)
 
     # ------------------------------------------------------------ before it

@@ -7,8 +7,7 @@ The reply is pushed to the producer that REPLY_TO_CLIENT names, which has 10 s t
 import logging
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.acts.send_properties import SendAsk
+from pocketmq.broker.acts.send import SendActs, SendAsk
 from pocketmq.broker.message_put import BROKERS_FLAGS, MessagePut
 from pocketmq.broker.parts import Node
 from pocketmq.broker.producer_manager import ProducerManager

@@ -17,20 +17,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send_properties import (
-    OF_HALF,
-    SendAsk,
-    check_delay,
-    queue_of_priority,
-    waits,
-    with_id,
-)
 from pocketmq.broker.message_put import BROKERS_FLAGS
 from pocketmq.broker.parts import Messages, Node, Tables
-from pocketmq.broker.refused import Refused
+from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.transaction_check import FIRST_STORED
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
+from pocketmq.remoting.java_number import integer
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import (
     FAQ,
@@ -47,16 +42,24 @@ from pocketmq.remoting.record import read_record
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import (
     Appended,
-    MessageIllegal,
-    MessageStore,
-    MessageTooLarge,
     StoreError,
-    StoreNotWriteable,
 )
 from pocketmq.store.timer.properties import OUT_MS
 
 log = logging.getLogger(__name__)
 
+# What a message is sent with, beside its body, in either form.
+SendAsk = SendMessageHeader | SendMessageV2Header
+# The broker's own notes on a half message.
+_OF_HALF = (
+    b"REAL_TOPIC",
+    b"REAL_QID",
+    b"TRANSACTION_CHECK_TIMES",
+    b"TRAN_PREPARED_QUEUE_OFFSET",
+    FIRST_STORED,
+)
+# No number of queues has more.
+_DIGITS_MAX = 10
 Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
@@ -136,7 +139,7 @@ class SendActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
             )
-        if self._promise.replicas.too_few and waits(ask):
+        if self._promise.replicas.too_few and _waits(ask):
             raise Refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         fault = topic_fault(name)
         if fault is not None:
@@ -255,7 +258,7 @@ class SendActs:
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
         if topic.by_priority:
-            queue_id = queue_of_priority(properties, topic, queue_id)
+            queue_id = _queue_of_priority(properties, topic, queue_id)
         name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
@@ -263,7 +266,7 @@ class SendActs:
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
         sys_flag, transaction = _sys_flag(ask, topic), None
-        wait = waits(ask)
+        wait = _waits(ask)
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
         )
@@ -271,7 +274,7 @@ class SendActs:
             properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             if as_five:
-                properties, transaction = with_id(properties)
+                properties, transaction = _with_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we.
@@ -279,7 +282,7 @@ class SendActs:
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
         else:
-            check_delay(properties)
+            _check_delay(properties)
         try:
             stored = self._put.put(
                 name,
@@ -336,7 +339,7 @@ class SendActs:
             self._put.check_time(properties)
         except StoreError as error:
             raise store_refusal(error, self._store) from error
-        for name in OF_HALF:
+        for name in _OF_HALF:
             # A consumer that sends a transaction's message on brings those of the message it was.
             properties = remove_property(properties, name)
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
@@ -433,34 +436,45 @@ class BatchPlace(NamedTuple):
 _new_tuple = tuple.__new__
 
 
+def _waits(ask: SendAsk) -> bool:
+    """Return True if the sender wants to wait until the message is safe."""
+    return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
+
+
+def _check_delay(properties: bytes) -> None:
+    """Check that DELAY, if there is one, is a number: it would be delivered at once. Raises: Refused."""
+    raw = get_property(properties, b"DELAY")
+    try:
+        integer((raw or b"0").decode("utf-8", "replace"))
+    except ValueError:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the property DELAY is not a number: {(raw or b'')[:40]!r}; name a delay level, as 3",
+        ) from None
+
+
+def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
+    """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
+    priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
+    if not priority.isdigit() or not topic.write_queues:
+        return chosen
+    return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
+
+
+def _with_id(properties: bytes) -> tuple[bytes, str | None]:
+    """Add the transaction's id, which consumers of 5.x see; return the properties and the id."""
+    key = get_property(properties, b"UNIQ_KEY")
+    if not key:
+        return properties, None
+    properties = remove_property(properties, b"__transactionId__")
+    return add_property(properties, b"__transactionId__", key), key.decode("utf-8", "replace")
+
+
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
     sys_flag = ask.sys_flag & ~BROKERS_FLAGS
     if topic.filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     return sys_flag
-
-
-def store_refusal(error: StoreError, store: MessageStore) -> Refused:
-    """Map a store error to RocketMQ's code and remark."""
-    if isinstance(error, MessageTooLarge):
-        return Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "the message is illegal, maybe msg body or properties length not matched. msg body "
-            f"length limit {store.config.max_message_size}B, msg properties length limit 32KB.",
-        )
-    if isinstance(error, MessageIllegal):
-        return Refused(ResponseCode.MESSAGE_ILLEGAL, str(error))
-    if isinstance(error, StoreNotWriteable):
-        return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _not_available(str(error)))
-    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
-
-
-def _not_available(why: str) -> str:
-    return (
-        "service not available now. It may be caused by one of the following reasons: the broker's "
-        "disk is full, messages are put to the slave, message store has been shut down, etc. "
-        f"Here: {why}"
-    )
 
 
 def _human_time(ms: int) -> str:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send import SendActs, SentBatch
-from pocketmq.broker.acts.send_properties import SendAsk
+from pocketmq.broker.acts.send import SendActs, SendAsk, SentBatch
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.remoting.codes import ResponseCode

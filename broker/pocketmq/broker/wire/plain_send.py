@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send_properties import SendAsk
+from pocketmq.broker.acts.send import SendAsk
 from pocketmq.broker.message_put import BROKERS_FLAGS
 from pocketmq.broker.stats import PutCounter
 from pocketmq.remoting.codes import RequestCode, Version

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch, store_refusal
+from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch
 from pocketmq.broker.parts import Messages, Node
-from pocketmq.broker.refused import Refused
+from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers
 from pocketmq.broker.wire.long_batches import LongBatches, is_long
