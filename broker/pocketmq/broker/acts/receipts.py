@@ -191,8 +191,7 @@ class ReceiptActs:
             if offset < self._offsets.query(*queue):
                 return None
             pop_ms = receipt.pop_ms
-            visible_ms = now + invisible_ms
-            self._pop.order.postpone(queue, offset, pop_ms, visible_ms, suspend=suspend)
+            self._pop.order.postpone(queue, offset, pop_ms, now + invisible_ms)
             return Postponed(pop_ms, now + invisible_ms - pop_ms, receipt.revive_queue, None)
         old = self._name(queue, receipt)
         if not self._is_out(old, offset, receipt):

@@ -268,25 +268,14 @@ class ConsumerOrderInfo(ConfigManager):
             return False
         return bool(info.acked >> info.offsets.index(offset) & 1)
 
-    def postpone(
-        self,
-        queue: QueueOf,
-        offset: int,
-        pop_ms: int,
-        visible_ms: int,
-        *,
-        suspend: bool = False,
-    ) -> None:
-        """Change the time at which a message becomes visible again. suspend: this was no attempt."""
+    def postpone(self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int) -> None:
+        """Change the time at which a message becomes visible again."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms:
             log.warning(
                 "ignored a change of an orderly pop that does not exist %s offset=%d", queue, offset
             )
             return
-        if suspend and offset not in info.next_visible_ms:
-            # The next pop adds one.
-            info.consumed_times[offset] = info.consumed_times.get(offset, 0) - 1
         info.next_visible_ms[offset] = visible_ms + info.set_back_ms
         self.persist_soon()
 
