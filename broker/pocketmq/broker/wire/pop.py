@@ -19,7 +19,6 @@ from pocketmq.remoting.headers import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
-from pocketmq.remoting.java_number import long
 
 
 class PopMessageProcessor:
@@ -102,7 +101,7 @@ class PopMessageProcessor:
         ext = request.ext or {}
         now = self._clock.now_ms()
         try:
-            born_ms = long(ext.get("bornTime", "0"))
+            born_ms = int(ext.get("bornTime", "0"))
         except ValueError as error:
             raise HeaderError(f"bornTime is not a number: {ext['bornTime'][:50]!r}") from error
         if not 0 < born_ms <= now:
