@@ -46,6 +46,7 @@ from pocketmq.remoting.credentials import (
 )
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import is_broker_only, is_retry_topic, retry_topic
 from pocketmq.remoting.peer import Peer
@@ -102,7 +103,7 @@ def _own_topics(position: str, message_at: MessageAt) -> list[str]:
     """Return the topic a stored message is meant for (not the system topic it waits in); [] if absent."""
     try:
         # As the headers read it: a spelling that only they understand would be a way around.
-        data = message_at(int(position))
+        data = message_at(long(position))
     except ValueError:
         raise AccessDenied(f"{position!r} is not a position in the log") from None
     if data is None:

@@ -20,14 +20,24 @@ log = logging.getLogger(__name__)
 _LOW_WORD = 0xFFFF_FFFF
 # Parts of expressions that are evaluated for one message: about 5 ms.
 _LOOKS_COST_MAX = 20_000
-# Parts of an expression that weigh as much as a request without one: some KB of memory.
-_COST_OF_ONE = 4
+# Parts of an expression that weigh as much as a request without one: some KB of memory. So does an expression
+# of that many bytes.
+_COST_OF_ONE, _SIZE_OF_ONE = 4, 4_096
 
 
 class HeldRequest:
     """One held request: its filter, its deadline (monotonic ms), and its place (the owner's key)."""
 
-    __slots__ = ("again", "codes", "connection", "cost", "deadline_ms", "properties", "queue")
+    __slots__ = (
+        "again",
+        "codes",
+        "connection",
+        "cost",
+        "deadline_ms",
+        "properties",
+        "queue",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -47,7 +57,12 @@ class HeldRequest:
         self.deadline_ms = deadline_ms
         self.properties = properties
         self.cost: int = 0 if properties is None else getattr(matches, "cost", 1)
+        self.weight = 1 + self.cost // _COST_OF_ONE
         self.queue: Any = None
+
+    def weigh(self, expression: str | None) -> None:
+        """Count what its expression takes; before it is held."""
+        self.weight += len(expression or "") // _SIZE_OF_ONE
 
 
 class Arrival:
@@ -99,12 +114,12 @@ class Woken(Generic[Held]):
         held.queue = queue
         self._of.setdefault(held.connection, {})[held] = None
         self.count += 1
-        self.weight += 1 + held.cost // _COST_OF_ONE
+        self.weight += held.weight
 
     def leave(self, held: Held) -> None:
         """Remove a held request."""
         self.count -= 1
-        self.weight -= 1 + held.cost // _COST_OF_ONE
+        self.weight -= held.weight
         of = self._of[held.connection]
         del of[held]
         if not of:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from pocketmq.broker.stats import BrokerStats
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.java_number import INT_MAX, property_number
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import TIMER_TOPIC, TRANS_HALF_TOPIC
-from pocketmq.remoting.record import Record
+from pocketmq.remoting.record import WRAPPED_BATCH, Record
 from pocketmq.store import Appended, MessageStore
 from pocketmq.store.delay import DelayService
 from pocketmq.store.timer.properties import due_ms, has_timer, without_timer
@@ -23,6 +24,9 @@ from pocketmq.store.timer.service import TimerService
 Buffer = bytes | bytearray | memoryview
 
 HOST_V6_FLAGS = 0x30
+BROKERS_FLAGS = HOST_V6_FLAGS | WRAPPED_BATCH
+"""Bits that no sender sets: how hosts are stored, and that a body is an inner batch. Consumers stop at one
+that they cannot unwrap."""
 _TIMES_MAX = (1 << 31) - 1
 _NEVER_DELAYED = 0x4  # prepared, rolled back
 
@@ -123,6 +127,12 @@ class MessagePut:
         way.make_topic()
         return TIMER_TOPIC, 0, way.timer.schedule(topic, queue_id, properties, out_ms)
 
+    def check_time(self, properties: bytes) -> None:
+        """Check the delivery time that a message will have later. Raises: TimerIllegal."""
+        way = self._timer
+        if way is not None and has_timer(properties):
+            due_ms(properties, self._clock.now_ms(), way.delay_ms_max())
+
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
     ) -> Put:
@@ -151,10 +161,5 @@ def delay_level(properties: bytes) -> int:
     >>> delay_level(b"KEYS\\x01k\\x02DELAY\\x013\\x02"), delay_level(b"XDELAY\\x013")
     (3, 0)
     """
-    raw = get_property(properties, b"DELAY")
-    if raw is None:
-        return 0
-    try:
-        return int(raw)
-    except ValueError:
-        return 0
+    level = property_number(get_property(properties, b"DELAY"))
+    return level if level is not None and -INT_MAX <= level <= INT_MAX else 0

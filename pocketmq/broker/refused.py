@@ -2,6 +2,13 @@
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import Carried
+from pocketmq.store import (
+    MessageIllegal,
+    MessageStore,
+    MessageTooLarge,
+    StoreError,
+    StoreNotWriteable,
+)
 
 
 class Refused(Carried, Exception):
@@ -19,3 +26,26 @@ class OffsetMoved(Carried, Exception):
     def __init__(self, offset: int) -> None:
         super().__init__(f"go on at {offset}")
         self.offset = offset
+
+
+def store_refusal(error: StoreError, store: MessageStore) -> Refused:
+    """Map a store error to RocketMQ's code and remark."""
+    if isinstance(error, MessageTooLarge):
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {store.config.max_message_size}B, msg properties length limit 32KB.",
+        )
+    if isinstance(error, MessageIllegal):
+        return Refused(ResponseCode.MESSAGE_ILLEGAL, str(error))
+    if isinstance(error, StoreNotWriteable):
+        return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _not_available(str(error)))
+    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _not_available(why: str) -> str:
+    return (
+        "service not available now. It may be caused by one of the following reasons: the broker's "
+        "disk is full, messages are put to the slave, message store has been shut down, etc. "
+        f"Here: {why}"
+    )

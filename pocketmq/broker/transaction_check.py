@@ -14,7 +14,8 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.
 3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset, so that after
    a crash before the offsets are saved nobody is asked twice, and a decision that names the old one applies
    to the new one. RocketMQ carries out the first and later asks about the second.
-4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC.
+4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC. A decision
+   that comes later is carried out, once, as long as the half message is in the log.
 5. A start restores everything from the two queues: nothing else has to survive.
 """
 
@@ -31,6 +32,7 @@ from pocketmq.broker.topic_config import TopicConfigManager
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
+from pocketmq.remoting.java_number import property_number
 from pocketmq.remoting.message_codec import (
     add_property,
     get_property,
@@ -38,21 +40,26 @@ from pocketmq.remoting.message_codec import (
     remove_property,
 )
 from pocketmq.remoting.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from pocketmq.remoting.record import Record, read_records, write_record
+from pocketmq.remoting.record import Record, read_record, read_records, write_record
 from pocketmq.store import Appended, MessageIllegal, MessageStore, ReadStatus
 from pocketmq.store.timer.properties import without_timer
 
 log = logging.getLogger(__name__)
 
+FIRST_STORED = b"__HALF_STORED_MS"
+"""When a replaced half message was first stored, ms."""
 _READ_COUNT = 64
 # Half messages looked at before other work gets its turn.
 _STEP = 256
 # Those looked at for one decision.
 _LOOKED_AT_MAX = 1_000
+_GIVEN_UP_MAX = 10_000
+_END_OF_TIME = (1 << 63) - 1
 _CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _FIRST_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
@@ -78,6 +85,8 @@ class HalfMessages:
         # Invariant 3: replaced half-queue offset -> the one that stands for it now, and back.
         self._replaced_by: dict[int, int] = {}
         self._stands_for: dict[int, list[int]] = {}
+        # Of those that were given up lately, below half_offset: whether they are still undecided.
+        self._given_up: dict[int, bool] = {}
         self._op_read = 0
         # What became of the messages before both offsets ends in the log before that.
         self.end = 0
@@ -112,26 +121,53 @@ class HalfMessages:
         self._op_read = self.op_offset
         self.read_ops()
 
-    def current(self, half: Record) -> int:
-        """Return the current offset of a half message: its own, or that of its last replacement."""
+    def current(self, half: Record) -> int | None:
+        """Return the current offset of a half message: its own, or that of its last replacement.
+
+        None: it was decided before the half offset, so that nothing is left to decide.
+        """
         offset = half.queue_offset
         known = self._replaced_by.get(offset, offset)
-        return known if known >= self.half_offset else self._found_again(half)
+        if known >= self.half_offset:
+            return known
+        is_open = self._given_up.get(known)
+        if is_open is not None:
+            return known if is_open else None
+        found, is_sure = self._found_again(half)
+        if found is not None:
+            return found
+        return offset if not is_sure or self._was_given_up(half) else None
 
-    def _found_again(self, half: Record) -> int:
+    def _found_again(self, half: Record) -> tuple[int | None, bool]:
         """Look for the replacement of a half message from before a start, which remembers those still to be
-        decided only; its own offset if there is none.
+        decided only. Returns: its offset, and whether all were looked at that it may be.
         """
         key = get_property(half.properties, b"UNIQ_KEY")
         begin, end = self.half_offset, self._store.max_offset(TRANS_HALF_TOPIC, 0)
-        for offset in range(begin, min(end, begin + _LOOKED_AT_MAX)) if key else ():
+        if not key:
+            return None, False
+        for offset in range(begin, min(end, begin + _LOOKED_AT_MAX)):
             if self.is_decided(offset):
                 continue
             for buffer in self._store.read(TRANS_HALF_TOPIC, 0, offset, 1).buffers:
-                record = next(read_records(buffer, check_crc=False))
-                if get_property(record.properties, b"UNIQ_KEY") == key:
-                    return offset
-        return half.queue_offset
+                if _is_copy(next(read_records(buffer, check_crc=False)), half):
+                    return offset, True
+        return None, end <= begin + _LOOKED_AT_MAX
+
+    def _was_given_up(self, half: Record) -> bool:
+        """Return True if a half message was given up (invariant 4), before a start: then a copy is there."""
+        key = (get_property(half.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
+        topic = TRANS_CHECK_MAX_TIME_TOPIC
+        found = self._store.query_by_key(topic, key, _READ_COUNT, half.store_ms, _END_OF_TIME)
+        copies = (read_record(data, check_crc=False) for data in found.records)
+        return any(copy.topic == topic and _is_copy(copy, half) for copy in copies)
+
+    def _note_given_up(self, half_offset: int, *, is_open: bool) -> None:
+        self._given_up[half_offset] = is_open
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            oldest = next(iter(self._given_up))
+            del self._given_up[oldest]
+            self._forget(oldest)
 
     def is_decided(self, half_offset: int) -> bool:
         """Return True if the half message was committed, rolled back or replaced; from half_offset on."""
@@ -146,16 +182,25 @@ class HalfMessages:
         """Append the op message of a committed or rolled-back half message. Raises: StoreNotWriteable."""
         if half_offset not in self._decided:
             self._append_op(half_offset, b"TAGS\x01d\x02")
-        self.forget(half_offset)
+        if half_offset < self.half_offset:
+            self._note_given_up(half_offset, is_open=False)
+        else:
+            self._forget(half_offset)
 
     def replace(self, record: Record, properties: bytes) -> Appended:
         """Append the half message again with these properties (invariant 3). Raises: StoreError."""
+        if get_property(properties, FIRST_STORED) is None:
+            properties = add_property(properties, FIRST_STORED, str(record.store_ms).encode())
         appended = self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties).appended
         new = str(appended.queue_offset).encode()
         self._append_op(record.queue_offset, b"TAGS\x01d\x02REPLACED_BY\x01%s\x02" % new)
         return appended
 
-    def forget(self, half_offset: int) -> None:
+    def give_up(self, half_offset: int) -> None:
+        """Note that a half message is not asked about any more; its producer may still decide it."""
+        self._note_given_up(half_offset, is_open=True)
+
+    def _forget(self, half_offset: int) -> None:
         """Drop the replacements of a half message that is finally decided."""
         for old in self._stands_for.pop(half_offset, ()):
             self._replaced_by.pop(old, None)
@@ -188,7 +233,7 @@ class HalfMessages:
         for offset in offsets:
             if offset >= half_offset:
                 self._decided[offset] = record.queue_offset
-        new = _number(get_property(record.properties, b"REPLACED_BY"))
+        new = property_number(get_property(record.properties, b"REPLACED_BY"))
         if new is not None and len(offsets) == 1:
             old = [*self._stands_for.pop(offsets[0], []), offsets[0]]
             self._stands_for[new] = old
@@ -288,8 +333,12 @@ class TransactionCheck:
     def _look_at(self, record: Record) -> bool:
         """Process one undecided half message; False if it, and so all behind it, are too young."""
         now_ms = self._clock.now_ms()
-        age_ms = now_ms - record.born_ms
-        first = _number(get_property(record.properties, _FIRST_OFFSET))
+        # Ours: by the broker's clock. RocketMQ takes the producer's, and drops the half message of one whose
+        # clock is days behind without a question.
+        age_ms = now_ms - (
+            property_number(get_property(record.properties, FIRST_STORED)) or record.store_ms
+        )
+        first = property_number(get_property(record.properties, _FIRST_OFFSET))
         if first is not None and self._half.is_decided(first):
             # Appended again by a RocketMQ broker, and decided under its first offset since.
             return True
@@ -300,7 +349,7 @@ class TransactionCheck:
             self._half.decide(record.queue_offset)
             return True
         # It may be the producer's own word: below zero it would be asked about for ever.
-        times = max(0, _number(get_property(record.properties, _CHECK_TIMES)) or 0)
+        times = max(0, property_number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000
         if times >= self._config.transaction_check_max or age_ms > reserved_ms:
             self._give_up(record)
@@ -312,7 +361,7 @@ class TransactionCheck:
             if 0 <= age_ms < timeout_ms:
                 return False
         else:
-            seconds = _number(immunity)
+            seconds = property_number(immunity)
             if 0 <= age_ms < (timeout_ms if seconds is None or seconds < 0 else seconds * 1000):
                 self._half.replace(record, record.properties)
                 return True
@@ -343,7 +392,7 @@ class TransactionCheck:
         body = write_record(
             record._replace(
                 topic=topic,
-                queue_id=_number(get_property(properties, b"REAL_QID")) or 0,
+                queue_id=property_number(get_property(properties, b"REAL_QID")) or 0,
                 queue_offset=appended.queue_offset,
                 position=appended.position,
                 properties=properties,
@@ -369,12 +418,18 @@ class TransactionCheck:
         except MessageIllegal:
             # A time that is too far ahead, or none, must not hold up those behind it.
             self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
-        self._half.forget(record.queue_offset)
+        self._half.give_up(record.queue_offset)
 
 
-def _number(raw: bytes | None) -> int | None:
-    """Parse a numeric property; None if it is not a number."""
-    try:
-        return None if raw is None else int(raw)
-    except ValueError:
-        return None
+def _is_copy(record: Record, half: Record) -> bool:
+    """Return True if a record is a half message, stored again: a key alone may name another producer's."""
+    return (
+        record.born_ms == half.born_ms
+        and record.born_host == half.born_host
+        and record.body_crc == half.body_crc
+        and len(record.body) == len(half.body)
+        and all(
+            get_property(record.properties, name) == get_property(half.properties, name)
+            for name in (b"UNIQ_KEY", b"PGROUP", b"REAL_TOPIC", b"REAL_QID")
+        )
+    )

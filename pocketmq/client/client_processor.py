@@ -20,6 +20,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.remoting.message_codec import decompress, properties_to_dict, to_message
 from pocketmq.remoting.queue_json import message_queue, queue_key
@@ -164,8 +165,8 @@ def offset_table(body: bytes | bytearray | memoryview) -> dict[MessageQueue, int
         for key, offset in table.items():
             if isinstance(key, str):
                 key = fastjson.loads(key)
-            found[message_queue(key)] = int(offset)
+            found[message_queue(key)] = number(offset)
     elif isinstance(table, list):
         for each in table:
-            found[message_queue(each)] = int(each["offset"])
+            found[message_queue(each)] = number(each["offset"])
     return found

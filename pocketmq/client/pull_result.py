@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.java_number import long, number
 from pocketmq.remoting.message import MessageExt
 
 
@@ -58,12 +59,12 @@ def pull_answer(answer: RemotingCommand) -> PullResult | None:
     try:
         result = PullResult(
             status,
-            int(ext["nextBeginOffset"]),
-            int(ext.get("minOffset", 0)),
-            int(ext.get("maxOffset", 0)),
-            int(ext.get("suggestWhichBrokerId", 0)),
+            long(ext["nextBeginOffset"]),
+            number(ext.get("minOffset", 0)),
+            number(ext.get("maxOffset", 0)),
+            number(ext.get("suggestWhichBrokerId", 0)),
             [],
-            int(ext.get("offsetDelta") or 0),
+            number(ext.get("offsetDelta") or 0),
         )
     except ValueError:
         return None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.java_number import long, number
 from pocketmq.remoting.message import MessageQueue
 
 
@@ -55,8 +56,8 @@ def send_result(answer: RemotingCommand, unique_key: str, queue: MessageQueue) -
         return None
     get = ext.get
     try:
-        queue_id = int(get("queueId", queue.queue_id))
-        queue_offset = int(ext["queueOffset"])
+        queue_id = number(get("queueId", queue.queue_id))
+        queue_offset = long(ext["queueOffset"])
     except ValueError:
         return None
     if queue_id != queue.queue_id:

@@ -27,6 +27,7 @@ from pocketmq.remoting.headers import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.message import MessageExt, Property
 from pocketmq.remoting.pop_receipt import NORMAL, Receipt, real_topic
 
@@ -271,34 +272,59 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 def _with_receipts(
     header: PopMessageResponseHeader, body: bytes, broker_name: str, room: Room
 ) -> list[MessageExt]:
-    """Return the messages of a pop's answer; redelivered ones carry their receipts already.
+    """Return the messages of a pop's answer, each with its receipt.
 
-    Raises: MessageCodecError.
+    The header says where the messages were taken, and so what their receipts are. A POP_CK that a message
+    brings decides only whether it was taken from a retry topic, where both topics have its queue and offset:
+    a sender may have written it. Raises: MessageCodecError.
     """
     starts = _starts(header.start_offset_info or "")
+    taken = _taken(header.msg_offset_info or "")
     messages = decode_messages(body, broker_name, room=room)
     for message in messages:
-        if Property.POP_CK in message.properties:
-            continue
-        start = starts.get((NORMAL, message.queue_id))
-        if start is None:
+        place = message.queue_id, message.queue_offset
+        receipts = {
+            flag: Receipt(
+                starts[flag, message.queue_id],
+                header.pop_time,
+                header.invisible_time,
+                header.revive_qid,
+                flag,
+                broker_name,
+                *place,
+            )
+            for flag in taken.get(place, (NORMAL,))
+            if (flag, message.queue_id) in starts
+        }
+        if not receipts:
             raise MessageCodecError(
                 f"broker {broker_name} answered a pop with a message of queue {message.queue_id}, but does "
                 f"not say where it began there: {header.start_offset_info!r}; the messages come again when "
                 "their invisible time is over"
             )
-        receipt = Receipt(
-            start,
-            header.pop_time,
-            header.invisible_time,
-            header.revive_qid,
-            NORMAL,
-            broker_name,
-            message.queue_id,
-            message.queue_offset,
-        )
-        message.properties[Property.POP_CK.value] = str(receipt)
+        brought = message.properties.get(Property.POP_CK.value)
+        texts = {str(receipt) for flag, receipt in receipts.items() if flag != NORMAL}
+        if brought not in texts:
+            receipt = receipts.get(NORMAL) or next(iter(receipts.values()))
+            message.properties[Property.POP_CK.value] = str(receipt)
     return messages
+
+
+def _taken(text: str) -> dict[tuple[int, int], list[str]]:
+    """Parse what a pop took: `flag queue offset,offset`, separated by semicolons.
+
+    Returns: by queue and offset, the retry flags of the topics that it was taken from.
+    Raises: MessageCodecError.
+    """
+    taken: dict[tuple[int, int], list[str]] = {}
+    try:
+        for part in text.split(";") if text else ():
+            flag, queue, offsets = part.split(" ")
+            for offset in offsets.split(","):
+                taken.setdefault((long(queue), long(offset)), []).append(flag)
+    except ValueError as error:
+        raise _unreadable(text) from error
+    return taken
 
 
 def _starts(text: str) -> dict[tuple[str, int], int]:
@@ -307,10 +333,14 @@ def _starts(text: str) -> dict[tuple[str, int], int]:
     try:
         for part in text.split(";") if text else ():
             flag, queue, first = part.split(" ")
-            starts[flag, int(queue)] = int(first)
+            starts[flag, long(queue)] = long(first)
     except ValueError as error:
-        raise MessageCodecError(
-            f"the broker's answer to a pop does not say where it began: {text!r}; the messages come again "
-            "when their invisible time is over"
-        ) from error
+        raise _unreadable(text) from error
     return starts
+
+
+def _unreadable(text: str) -> MessageCodecError:
+    return MessageCodecError(
+        f"the broker's answer to a pop does not say where it began: {text!r}; the messages come again "
+        "when their invisible time is over"
+    )

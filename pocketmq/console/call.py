@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pocketmq.console.errors import ApiError, bad_request
 from pocketmq.console.security import CONFIRM_MS, Security, Session
+from pocketmq.remoting.java_number import long
 
 SIZE_DEFAULT = 20
 SIZE_MAX = 200
@@ -55,7 +56,7 @@ class Fields:
         value = self.values[name]
         if isinstance(value, str):
             try:
-                value = int(value)
+                value = long(value)
             except ValueError:
                 raise self._wrong(name, "a whole number") from None
         if isinstance(value, bool) or not isinstance(value, int):

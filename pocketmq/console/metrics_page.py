@@ -75,9 +75,9 @@ def to_text(snapshots: Sequence[list[Family]]) -> bytes:
         result = kind(name, metric.help, labels=found[0].labels)
         for family in found:
             for values, figure in family.samples:
-                result.add_metric(values, figure)
+                result.add_metric([*map(_label, values)], figure)
             for spread in family.spreads:
-                result.add_metric(spread.values, _buckets(spread), spread.sum)
+                result.add_metric([*map(_label, spread.values)], _buckets(spread), spread.sum)
             if family.overflow is not None:
                 result.add_sample(name, {OVERFLOW: "true"}, family.overflow)
         return result
@@ -89,6 +89,19 @@ def to_text(snapshots: Sequence[list[Family]]) -> bytes:
                     yield shown(name, found)
 
     return bytes(generate_latest(Snapshot()))
+
+
+def _label(value: str) -> str:
+    r"""Return a label's value with escapes for what is not printed: some readers end a line there.
+
+    >>> _label("orders \u00e9"), _label("a\r# HELP b\u2028c")
+    ('orders \xe9', 'a\\r# HELP b\\u2028c')
+    """
+    if value.isprintable():
+        return value
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in value
+    )
 
 
 def _buckets(spread: Spread) -> list[tuple[str, float]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.call import Call, framed
+from pocketmq.grpc.questions import Questions
 from pocketmq.grpc.schema import Code
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import LanguageCode
@@ -59,6 +60,7 @@ class GrpcClient:
         "language",
         "memberships",
         "owner",
+        "questions",
         "seen_ms",
         "settings",
         "telemetry",
@@ -79,6 +81,7 @@ class GrpcClient:
         self.language = language
         self.connection = connection
         self._translate = translate
+        self.questions = Questions(client_id, language)
         self.telemetry: Call | None = None
         self.settings: Any = None
         self.told: Any = None
@@ -127,10 +130,7 @@ class GrpcClient:
     async def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
     ) -> PeerAnswer:
-        raise ConnectionLost(
-            f"the client {self.client_id} cannot be asked this: it uses gRPC, "
-            "which has no such question"
-        )
+        return await self.questions.ask(self.command, code, fields, body, timeout_ms)
 
     def when_read(self, run: Callable[[], None]) -> None:
         self.connection.when_read(run)
@@ -199,6 +199,7 @@ class Clients:
     def _take_out(self, client: GrpcClient) -> None:
         del self.by_id[client.account, client.client_id]
         client.closed = True
+        client.questions.close()
         self.keep(client, 0)
         self._count_of[client.owner] -= 1
         if not self._count_of[client.owner]:

@@ -14,6 +14,7 @@ from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.grpc.answers import Failed
 from pocketmq.grpc.schema import Code
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
 _SHARED = 7
@@ -45,7 +46,7 @@ class Handle(NamedTuple):
             offset, position = words[_SHARED], words[-1] if len(words) > _SHARED + 1 else "-1"
             try:
                 if len(offset) <= _OFFSET_SIZE_MAX and len(position) <= _OFFSET_SIZE_MAX:
-                    return cls(" ".join(words[:_SHARED]), int(offset), int(position))
+                    return cls(" ".join(words[:_SHARED]), long(offset), long(position))
             except ValueError:
                 pass
         raise no_handle(text)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.answers import Failed, no_lite_topics
 from pocketmq.grpc.schema import Code, Encoding, MessageType
 from pocketmq.remoting.flags import MessageSysFlag
 
@@ -20,7 +20,8 @@ DELAY_MS_MAX = 24 * 3_600_000
 RECOVERY_S_MAX = 3_600
 COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
-_GZIP, _TRANSACTION = int(Encoding.GZIP), int(MessageType.TRANSACTION)
+_GZIP, _LITE = int(Encoding.GZIP), int(MessageType.LITE)
+_TRANSACTION = int(MessageType.TRANSACTION)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Ours to set: nobody may send one as a property of his own, and nobody sees one.
 _RESERVED = """
@@ -108,14 +109,9 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     if group is not None:
         _check_group(group)
         properties["__SHARDINGKEY"] = group
-    if system.HasField("lite_topic"):
-        if _has_control(system.lite_topic):
-            # It would end here, and what follows would be properties of the sender's choice.
-            raise Failed(
-                Code.ILLEGAL_LITE_TOPIC, "a lite topic must not contain control characters"
-            )
-        properties["__LITE_TOPIC"] = system.lite_topic
-        is_special = True
+    if system.message_type == _LITE or system.HasField("lite_topic"):
+        # Nobody could consume it.
+        raise no_lite_topics()
     trace = system.trace_context
     if trace and not _has_control(trace):
         properties["TRACE_CONTEXT"] = trace

@@ -14,6 +14,7 @@ from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.grpc.config import ANNOUNCE_S, NAMESPACE
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.java_number import integer, number
 from pocketmq.remoting.tables import countable
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class Neighbours:
             host, _, port = fronts.get(name, "").rpartition(":")
             if name == self._broker_name or not host:
                 return []
-            counts = int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
-            return [Elsewhere(name, host.strip("[]"), int(port), *counts)]
+            counts = [number(data[each]) for each in ("readQueueNums", "writeQueueNums", "perm")]
+            return [Elsewhere(name, host.strip("[]"), integer(port), *counts)]
         except (KeyError, TypeError, ValueError) as error:
             log.warning("cannot read the queues of a route reason=%r", error)
             return []

@@ -18,6 +18,7 @@ from pocketmq.grpc.desk import Desk, ms_of, parsed
 from pocketmq.grpc.messages import Status, classes
 from pocketmq.grpc.schema import SERVICE, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT
+from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.grpc.written import framed_message
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import PullSysFlag
@@ -93,7 +94,7 @@ class Pulls:
         if isinstance(found, Waits):
             acts.wait(found, client, partial(self._again, ask, client, call))
         else:
-            self._found(ask, found, call)
+            self._found(ask, found, client, call)
 
     def _again(self, ask: PullMessageHeader, client: GrpcClient, call: Call) -> None:
         """Retry a pull that has waited long enough, or for which there is something."""
@@ -104,14 +105,19 @@ class Pulls:
         except Refused as refused:
             self._answer(call, self._framed(status=Failed.by(refused).status))
 
-    def _found(self, ask: PullMessageHeader, found: Pulled, call: Call) -> None:
+    def _found(self, ask: PullMessageHeader, found: Pulled, client: GrpcClient, call: Call) -> None:
         moved = found.code == ResponseCode.PULL_OFFSET_MOVED
         status = OK if found.result.count else _MOVED if moved else _NOTHING
         parts: list[Buffer] = [self._framed(status=status)]
+        following, unpacking = found.result.next_offset, Unpacking(client.language)
         for buffer in found.result.buffers:
             for record in read_records(buffer, check_crc=False):
-                parts += framed_message(record, ask.topic)
-        self._answer(call, *parts, self._framed(next_offset=found.result.next_offset))
+                written = None if unpacking.is_cut else framed_message(record, unpacking, ask.topic)
+                if written is None:
+                    following = min(following, record.queue_offset)
+                else:
+                    parts += written
+        self._answer(call, *parts, self._framed(next_offset=following))
 
     def _framed(self, **fields: Any) -> bytes:
         return framed(self._answer_of(**fields).SerializeToString())

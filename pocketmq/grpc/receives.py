@@ -5,9 +5,12 @@ ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, Roc
 2. A receive that finds nothing waits without a task; it ends with its client.
 3. What could not be sent to a lost client is redelivered at once, without counting an attempt.
 4. An answer is one status, then messages, then the time of delivery.
+5. A message's handle is made from what the pop says of its place, never from the message's properties, which
+   are its sender's. A message that cannot be written costs the others nothing.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,12 +31,15 @@ from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.sessions import RECEIVE_COUNT, Sessions
+from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.grpc.written import acked, framed_message
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.headers import PopMessageHeader
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.pop_receipt import NORMAL, Receipt
-from pocketmq.remoting.record import Buffer, Record, read_record, read_records
+from pocketmq.remoting.pop_receipt import Receipt
+from pocketmq.remoting.record import Buffer, Record, read_record, size_of
+
+log = logging.getLogger(__name__)
 
 _INVISIBLE_MS = 60_000
 _INVISIBLE_MS_MIN = 10_000
@@ -213,11 +219,25 @@ class Receives:
         parts: list[Buffer] = [_FOUND]
         sent: list[tuple[int, Handle]] = []
         size = len(_FOUND)
+        unpacking = Unpacking(client.language)
+        later: list[Handle] = []
         for record, handle, attempt in self._delivered(ask, found):
-            head, body = framed_message(record, topic, str(handle), attempt)
-            parts += (head, body)
-            size += len(head) + len(body)
+            written = None
+            if not (unpacking.is_cut and ask.order):
+                try:
+                    written = framed_message(record, unpacking, topic, str(handle), attempt)
+                except Exception:
+                    # A bug, but this message's alone: it comes again, until it is a dead letter.
+                    where = record.position
+                    log.exception("a message cannot be put into an answer position=%d", where)
+                    continue
+            if written is None:
+                later.append(handle)
+                continue
+            parts += written
+            size += len(written[0]) + len(written[1])
             sent.append((size, handle))
+        self.give_back(ask, later, client)
         if renew:
             hold = self._desk.parts.services.pop.hold
             for words in {handle.words for _, handle in sent}:
@@ -232,33 +252,27 @@ class Receives:
         """Yield each record with its handle and the number of this attempt."""
         times = dict(_times(found.order_info)) if ask.order else None
         shared = {
-            queue_id: words_of(
+            (flag, queue_id): words_of(
                 Receipt(
                     start,
                     found.pop_ms,
                     ask.invisible_time,
                     found.revive_queue,
-                    NORMAL,
+                    flag,
                     self._desk.broker_name,
                     queue_id,
                 )
             )
             for (flag, queue_id), start in _starts(found.start_info)
-            if flag == NORMAL
         }
-        for buffer in found.buffers:
-            for record in read_records(buffer, check_crc=False):
-                queue_id, offset = record.queue_id, record.queue_offset
-                if record.properties.find(b"POP_CK\x01") >= 0:
-                    # Records of the retry topics bring theirs with them.
-                    text = get_property(record.properties, b"POP_CK") or b""
-                    words = words_of(Receipt.parse(text.decode()))
-                else:
-                    words = shared[queue_id]
-                attempt = 1 + record.reconsume_times
-                if times is not None:
-                    attempt += times.get((queue_id, offset), 0)
-                yield record, Handle(words, offset, record.position), attempt
+        places = _places(found.offset_info)
+        for record, (flag, queue_id, offset) in zip(_records(found), places, strict=False):
+            if record is None:
+                continue
+            attempt = 1 + record.reconsume_times
+            if times is not None:
+                attempt += times.get((queue_id, offset), 0)
+            yield record, Handle(shared[flag, queue_id], offset, record.position), attempt
 
     def give_back(
         self, ask: PopMessageHeader, handles: Iterable[Handle], client: GrpcClient
@@ -451,6 +465,27 @@ def _illegal_time(ms: int, low_ms: int) -> Failed:
     return Failed(
         Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too {limit}, in milliseconds; not {ms}"
     )
+
+
+def _records(found: Popped) -> Iterator[Record | None]:
+    """Yield the records of a pop; None for one that cannot be read, which costs the others nothing."""
+    for buffer in found.buffers:
+        at, end = 0, len(buffer)
+        while at < end:
+            try:
+                yield read_record(buffer, at, check_crc=False)
+            except MessageCodecError as error:
+                log.error("a popped message cannot be read, and comes again reason=%s", error)
+                yield None
+            at += size_of(buffer, at)
+
+
+def _places(infos: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield (retry flag, queue, offset) of each message of a pop, in its order, from `0 2 17,18`."""
+    for info in infos:
+        flag, queue_id, offsets = info.split(" ")
+        for offset in offsets.split(","):
+            yield flag, int(queue_id), int(offset)
 
 
 def _starts(infos: list[str]) -> Iterator[tuple[tuple[str, int], int]]:

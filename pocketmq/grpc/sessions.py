@@ -22,9 +22,10 @@ from pocketmq.grpc.desk import Desk, parsed, when_all
 from pocketmq.grpc.mapping import BODY_SIZE_MAX, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
-from pocketmq.grpc.written import message
+from pocketmq.grpc.written import message_alone
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.record import read_record
 from pocketmq.remoting.slices import Slices
 from pocketmq.remoting.subscription import SubscriptionData, build_subscription
@@ -87,9 +88,8 @@ class Sessions:
                 self._desk.access.check(call, access.settles(command.settings))
                 yield from self._settle(call, command.settings)
             else:
-                # Answers to questions: nobody waits for one.
                 self._desk.access.check(call, Wanted())
-                self._desk.clients.of(call)
+                self._desk.clients.of(call).questions.answered(command)
         except (Failed, Refused) as error:
             failed = Failed.by(error) if isinstance(error, Refused) else error
             if failed.code is Code.UNAUTHORIZED:
@@ -303,8 +303,9 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
     recover = command.recover_orphaned_transaction_command
     recover.transaction_id = fields.get("transactionId") or fields.get("msgId") or ""
     # As at the proxy, whose listeners see a first attempt.
-    asked = message(record, record.topic, attempt=1 + record.reconsume_times)
-    recover.message.MergeFromString(b"".join(asked))
+    attempt = 1 + record.reconsume_times
+    asked = message_alone(record, client.language, record.topic, attempt=attempt)
+    recover.message.MergeFromString(asked)
     return command
 
 
@@ -373,13 +374,13 @@ def _retry(policy: Any, group: GroupConfig) -> None:
             _backoff(
                 policy,
                 attempts,
-                int(own.get("initial", 5_000)),
-                int(own.get("max", 7_200_000)),
+                number(own.get("initial", 5_000)),
+                number(own.get("max", 7_200_000)),
                 float(own.get("multiplier", 2)),
             )
             return
         customized = stored.get("customizedRetryPolicy") or {}
-        pauses = [int(ms) for ms in customized.get("next") or _BACKOFF_MS]
+        pauses = [number(ms) for ms in customized.get("next") or _BACKOFF_MS]
     except (AttributeError, TypeError, ValueError):
         log.warning("cannot read the retry policy of a group group=%s", group.group)
         pauses = list(_BACKOFF_MS)

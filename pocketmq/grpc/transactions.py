@@ -102,6 +102,7 @@ class Transactions:
                 record.topic == TRANS_HALF_TOPIC
                 and get_property(record.properties, b"UNIQ_KEY") == name.encode()
                 and get_property(record.properties, b"REAL_TOPIC") == topic.encode()
+                and get_property(record.properties, b"PGROUP") == topic.encode()
             ):
                 return HalfPlace(topic, record.queue_offset, record.position)
         raise Failed(

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from pocketmq.grpc.answers import OK
-from pocketmq.grpc.mapping import COMPRESSED, RESERVED, type_of
+from pocketmq.grpc.mapping import RESERVED, type_of
 from pocketmq.grpc.messages import SendMessageResponse, classes
-from pocketmq.grpc.schema import MessageType
-from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.grpc.schema import Encoding, MessageType
+from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.remoting.hosts import unpack_host
-from pocketmq.remoting.message_codec import decompress, offset_msg_id
+from pocketmq.remoting.message_codec import offset_msg_id
 from pocketmq.remoting.names import DLQ_PREFIX
 from pocketmq.remoting.record import Buffer, Record
 
@@ -53,30 +53,33 @@ def acked(entries: list[bytes]) -> bytes:
 
 
 def framed_message(
-    record: Record, topic: str, handle: str = "", attempt: int = 0
-) -> tuple[bytes, Buffer]:
+    record: Record, unpacking: Unpacking, topic: str, handle: str = "", attempt: int = 0
+) -> tuple[bytes, Buffer] | None:
     """The answer of a stream that brings a message, with gRPC's prefix: what stands before the body, and the
-    body. It is field 2 of ReceiveMessageResponse as of PullMessageResponse."""
-    head, body = message(record, topic, handle, attempt)
+    body; None if it has to wait for another answer. It is field 2 of ReceiveMessageResponse as of
+    PullMessageResponse."""
+    found = unpacking.body_of(record)
+    if found is None:
+        return None
+    head, body = message(record, found, topic, handle, attempt)
     size = len(head) + len(body)
     coded = _CODED[size]
     prefix = (1 + len(coded) + size).to_bytes(5, "big")
     return b"".join((prefix, b"\x12", coded, head)), body
 
 
-def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> tuple[bytes, Buffer]:
-    """A record as consumers get it: what stands before the body, and the body. handle, attempt: of this
-    delivery, where it is one."""
+def message(
+    record: Record,
+    content: tuple[Buffer, Encoding],
+    topic: str,
+    handle: str = "",
+    attempt: int = 0,
+) -> tuple[bytes, Buffer]:
+    """A record as consumers get it: what stands before the body, and the body. content: the body, and how it
+    is packed; handle, attempt: of this delivery, where it is one."""
     found = _properties(record.properties)
-    body: Buffer = record.body
-    encoding = _AS_IT_IS
-    if record.sys_flag & COMPRESSED:
-        # Four ways of packing are in use, and no SDK but Java's knows them all. What cannot be unpacked goes
-        # out as its sender named it, as from RocketMQ's proxy: the SDK says then that the body is broken.
-        try:
-            body = decompress(bytes(body), record.sys_flag)
-        except MessageCodecError:
-            encoding = _PACKED
+    body = content[0]
+    encoding = _AS_IT_IS if content[1] is Encoding.IDENTITY else _PACKED
     users, kind, rest = b"", _NORMAL, b""
     if not found.keys() <= _PLAIN:
         users, kind, rest = _special(found, topic)
@@ -119,6 +122,15 @@ def message(record: Record, topic: str, handle: str = "", attempt: int = 0) -> t
         (_topic(topic), users, b"\x1a", _CODED[len(system)], system, b"\x22", _CODED[len(body)])
     )
     return head, body
+
+
+def message_alone(
+    record: Record, language: str, topic: str, handle: str = "", attempt: int = 0
+) -> bytes:
+    """The same for a message that no other goes with, for a client of this language."""
+    content = Unpacking(language).body_of(record)
+    assert content is not None
+    return b"".join(message(record, content, topic, handle, attempt))
 
 
 def _properties(text: bytes) -> dict[bytes, bytes]:

@@ -19,6 +19,7 @@ from pocketmq.namesrv.room import NAME_SIZE_MAX
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.java_number import integer
 from pocketmq.remoting.tables import TopicConfig
 
 T = TypeVar("T")
@@ -164,7 +165,7 @@ def _decode_compressed(body: bytes) -> Decoding:
         words = line.split(" ", 5)
         try:
             topics[words[0]] = _of_java(
-                TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]))
+                TopicConfig(words[0], integer(words[1]), integer(words[2]), integer(words[3]))
             )
         except (IndexError, ValueError):
             raise HeaderError(

@@ -8,7 +8,8 @@
    connection. Invalid frames do.
 4. While the peer does not read, nothing more is read from it, so the data waiting for it stays bounded. A
    client reads on (`on_silent`): its callers bound what it sends, and two ends must not wait for each other.
-5. A ONEWAY request is never answered.
+5. A ONEWAY request is never answered. While a coroutine answers one, its bytes are counted (shares.py,
+   invariant 4).
 6. Its requests occupy the event loop for TURN_MS at a time, or little more: the rest waits for the next turn,
    and nothing more is read before. While an answer comes in steps, no other request is handled.
 Owner: created and closed by RemotingServer or RemotingClient; only the event loop's thread touches it.
@@ -19,6 +20,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from pocketmq.remoting import coroutines
@@ -48,6 +50,8 @@ Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 # So many small requests, answered at once, take well under a millisecond: the clock is not read.
 _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
+# What a request takes besides its body while a coroutine answers it, about.
+_KEPT_COST = 4_096
 
 
 class Connection(Sending):
@@ -98,6 +102,8 @@ class Connection(Sending):
         self._turn_over = False
         # Why nothing is read now, besides these: others' half frames come first.
         self._held = False
+        self._keeps_too_much = False
+        self._kept_size = 0
         self._is_reading = True
         self._waiting: list[bytes] = []
         self._later: deque[Callable[[], None]] = deque()
@@ -213,7 +219,11 @@ class Connection(Sending):
     def _update_reading(self) -> None:
         """Pause or resume reading from the peer, depending on everything that may block it."""
         wanted = not (
-            self._outbox.is_blocked or self._waiting or self._held or self._steps is not None
+            self._outbox.is_blocked
+            or self._waiting
+            or self._held
+            or self._steps is not None
+            or self._keeps_too_much
         )
         transport = self._transport
         if wanted == self._is_reading or transport is None or transport.is_closing():
@@ -235,7 +245,7 @@ class Connection(Sending):
         except StopIteration as stop:
             self._steps = None
             if inspect.iscoroutine(stop.value):
-                self._spawn(coroutines.run(self, command, stop.value, self._fail))
+                self._answer_later(command, stop.value)
             elif stop.value is not None and not command.is_oneway:
                 self.send(stop.value)
         except Exception as error:  # noqa: BLE001 - as in _handle
@@ -301,7 +311,7 @@ class Connection(Sending):
     def _answer(self, command: RemotingCommand, reply: Reply | Later | Steps) -> None:
         """Send a handler's result, now or later."""
         if inspect.iscoroutine(reply):
-            self._spawn(coroutines.run(self, command, reply, self._fail))
+            self._answer_later(command, reply)
         elif inspect.isgenerator(reply):
             self._steps = command, cast(Steps, reply)
             if not self._step(self._monotonic_ms()):
@@ -309,6 +319,28 @@ class Connection(Sending):
                 self._update_reading()
         elif not command.is_oneway:
             self.send(reply)  # type: ignore[arg-type]
+
+    def _answer_later(self, command: RemotingCommand, answer: Later) -> None:
+        size = _kept_size(command)
+        self._keep(size)
+        done = partial(self._keep, -size)
+        self._spawn(coroutines.run(self, command, answer, self._fail, done))
+
+    def _keep(self, size: int) -> None:
+        shares = self._shares
+        if shares is None:
+            return
+        shares.kept_size += size
+        self._kept_size += size
+        keeps_too_much = not shares.may_be_read(self._kept_size)
+        if keeps_too_much != self._keeps_too_much:
+            self._keeps_too_much = keeps_too_much
+            self._update_reading()
+
+    def may_keep(self, command: RemotingCommand) -> bool:
+        """Return True if there is room to keep one more request until something else has answered."""
+        shares = self._shares
+        return shares is None or shares.has_room(self._kept_size, _kept_size(command))
 
     def _fail(self, command: RemotingCommand, error: Exception) -> None:
         code = command.code
@@ -404,3 +436,9 @@ class Connection(Sending):
         assert transport is not None
         self.connection_lost(None)
         return transport
+
+
+def _kept_size(command: RemotingCommand) -> int:
+    """Return the bytes that a request takes, about."""
+    fields = command.ext or {}
+    return len(command.body) + sum(map(len, fields.values())) + _KEPT_COST

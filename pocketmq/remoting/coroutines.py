@@ -60,12 +60,15 @@ async def run(
     command: RemotingCommand,
     handler: Coroutine[Any, Any, RemotingCommand | None],
     failed: Callable[[RemotingCommand, Exception], None],
+    done: Callable[[], None],
 ) -> None:
-    """Answer a request with what its handler's coroutine returns."""
+    """Answer a request with what its handler's coroutine returns; done: called in any case."""
     try:
         reply = await handler
     except Exception as error:  # noqa: BLE001 - a bug answers, as in a plain handler
         failed(command, error)
         return
+    finally:
+        done()
     if reply is not None and not command.is_oneway:
         connection.send(reply)

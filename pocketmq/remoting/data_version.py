@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.java_number import number
 
 _NAMES = ("timestamp", "counter", "stateVersion")
 
@@ -47,7 +48,7 @@ class DataVersion:
 
 def _long(value: Any) -> int:
     """Return a number that Java's readers take, too. Raises: OverflowError, TypeError, ValueError."""
-    number = int(value)
-    if not -(1 << 63) <= number < 1 << 63:
+    found = number(value)
+    if not -(1 << 63) <= found < 1 << 63:
         raise ValueError("more than 64 bits")
-    return number
+    return found

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.agreement import Finding
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import retry_topic
 from pocketmq.remoting.track import Severity
@@ -95,15 +96,17 @@ class MemberFacts:
         """Read a member's mqTable (ProcessQueueInfo by queue): its slowest non-empty queue decides."""
         stuck_ms, stuck_at, newest_ms = 0, "", 0
         for queue, row in table.items():
-            held = int(row.get("cachedMsgCount") or 0) + int(row.get("transactionMsgCount") or 0)
-            last_ms = int(row.get("lastConsumeTimestamp") or 0)
+            held = number(row.get("cachedMsgCount") or 0) + number(
+                row.get("transactionMsgCount") or 0
+            )
+            last_ms = number(row.get("lastConsumeTimestamp") or 0)
             newest_ms = max(newest_ms, last_ms)
             if held and 0 < last_ms < now_ms - stuck_ms:
                 least = row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0
                 stuck_ms = now_ms - last_ms
                 stuck_at = (
                     f"{_count(held, 'message')} of {queue.topic}, queue {queue.queue_id}, "
-                    f"from offset {int(least)} on"
+                    f"from offset {number(least)} on"
                 )
         counts = Counter(queue.topic for queue in table)
         return cls(client_id, counts, stuck_ms, stuck_at, now_ms - newest_ms)

@@ -9,8 +9,7 @@ import dataclasses
 from typing import Any, Self, dataclass_transform, get_args, get_type_hints
 
 from pocketmq.remoting.errors import HeaderError
-
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+from pocketmq.remoting.java_number import OutOfRange, long
 
 
 def wire(name: str, *, default: Any = dataclasses.MISSING) -> Any:
@@ -70,16 +69,17 @@ class Header:
                 values[name] = text.lower() == "true"
             else:
                 try:
-                    value = values[name] = kind(text)
+                    values[name] = long(text) if kind is int else kind(text)
+                except OutOfRange:
+                    # What is larger could be kept, but not be read by a real broker.
+                    raise HeaderError(
+                        f"the field {wire_name!r} is over 64 bits: {text[:100]!r}"
+                    ) from None
                 except ValueError:
                     if required:
                         raise HeaderError(
                             f"the field {wire_name!r} is not a number: {text[:100]!r}"
                         ) from None
-                    continue
-                # As Java's long: what is larger could be kept, but not be read by a real broker.
-                if kind is int and not _LONG_MIN <= value <= _LONG_MAX:
-                    raise HeaderError(f"the field {wire_name!r} is over 64 bits: {text[:100]!r}")
         return cls(**values)
 
     def ext(self) -> dict[str, str]:

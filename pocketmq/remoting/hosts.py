@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.java_number import integer
 
 _PORT = struct.Struct(">i")
 
@@ -16,7 +17,7 @@ def pack_host(host: str) -> bytes:
     """Convert `ip:port` to address bytes and a 4-byte port: 8 bytes, or 20 for IPv6 (`[::1]:80`)."""
     ip, _, port = host.rpartition(":")
     try:
-        return pack_address(ip.strip("[]"), int(port))
+        return pack_address(ip.strip("[]"), integer(port))
     except ValueError as error:
         raise MessageCodecError(f"{host!r} is not ip:port") from error
 

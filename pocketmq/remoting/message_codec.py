@@ -12,6 +12,7 @@ from typing import Any
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.message import MessageExt, Property
 from pocketmq.remoting.record import INNER_COUNT_MAX, WRAPPED_BATCH, Buffer, Record, decode_batch
 
@@ -227,7 +228,7 @@ def to_messages(record: Record, broker_name: str = "") -> list[MessageExt]:
     if record.sys_flag & WRAPPED_BATCH != WRAPPED_BATCH:
         return [whole]
     try:
-        base = int(whole.properties.get(Property.INNER_BASE.value, record.queue_offset))
+        base = number(whole.properties.get(Property.INNER_BASE.value, record.queue_offset))
     except ValueError:
         base = record.queue_offset
     messages: list[MessageExt] = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.names import RETRY_PREFIX
 
 ORDER_REVIVE_QUEUE = 999
@@ -36,7 +37,7 @@ class Receipt(NamedTuple):
         """Parse an extraInfo. Raises: HeaderError."""
         words = text.split(" ")
         try:
-            start, pop_ms, invisible_ms, revive_queue = (_long(word) for word in words[:4])
+            start, pop_ms, invisible_ms, revive_queue = (long(word) for word in words[:4])
             return cls(
                 start,
                 pop_ms,
@@ -44,8 +45,8 @@ class Receipt(NamedTuple):
                 revive_queue,
                 words[4],
                 words[5],
-                _long(words[6]) if len(words) > 6 else -1,
-                _long(words[7]) if len(words) > 7 else -1,
+                long(words[6]) if len(words) > 6 else -1,
+                long(words[7]) if len(words) > 7 else -1,
             )
         except (IndexError, ValueError) as error:
             raise HeaderError(
@@ -59,14 +60,6 @@ class Receipt(NamedTuple):
     def __str__(self) -> str:
         """Return the text that clients get."""
         return " ".join(str(word) for word in self)
-
-
-def _long(word: str) -> int:
-    """Parse a Java long. Raises: ValueError."""
-    number = int(word)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"{word[:30]} does not fit in 64 bits")
-    return number
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:

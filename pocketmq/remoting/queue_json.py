@@ -3,6 +3,7 @@
 from typing import Any
 
 from pocketmq.remoting.fastjson import FastjsonError, ObjectKey
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.message import MessageQueue
 
 
@@ -10,7 +11,7 @@ def message_queue(data: Any) -> MessageQueue:
     """Parse a queue from its JSON object or object key. Raises: FastjsonError."""
     try:
         return MessageQueue(
-            str(data.get("topic")), str(data.get("brokerName")), int(data.get("queueId") or 0)
+            str(data.get("topic")), str(data.get("brokerName")), number(data.get("queueId") or 0)
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise FastjsonError(f"{data!r} does not name a queue") from error

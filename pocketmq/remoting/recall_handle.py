@@ -9,6 +9,7 @@ import binascii
 from typing import NamedTuple
 
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.java_number import long
 
 
 class RecallHandle(NamedTuple):
@@ -38,6 +39,6 @@ class RecallHandle(NamedTuple):
             )
             if version != "v1":
                 raise ValueError(version)
-            return cls(topic, broker, int(due_ms), key)
+            return cls(topic, broker, long(due_ms), key)
         except (binascii.Error, UnicodeError, ValueError):
             raise IllegalArgument("recall handle is invalid") from None

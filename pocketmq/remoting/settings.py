@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.java_number import long
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -44,7 +45,7 @@ class Key:
             return raw.lower() == "true"
         if self.type is int or self.type is float:
             try:
-                value = self.type(raw)
+                value = long(raw) if self.type is int else _real(raw)
             except ValueError:
                 raise IllegalArgument(f"{self.name} must be a number, not {raw!r}") from None
             if (self.min is not None and value < self.min) or (
@@ -64,6 +65,12 @@ class Key:
     def format(self, value: Any) -> str:
         """Format a value for a properties file."""
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _real(text: str) -> float:
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
 
 
 def key(

@@ -6,6 +6,8 @@
    while others wait.
 3. Answers that peers do not read: if they are too large together, the connection with the most is aborted.
    Bytes mapped from files do not count, nor what stays below a connection's own buffer.
+4. Requests that are kept until something else has answered: a connection has room for a quarter of what all
+   may keep (`has_room`); one that keeps twice that, or anything while all keep twice theirs, is not read.
 Owner: RemotingServer; its connections report here.
 """
 
@@ -28,6 +30,7 @@ class ConnectionLimits:
     per_address_max: int = 0
     input_size_max: int = 64 << 20
     output_size_max: int = 256 << 20
+    kept_size_max: int = 128 << 20
 
 
 class Sharing(Protocol):
@@ -42,13 +45,13 @@ class Sharing(Protocol):
 
 class Shares:
     """Attributes: limits, count (connections now), refused_count and dropped_count (since the start: not
-    accepted, aborted with too much unread), input_size and output_size (bytes now).
+    accepted, aborted with too much unread), input_size, output_size and kept_size (bytes now).
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.count = self.refused_count = self.dropped_count = 0
-        self.input_size = self.output_size = 0
+        self.input_size = self.output_size = self.kept_size = 0
         self._by_address: Counter[str] = Counter()
         # In the order in which the half frames began.
         self._inputs: dict[Sharing, int] = {}
@@ -140,3 +143,15 @@ class Shares:
                 self.output_size,
             )
             largest.abort()
+
+    # ------------------------------------------------------------ requests that are kept (invariant 4)
+
+    def has_room(self, kept: int, more: int) -> bool:
+        """Return True if a connection that keeps so many bytes may keep `more`."""
+        size_max = self.limits.kept_size_max
+        return kept + more <= size_max // 4 and self.kept_size + more <= size_max
+
+    def may_be_read(self, kept: int) -> bool:
+        """Return True if a connection that keeps so many bytes is read."""
+        size_max = self.limits.kept_size_max
+        return kept <= size_max // 2 and (not kept or self.kept_size <= size_max * 2)

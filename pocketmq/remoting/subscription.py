@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
 from pocketmq.remoting.java_hash import string_hash
+from pocketmq.remoting.java_number import number
 
 ALL = "*"
 TAG = "TAG"
@@ -80,8 +81,8 @@ class SubscriptionData:
                 sub_string=str(data.get("subString") or ALL),
                 expression_type=str(data.get("expressionType") or TAG),
                 tags_set={str(tag) for tag in data.get("tagsSet") or ()},
-                code_set={int(code) for code in data.get("codeSet") or ()},
-                sub_version=int(data.get("subVersion") or 0),
+                code_set={number(code) for code in data.get("codeSet") or ()},
+                sub_version=number(data.get("subVersion") or 0),
                 class_filter_mode=data.get("classFilterMode") is True,
             )
         except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.header import camel
+from pocketmq.remoting.java_number import number
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class BrokerData:
         return cls(
             str(data["brokerName"]),
             str(data.get("cluster") or ""),
-            {int(number): str(address) for number, address in addresses.items()},
+            {number(key): str(address) for key, address in addresses.items()},
         )
 
 
@@ -83,13 +84,13 @@ def countable(rows: Any) -> list[Any]:
 def _count(value: Any) -> int:
     """Return how many queues a reader would make; 0 for what it refuses."""
     try:
-        return max(int(value), 0)
+        return max(number(value), 0)
     except (OverflowError, TypeError, ValueError):
         return 0
 
 
 def _number(value: Any, usual: int) -> int:
-    return usual if value is None or value == "" else int(value)
+    return usual if value is None or value == "" else number(value)
 
 
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
@@ -212,7 +213,7 @@ class GroupConfig:
         """Parse it. Raises: AttributeError, KeyError, TypeError, ValueError if it is not a group."""
         named = {name: data[wire] for name, wire in _GROUP_NAMES.items() if wire in data}
         values: dict[str, Any] = {
-            name: _truth(value, True) if name.endswith("enable") else int(value)
+            name: _truth(value, True) if name.endswith("enable") else number(value)
             for name, value in named.items()
             if name != "group" and value is not None and value != ""
         }

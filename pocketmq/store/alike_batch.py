@@ -30,7 +30,13 @@ from pocketmq.remoting.record import (
     numpy_fields,
 )
 from pocketmq.remoting.rows import row_fields
-from pocketmq.store.batch_record import BatchRecords, RecordFrame, behind, check_properties
+from pocketmq.store.batch_record import (
+    RECEIPT,
+    BatchRecords,
+    RecordFrame,
+    behind,
+    check_properties,
+)
 from pocketmq.store.tags_code import tags_code
 
 _HEAD_SIZE = BATCH_MEMBER.size
@@ -105,6 +111,9 @@ class AlikeBatches:
         if not key_size or count > _COUNT_MAX or size - body_end > _PROPERTIES_MAX:
             return None
         seen = self._seen
+        if data.find(RECEIPT, body_end + 2, key_at) >= 0:
+            # It is left out when the batch is taken one by one.
+            return None
         name = count, key_size, data[:_HEAD_SIZE], data[body_end:key_at], data[size - 1]
         if seen.get(name) is None:
             memory = sum(shape.memory for shape in seen.values() if shape is not None)
@@ -253,7 +262,7 @@ class BatchShape:
             tail = tails[place * size : (place + 1) * size]
             whole = self.before + b"K" + tail
             ends_alike = (whole[-1:] == b"\x02") == (self.last == b"\x02")
-            if tail[:1] not in (b"", b"\x02") or not ends_alike:
+            if tail[:1] not in (b"", b"\x02") or not ends_alike or RECEIPT in tail:
                 return None
             codes.append(tags_code(whole))
         if len(self._codes) >= _CODES_MAX:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from pocketmq.files.layout import ENTRY
+from pocketmq.remoting.message_codec import remove_property
 from pocketmq.remoting.record import (
     BATCH_COUNT_MAX,
     BATCH_MEMBER,
@@ -22,6 +23,9 @@ from pocketmq.remoting.record import (
 from pocketmq.store.errors import MessageIllegal, MessageTooLarge
 from pocketmq.store.tags_code import tags_code
 
+# The name of a popped message's receipt, as it begins a property. No receipt is stored: a popped message that
+# is sent on would bring the one of the message it was.
+RECEIPT = b"POP_CK\x01"
 _SIZE = struct.Struct(">i")
 _HEAD_SIZE = BATCH_MEMBER.size
 
@@ -153,6 +157,8 @@ def _walked(
             raise MessageIllegal(f"the lengths of message {len(owns)} of the batch do not add up")
         body, own = data[at + _HEAD_SIZE : body_end], data[body_end + 2 : following]
         at = following
+        if own.find(RECEIPT) >= 0:
+            own = remove_property(own, RECEIPT[:-1])
         after = behind(own, outer)
         own_size = len(own) + len(after)
         check_properties(own_size)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.java_hash import tag_code
+from pocketmq.remoting.java_number import property_number
 from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.names import SCHEDULE_TOPIC
 
@@ -71,11 +72,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 def delay_level(properties: bytes, level_max: int) -> int:
     """Return the record's DELAY, at most `level_max`; 0 if it has none."""
-    value = get_property(properties, b"DELAY")
-    try:
-        level = int(value) if value is not None else 0
-    except ValueError:
-        return 0
+    level = property_number(get_property(properties, b"DELAY")) or 0
     return max(0, min(level, level_max))
 
 

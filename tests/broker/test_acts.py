@@ -369,10 +369,17 @@ def test_the_short_way_stores_what_the_act_stores(
     assert "T" in short._targets
     begin = shared.store.commit_log_max_position
     reply = short.send_v2(request, connection)
+    ask = SendMessageHeader("pg", "T", "TBW102", 4, 1, 0, shared.clock.now_ms(), flag, text)
+    if isinstance(reply, RemotingCommand):
+        # A delay that is no number.
+        with pytest.raises(Refused, match="DELAY"):
+            shared.sends.send(ask, shared.sends.check(ask, shared.asker), body, shared.asker)
+        assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+        assert shared.store.commit_log_max_position == begin
+        return
     assert isinstance(reply, bytes)
     assert decode(reply[4:]).code == ResponseCode.SUCCESS
     middle = shared.store.commit_log_max_position
-    ask = SendMessageHeader("pg", "T", "TBW102", 4, 1, 0, shared.clock.now_ms(), flag, text)
     shared.sends.send(ask, shared.sends.check(ask, shared.asker), body, shared.asker)
     both = [shared.store.record_at(position) for position in (begin, middle)]
     one, two = (read_record(each) for each in both if each is not None)

@@ -203,3 +203,12 @@ async def test_the_watch_sleeps_while_nobody_waits_and_wakes_at_the_first_deadli
         watch.cancel()
     assert answered == [2, 1]
     assert clock.monotonic_ms() - now >= 400
+
+
+def test_a_held_pull_weighs_what_its_expression_takes(held: Held) -> None:
+    """A pull with 200 KB of tags takes the room of fifty."""
+    pull = HeldPull(lambda: None, held.connection, 0, None, 15_000)
+    pull.weigh("a||" * 66_667)
+    held.polling.hold("T", 0, pull)
+    held.hold()
+    assert held.polling.weight == 2 + 200_000 // 4_096

@@ -18,7 +18,7 @@ from tests.kit.waiting import until
 
 from pocketmq.broker.lags import GroupLag
 from pocketmq.broker.metric import PIECE, Metric
-from pocketmq.broker.metrics import NODE_LABELS, metrics, snapshot, snapshot_in_pieces
+from pocketmq.broker.metrics import NODE_LABELS, Family, metrics, snapshot, snapshot_in_pieces
 from pocketmq.broker.metrics_groups import symptoms
 from pocketmq.client import (
     ConsumeContext,
@@ -30,7 +30,7 @@ from pocketmq.client import (
     sync,
 )
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.metrics_page import health_page, ready_page, render, to_text
+from pocketmq.console.metrics_page import health_page, merged, ready_page, render, to_text
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.testing import InProcess
 
@@ -570,3 +570,15 @@ def test_every_send_is_among_the_latencies(flush: str) -> None:
             }
             assert counted["send_message_v2", "success"] == 40
             assert counted["send_batch_message", "success"] == 1
+
+
+def test_a_name_that_a_client_made_up_is_one_label_and_ends_no_line() -> None:
+    """Neither for readers that split at other characters than a line feed, nor where texts are merged."""
+    names = ["a\nevil 1", "a\r# HELP evil 1\r\n", "a\u2028b", "a\x1b[2J", 'a"} 7', "a\\"]
+    metric = Metric("x", "gauge", "help", ("group",), lambda broker: [])
+    family = Family(metric, ("group",), tuple(((name,), 1.0) for name in names))
+    text = merged([to_text([[family]])])
+    lines = text.decode().splitlines()
+    assert len([line for line in lines if not line.startswith("#")]) == len(names)
+    assert all(line.startswith(("# HELP x ", "# TYPE x ", "x{group=")) for line in lines)
+    assert all(line.isprintable() for line in lines)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,32 @@ async def test_a_reply_to_a_topic_that_does_not_exist_is_refused(broker: Broker)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert (answer.remark or "").startswith("The specified topic contains illegal characters")
         assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+async def test_replies_that_nobody_takes_are_kept_up_to_a_bound(broker: Broker) -> None:
+    """The asker answers nothing: replies beyond the bound are refused, until he has disconnected."""
+    shares = broker.server.shares
+    shares.limits = replace(shares.limits, kept_size_max=4 << 20)
+    body = bytes(200_000)
+    fields = {"b": TOPIC, "a": "pg", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
+    async with await Peer.at(broker) as replier, await Peer.at(broker) as other:
+        async with await Peer.at(broker) as asker:
+            await asker.heartbeat("", {}, producer="pg", client_id="asker")
+            ext = {**fields, "i": "REPLY_TO_CLIENT\x01asker"}
+            sent = [replier.send(CODE.SEND_REPLY_MESSAGE_V2, ext, body) for _ in range(7)]
+            for opaque in sent[5:]:
+                refused = await replier.answer(opaque)
+                assert refused.code == ResponseCode.SYSTEM_BUSY
+                assert "too many replies wait" in (refused.remark or "")
+            assert 1_000_000 <= shares.kept_size <= 1 << 20
+            # Other requests of his, and another's reply, are served.
+            assert (await replier.produce("T")).code == ResponseCode.SUCCESS
+            opaque = other.send(CODE.SEND_REPLY_MESSAGE_V2, ext, b"small")
+            for _ in range(6):
+                push = await asker.request(CODE.PUSH_REPLY_MESSAGE_TO_CLIENT)
+            asker.reply(push)
+            assert (await other.answer(opaque)).code == ResponseCode.SUCCESS
+        for opaque in sent[:5]:
+            assert (await replier.answer(opaque)).code == ResponseCode.SYSTEM_ERROR
+        assert shares.kept_size == 0
+        assert (await reply(replier)).code == ResponseCode.SYSTEM_ERROR

@@ -482,8 +482,8 @@ async def test_a_delayed_message_comes_when_it_is_due(broker: Broker, peer: Peer
     assert properties_to_dict(record.properties)["DELAY"] == "1"
 
 
-@pytest.mark.parametrize("level", ["0", "-1", "x", "1.5"])
-async def test_a_delay_that_is_none_is_not_delayed(broker: Broker, peer: Peer, level: str) -> None:
+@pytest.mark.parametrize("level", ["0", "-1"])
+async def test_a_delay_below_one_is_not_delayed(broker: Broker, peer: Peer, level: str) -> None:
     record = await stored(broker, await peer.produce("T", DELAY=level))
     assert record.topic == "T"
 

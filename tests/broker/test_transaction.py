@@ -304,7 +304,8 @@ async def test_a_message_with_an_impossible_time_is_given_up_like_any_other(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
     broker.config.transaction_check_max = 0
-    await prepare(peer, b"never", TIMER_DELAY_SEC="99999999999")
+    await prepare(peer, b"never", TIMER_DELAY_SEC="100000")
+    broker.config.timer_max_delay_sec = 10
     await prepare(peer, b"other")
     clock.advance_ms(10_000)
     await check(broker)
@@ -534,3 +535,137 @@ async def test_a_check_whose_offsets_were_not_saved_asks_nobody_twice(
         await check(broker)
         assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 2
         assert await found(peer) == [b"half"]
+
+
+# ---------------------------------------------------------------- what is named by another's key or clock
+
+
+async def test_a_late_end_decides_no_half_message_of_the_same_key(
+    broker: Broker, peer: Peer, clock: ManualClock
+) -> None:
+    """Whatever differs: topic, group, or the message; it was decided, and is answered as before."""
+    await peer.produce("Other")
+    key: dict[str, Any] = {"UNIQ_KEY": "same"}
+    old = await prepare(peer, b"old", **key)
+    assert (await end(peer, old, ROLLBACK)).code == ResponseCode.SUCCESS
+    clock.advance_ms(10_000)
+    await check(broker)
+    assert broker.parts.services.half.half_offset == 1
+    later: list[tuple[str, RemotingCommand]] = []
+    for topic, group, body in (("Other", "pg", b"old"), ("T", "pg2", b"old"), ("T", "pg", b"new")):
+        own: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": group, **key}
+        later.append((group, await peer.produce(topic, body, queue_id=1, sys_flag=4, **own)))
+    for decision in (ROLLBACK, COMMIT):
+        assert (await end(peer, old, decision)).code == ResponseCode.SUCCESS
+    assert broker.parts.messages.store.max_offset("T", 1) == 0
+    for group, answer in later:
+        assert (await end(peer, answer, COMMIT, producerGroup=group)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"old", b"new"]
+    assert await peer.bodies("g", "Other", queue_id=1) == [b"old"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_commit_that_comes_again_after_the_check_is_carried_out_once(
+    tmp_path: Path, clock: ManualClock, restarts: bool
+) -> None:
+    """Before, what was decided below the half offset was committed once more."""
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        answer = await prepare(peer)
+        assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+        clock.advance_ms(10_000)
+        await check(broker)
+        assert broker.parts.services.half.half_offset == 1
+        if not restarts:
+            assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+            assert await found(peer) == [b"half"]
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        for decision in (COMMIT, ROLLBACK, COMMIT):
+            assert (await end(peer, answer, decision)).code == ResponseCode.SUCCESS
+        assert await found(peer) == [b"half"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_was_given_up_is_committed_once_when_its_producer_says_so(
+    tmp_path: Path, clock: ManualClock, restarts: bool
+) -> None:
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        broker.config.transaction_check_max = 1
+        answer = await prepare(peer)
+        await peer.heartbeat("", {}, producer="pg")
+        clock.advance_ms(10_000)
+        await check(broker)
+        _, header = await asked(peer)
+        clock.advance_ms(10_000)
+        await check(broker)
+        assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"half"]
+        if not restarts:
+            for _ in range(2):
+                assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+                assert (await peer.ask(RequestCode.END_TRANSACTION, header)).code == 0
+            assert await found(peer) == [b"half"]
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        if restarts:
+            for _ in range(2):
+                assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+        assert await found(peer) == [b"half"]
+
+
+@pytest.mark.parametrize("property_", ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
+@pytest.mark.parametrize("text", ["soon", str(BORN + 400 * 86_400_000)])
+async def test_a_time_that_a_plain_send_may_not_have_is_refused_at_the_half(
+    broker: Broker, peer: Peer, property_: str, text: str
+) -> None:
+    own: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "k", property_: text}
+    time: dict[str, Any] = {property_: text}
+    plain = await peer.produce("T", **time)
+    half = await peer.produce("T", sys_flag=4, **own)
+    assert (half.code, half.remark) == (plain.code, plain.remark)
+    assert half.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 0
+
+
+async def test_a_half_message_whose_time_may_not_be_any_more_is_delivered(
+    broker: Broker, peer: Peer
+) -> None:
+    """The limit was made smaller meanwhile: the producer has committed, and nobody asks him again."""
+    answer = await prepare(peer, TIMER_DELAY_SEC="100000")
+    broker.config.timer_max_delay_sec = 10
+    assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
+    assert await found(peer) == [b"half"]
+
+
+@pytest.mark.parametrize("behind_ms", [30_000, 4 * 86_400_000, BORN - 1_000, -30_000])
+@pytest.mark.parametrize("immunity", [None, "20"])
+async def test_the_producers_clock_says_nothing_about_the_age_of_a_half_message(
+    broker: Broker, peer: Peer, clock: ManualClock, behind_ms: int, immunity: str | None
+) -> None:
+    own: dict[str, Any] = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}
+    half_: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "k", **own}
+    await peer.produce("T", b"half", sys_flag=4, more={"g": BORN - behind_ms}, **half_)
+    left_ms = 6_000 if immunity is None else 20_000
+    half = broker.parts.services.half
+    while left_ms > 1:
+        step_ms = min(left_ms - 1, 5_000)
+        clock.advance_ms(step_ms)
+        left_ms -= step_ms
+        await check(broker)
+        end_ = broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0)
+        assert half.waiting_count == 1
+        assert not any("TRANSACTION_CHECK_TIMES" in each for each in _halves(broker, end_))
+    clock.advance_ms(1)
+    await check(broker)
+    request, header = await asked(peer)
+    assert properties_to_dict(read_record(request.body).properties)["UNIQ_KEY"] == "k"
+    assert (await peer.ask(RequestCode.END_TRANSACTION, header)).code == ResponseCode.SUCCESS
+    [record] = records(await peer.pull("g", "T", 0, sys_flag=4, subscription="*"))
+    assert "__HALF_STORED_MS" not in properties_to_dict(record.properties)
+    assert record.born_ms == BORN - behind_ms
+
+
+def _halves(broker: Broker, end_: int) -> list[dict[str, str]]:
+    store = broker.parts.messages.store
+    return [
+        properties_to_dict(read_record(buffer).properties)
+        for offset in range(end_)
+        for buffer in store.read(TRANS_HALF_TOPIC, 0, offset, 1).buffers
+    ]

@@ -128,13 +128,13 @@ def test_what_was_not_unpacked_is_pulled_again(kind: str, monkeypatch: pytest.Mo
     run_virtual(main)
 
 
-def popped(info: str, body: bytes) -> Answer:
+def popped(info: str, body: bytes, taken: str = "") -> Answer:
     return lambda asked: asked.reply(
         0,
         "",
         {
             "popTime": "1", "invisibleTime": "60000", "reviveQid": "0", "restNum": "0",
-            "startOffsetInfo": info,
+            "startOffsetInfo": info, "msgOffsetInfo": taken,
         },
         body,
     )  # fmt: skip
@@ -181,6 +181,37 @@ def test_a_pop_that_does_not_say_where_it_began_is_an_error_of_the_caller(info: 
             for wait_ms in (0, 1_000):
                 with pytest.raises(MessageCodecError, match="where it began"):
                     await member.receive(wait_ms=wait_ms)
+
+    run_virtual(main)
+
+
+FORGED = "7 1 60000 0 0 broker-a 3 99"
+
+
+@pytest.mark.parametrize(
+    ("taken", "brought", "receipt"),
+    [
+        ("0 1 5", FORGED, "0 1 60000 0 0 broker-a 1 5"),
+        ("0 1 5", "nonsense", "0 1 60000 0 0 broker-a 1 5"),
+        ("0 1 5", "3 1 60000 0 1 broker-a 1 5", "0 1 60000 0 0 broker-a 1 5"),
+        ("1 1 5", FORGED, "3 1 60000 0 1 broker-a 1 5"),
+        ("1 1 5;0 1 5", FORGED, "0 1 60000 0 0 broker-a 1 5"),
+        ("1 1 5;0 1 5", "3 1 60000 0 1 broker-a 1 5", "3 1 60000 0 1 broker-a 1 5"),
+        ("", FORGED, "0 1 60000 0 0 broker-a 1 5"),
+    ],
+)
+def test_a_receipt_is_that_of_the_pop_whatever_the_message_says(
+    taken: str, brought: str, receipt: str
+) -> None:
+    """A sender may write POP_CK: it would have another message acknowledged."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        body = record(queue_offset=5, properties=f"POP_CK\x01{brought}\x02".encode())
+        cluster.on(RC.POP_MESSAGE, popped("1 1 3;0 1 0", body, taken))
+        async with simple(cluster) as member:
+            [message] = await member.receive()
+            assert message.properties["POP_CK"] == receipt
 
     run_virtual(main)
 

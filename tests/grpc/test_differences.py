@@ -38,6 +38,14 @@ SHOWN = {
         "test_the_invisible_time_is_changed_and_the_old_handle_ends",
     ),
     "A handle that comes": (_HERE, "test_what_is_given_up_later_is_the_message_itself"),
+    '"Hand to a member"': (
+        "tests.grpc.test_members",
+        "test_a_member_is_handed_a_message_and_its_answer_reaches_the_tool",
+    ),
+    "Bodies that": (
+        "tests.grpc.test_receive_strange",
+        "test_bodies_that_are_too_large_together_come_all_the_same",
+    ),
     "A dead letter names": (
         _FRONT,
         "test_a_given_up_message_is_a_dead_letter_that_names_the_first",

@@ -744,15 +744,19 @@ async def test_lite_topics_are_refused_with_a_sentence(client: Asking) -> None:
     limits = told.settings.subscription
     assert (limits.lite_subscription_quota, limits.max_lite_topic_size) == (2_000, 64)
     asked = classes["SyncLiteSubscriptionRequest"](topic={"name": "T"}, group={"name": "g"})
-    receive = classes["ReceiveMessageRequest"](
+    receiving_ = classes["ReceiveMessageRequest"](
         group={"name": "g"}, message_queue={"topic": {"name": "T"}}, auto_renew=True
     )
+    sends = [message("M", lite_topic="l"), message("M", message_type=MessageType.LITE)]
     refusals = [
+        *[(await send(client, message("M"), each)).status for each in sends],
         (await client.ask("SyncLiteSubscription", asked)).status,
-        (await client.ask_stream("ReceiveMessage", receive))[0].status,
+        (await client.ask_stream("ReceiveMessage", receiving_))[0].status,
     ]
     for refusal in refusals:
         assert (refusal.code, "lite topics" in refusal.message) == (Code.NOT_IMPLEMENTED, True)
+    client.metadata["x-mq-client-id"] = "other"
+    assert await receive(client, "M", wait_s=0) == []
 
 
 async def test_clients_stand_in_the_brokers_tables_and_leave_them(

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.serving import Peer
 from tests.cli.servers import Server
 from tests.console.console_peer import site
-from tests.grpc.asking import asking
-from tests.grpc.test_front import message, receive, send
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import front, message, receive, send
+from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.metrics import snapshot
@@ -18,6 +21,7 @@ from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.tables import TopicConfig
 
 
@@ -29,9 +33,9 @@ async def test_a_member_over_grpc_is_seen_everywhere(
         broker = place.brokers["b"]
         broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
         async with (
-            GrpcServer(broker, GrpcConfig(port=0)) as front,
-            asking(front.address, "sdk@7") as client,
-            asking(front.address, "sdk@8") as second,
+            GrpcServer(broker, GrpcConfig(port=0)) as served,
+            asking(served.address, "sdk@7") as client,
+            asking(served.address, "sdk@8") as second,
         ):
             settings = classes["Settings"](client_type=ClientType.SIMPLE_CONSUMER)
             settings.subscription.group.name = "g"
@@ -106,3 +110,94 @@ async def test_the_port_costs_nothing_before_its_first_client(tmp_path: Path) ->
         assert "upb" in process.joinpath("maps").read_text()
     finally:
         server.kill()
+
+
+CODES = RequestCode
+
+
+async def told_by(client: Asking, stream: int, answered: int) -> Any:
+    """The next command on a Telemetry call after so many."""
+    answer = client.answers[stream]
+    await until(lambda: len(answer.messages) > answered)
+    return classes["TelemetryCommand"].FromString(answer.messages[answered])
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        (Code.OK, "CR_SUCCESS"),
+        (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER"),
+        (Code.MESSAGE_CORRUPTED, "CR_RETURN_NULL"),
+        (Code.NOT_IMPLEMENTED, None),
+    ],
+)
+async def test_a_member_is_handed_a_message_and_its_answer_reaches_the_tool(
+    tmp_path: Path, code: Code, result: str | None
+) -> None:
+    """309, over its Telemetry call; answers with another nonce, or of another client, are passed over."""
+    async with AsyncExitStack() as stack:
+        broker, server = await stack.enter_async_context(front(tmp_path))
+        client = await stack.enter_async_context(asking(server.address))
+        other = await stack.enter_async_context(asking(server.address, "other@1"))
+        tool = await stack.enter_async_context(await Peer.at(broker))
+        subscribed = {"topic": {"name": "T"}, "expression": {"type": 1, "expression": "*"}}
+        subscription = {"group": {"name": "g"}, "subscriptions": [subscribed]}
+        settings = classes["Settings"](
+            client_type=ClientType.PUSH_CONSUMER, subscription=subscription
+        )
+        streams = [(await each.talk(settings))[0] for each in (client, other)]
+        sent = await tool.produce("T", b"body", TAGS="a")
+        assert sent.ext is not None
+        ask = {"consumerGroup": "g", "clientId": "client@1", "msgId": sent.ext["msgId"]}
+        opaque = tool.send(CODES.CONSUME_MESSAGE_DIRECTLY, ask)
+        asked = await told_by(client, streams[0], 1)
+        assert asked.verify_message_command.message.body == b"body"
+        system = asked.verify_message_command.message.system_properties
+        assert (system.tag, system.delivery_attempt) == ("a", 1)
+        nonce = asked.verify_message_command.nonce
+        command = classes["TelemetryCommand"]
+        wrong = command(verify_message_result={"nonce": nonce + "1"}, status={"code": Code.OK})
+        right = command(
+            verify_message_result={"nonce": nonce}, status={"code": code, "message": "why"}
+        )
+        other.send(streams[1], command(verify_message_result={"nonce": nonce}))
+        client.send(streams[0], wrong)
+        client.send(streams[0], right)
+        answer = await tool.answer(opaque)
+        if result is None:
+            assert (answer.code, answer.remark) == (1, "50100 why")
+        else:
+            assert answer.code == 0
+            assert json.loads(bytes(answer.body))["consumeResult"] == result
+
+
+async def test_a_member_prints_its_threads_and_one_that_leaves_answers_nothing(
+    tmp_path: Path,
+) -> None:
+    async with AsyncExitStack() as stack:
+        broker, server = await stack.enter_async_context(front(tmp_path))
+        client = await stack.enter_async_context(asking(server.address))
+        tool = await stack.enter_async_context(await Peer.at(broker))
+        subscription = {"group": {"name": "g"}}
+        settings = classes["Settings"](
+            client_type=ClientType.PUSH_CONSUMER, subscription=subscription
+        )
+        stream, _ = await client.talk(settings)
+        ask = {"consumerGroup": "g", "clientId": "client@1"}
+        opaque = tool.send(CODES.GET_CONSUMER_RUNNING_INFO, {**ask, "jstackEnable": True})
+        asked = await told_by(client, stream, 1)
+        stacks = {
+            "nonce": asked.print_thread_stack_trace_command.nonce,
+            "thread_stack_trace": "main: runs",
+        }
+        command = classes["TelemetryCommand"]
+        client.send(stream, command(thread_stack_trace=stacks, status={"code": Code.OK}))
+        answer = await tool.answer(opaque)
+        assert json.loads(bytes(answer.body))["jstack"] == "main: runs"
+        plain = await tool.ask(CODES.GET_CONSUMER_RUNNING_INFO, ask)
+        assert "it uses gRPC, which has no such question" in (plain.remark or "")
+        opaque = tool.send(CODES.GET_CONSUMER_RUNNING_INFO, {**ask, "jstackEnable": True})
+        await told_by(client, stream, 2)
+        await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())
+        answer = await tool.answer(opaque)
+        assert (answer.code, "has left" in (answer.remark or "")) == (1, True)

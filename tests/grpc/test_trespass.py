@@ -117,7 +117,8 @@ async def test_nobody_writes_properties_through_the_name_of_a_lite_topic(scene: 
     hostile = message("T", b"x", lite_topic="l\x02POP_CK\x01forged")
     asked = classes["SendMessageRequest"](messages=[hostile])
     answer = await scene.victim.ask("SendMessage", asked)
-    assert answer.status.code == Code.ILLEGAL_LITE_TOPIC
+    assert answer.status.code == Code.NOT_IMPLEMENTED
+    assert scene.stored("T") == []
 
 
 async def test_a_receive_ends_with_its_account(scene: Scene, tmp_path: Path) -> None:

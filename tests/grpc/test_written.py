@@ -13,8 +13,10 @@ from pocketmq.grpc.answers import OK
 from pocketmq.grpc.mapping import RESERVED, type_of
 from pocketmq.grpc.messages import Message, classes
 from pocketmq.grpc.schema import Encoding
+from pocketmq.grpc.unpacking import Unpacking
+from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.hosts import unpack_host
-from pocketmq.remoting.message_codec import offset_msg_id, properties_to_dict
+from pocketmq.remoting.message_codec import compress, offset_msg_id, properties_to_dict
 from pocketmq.remoting.record import MAGIC_V1, Record
 
 _NAMES = (
@@ -88,8 +90,9 @@ def test_a_message_has_every_field_of_its_record(
     given = {**properties, **numbers}
     text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
     record = _record(body, text.encode(), queue_offset=offset, position=offset, born_ms=born_ms)
-    head, rest = written.framed_message(record, topic, handle, attempt)
-    data = head + bytes(rest)
+    framed = written.framed_message(record, Unpacking("RUST"), topic, handle, attempt)
+    assert framed is not None
+    data = b"".join(framed)
     assert data[:5] == b"\0" + (len(data) - 5).to_bytes(4, "big")
     got = classes["ReceiveMessageResponse"].FromString(data[5:]).message
     assert got == _by_the_runtime(record, topic, handle, attempt)
@@ -142,14 +145,14 @@ def _set_ms(timestamp: Any, ms: int) -> None:
 @pytest.mark.parametrize("due", ["\u00b2", "9" * 5_000, "-1", "soon"])
 def test_a_time_that_is_none_holds_up_no_message(due: str) -> None:
     record = _record(b"b", f"TIMER_DELIVER_MS\x01{due}\x02".encode())
-    got = Message.FromString(b"".join(written.message(record, "T")))
+    got = Message.FromString(written.message_alone(record, "", "T"))
     assert not got.system_properties.HasField("delivery_timestamp")
     assert got.body == b"b"
 
 
 def test_text_that_is_no_utf8_is_delivered_as_java_reads_it() -> None:
     record = _record(b"b", b"TAGS\x01a\xff\x02own\x01\xfe\x02")
-    got = Message.FromString(b"".join(written.message(record, "T")))
+    got = Message.FromString(written.message_alone(record, "", "T"))
     assert (got.system_properties.tag, dict(got.user_properties)) == ("a\ufffd", {"own": "\ufffd"})
 
 
@@ -161,5 +164,54 @@ def test_text_that_is_no_utf8_is_delivered_as_java_reads_it() -> None:
 def test_a_body_that_cannot_be_unpacked_keeps_the_name_of_its_packing(
     stored: bytes, body: bytes, encoding: Encoding
 ) -> None:
-    got = Message.FromString(b"".join(written.message(_record(stored, b"", sys_flag=1), "T")))
+    got = Message.FromString(written.message_alone(_record(stored, b"", sys_flag=1), "", "T"))
     assert (got.body, got.system_properties.body_encoding) == (body, encoding)
+
+
+def _packed(size: int, kind: Compression = Compression.ZLIB) -> Record:
+    return _record(compress(bytes(size), kind), b"", sys_flag=1 | kind << 8)
+
+
+@pytest.mark.parametrize(
+    ("language", "kind"),
+    [
+        *(("JAVA", kind) for kind in Compression),
+        *((each, Compression.ZLIB) for each in ("GO", "PYTHON", "DOTNET", "CPP")),
+    ],
+)
+def test_bodies_beyond_the_bound_go_out_packed_to_sdks_that_unpack_them(
+    language: str, kind: Compression
+) -> None:
+    unpacking = Unpacking(language, 1_000)
+    small, large = _packed(400, kind), _packed(5_000, kind)
+    assert unpacking.body_of(small) == (bytes(400), Encoding.IDENTITY)
+    assert unpacking.body_of(large) == (large.body, Encoding.GZIP)
+    # After one that had no room, no other is tried.
+    assert unpacking.body_of(small) == (small.body, Encoding.GZIP)
+    assert unpacking.body_of(_record(b"plain", b"")) == (b"plain", Encoding.IDENTITY)
+    assert not unpacking.is_cut
+    content = large.body, Encoding.GZIP
+    got = Message.FromString(b"".join(written.message(large, content, "T")))
+    assert got.system_properties.body_encoding == Encoding.GZIP
+    assert got.body == large.body
+    assert got.system_properties.body_digest.checksum == hashlib.md5(large.body).hexdigest().upper()
+
+
+@pytest.mark.parametrize(
+    ("language", "kind"),
+    [
+        ("HTTP", Compression.ZLIB),
+        ("RUST", Compression.ZLIB_OLD),
+        ("OTHER", Compression.ZLIB),
+        ("PYTHON", Compression.LZ4),
+        ("GO", Compression.ZSTD),
+    ],
+)
+def test_other_sdks_get_what_is_beyond_the_bound_alone(language: str, kind: Compression) -> None:
+    large = _packed(5_000, kind)
+    assert Unpacking(language, 1_000).body_of(large) == (bytes(5_000), Encoding.IDENTITY)
+    for before in (_record(b"plain", b""), _packed(400, kind)):
+        unpacking = Unpacking(language, 1_000)
+        assert unpacking.body_of(before) is not None
+        assert unpacking.body_of(large) is None
+        assert unpacking.is_cut

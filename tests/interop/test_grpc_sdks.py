@@ -164,6 +164,21 @@ def test_classic_clients_and_those_over_grpc_share_a_topic(
             } == expected
 
 
+@some(*NAMES)
+def test_packed_bodies_come_unpacked_however_large_they_are_together(driver: Driver) -> None:
+    """Beyond a bound they go out packed to SDKs that unpack them, and one by one to the others."""
+    with Ours() as place, Sdk(driver, place.grpc) as sdk:
+        topic = place.topic("NORMAL")
+        consumer = sdk.simple(place.group(), {topic: "*"})
+        consumer.until_started()
+        bodies = {letter * (3 << 20) for letter in "abcd"}
+        for body in bodies:
+            place.server.send(topic, body)
+        found = consumer.take(4)
+        assert {each.text for each in found} == bodies
+        assert {each.reconsume_times for each in found} == {0}
+
+
 @some("python", "node")
 def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
     place: Place, sdk: Sdk
@@ -180,6 +195,23 @@ def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
     dead = sdk.simple(place.group(), {place.dead_letters(group): "*"})
     assert [each.text for each in dead.take(1)] == ["never"]
     assert len(consumer.seen) == 5
+
+
+@some("java")
+def test_a_push_consumer_is_handed_a_message_by_a_tool(driver: Driver) -> None:
+    """Over its Telemetry call, beside the queues: it consumes the message a second time."""
+    with Ours() as place, Sdk(driver, place.grpc) as sdk:
+        topic, group = place.topic("NORMAL"), place.group()
+        producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
+        producer.send({"topic": topic, "body": "again", "key": "k1"})
+        assert consumer.wait(1) == [("again", 1)]
+        admin = place.server.aio.admin
+        connection = place.server.call(admin.groups.connection(group))
+        [member] = connection.members
+        [found] = place.server.call(admin.messages.by_key(topic, "k1"))
+        result = place.server.call(admin.messages.consume_directly(found, group, member.client_id))
+        assert result.result == "CR_SUCCESS"
+        assert [text for text, _ in consumer.wait(2)] == ["again", "again"]
 
 
 # Those of Python and Node do not count up the attempt of a message that they try again, neither here nor at

@@ -638,3 +638,26 @@ async def test_peers_that_end_at_once_are_closed_in_turns_and_what_they_asked_is
             answer = await reader.read()
             assert int.from_bytes(answer[:4], "big") == len(answer) - 4 > 0
             writer.close()
+
+
+async def test_a_connection_whose_requests_wait_for_others_is_not_read_beyond_a_bound() -> None:
+    """Whatever the coroutines wait for: others are served meanwhile, and all is answered in the end."""
+    peer = Peer()
+    limits = ConnectionLimits(kept_size_max=4 << 20)
+    async with running(peer, ManualClock(), limits=limits) as (server, address):
+        async with client() as remoting, client() as other:
+            calls = [
+                asyncio.ensure_future(  # noqa: TID251
+                    remoting.invoke(address, RemotingCommand(SLOW, body=bytes(500_000)), 600_000)
+                )
+                for _ in range(40)
+            ]
+            await until_async(lambda: server.shares.kept_size > 2 << 20)
+            for _ in range(3):
+                await other.invoke(address, RemotingCommand(ECHO, body=b"x"))
+            # What one read brought is begun still.
+            assert server.shares.kept_size < 4 << 20
+            peer.release.set()
+            answers = await asyncio.gather(*calls)
+            assert {answer.remark for answer in answers} == {"slow"}
+            assert server.shares.kept_size == 0

@@ -80,3 +80,18 @@ def test_the_connection_that_leaves_most_unread_is_closed_when_all_leave_too_muc
     shares.leave(large, "a")
     shares.leave(small, "a")
     assert shares.output_size == 0
+
+
+def test_a_quarter_of_what_all_may_keep_is_for_one() -> None:
+    """A connection with twice that is not read; nor one that keeps anything while all keep twice theirs."""
+    shares = Shares(ConnectionLimits(kept_size_max=8 * MIB))
+    shares.kept_size = 2 * MIB
+    assert shares.has_room(MIB, MIB)
+    assert not shares.has_room(MIB, MIB + 1)
+    assert shares.may_be_read(4 * MIB)
+    assert not shares.may_be_read(4 * MIB + 1)
+    shares.kept_size = 8 * MIB
+    assert not shares.has_room(0, 1)
+    shares.kept_size = 16 * MIB + 1
+    assert not shares.may_be_read(1)
+    assert shares.may_be_read(0)

@@ -8,7 +8,7 @@ import logging
 from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs, SendAsk
-from pocketmq.broker.message_put import HOST_V6_FLAGS, MessagePut
+from pocketmq.broker.message_put import BROKERS_FLAGS, MessagePut
 from pocketmq.broker.node import Node
 from pocketmq.broker.producer_manager import ProducerManager
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -111,10 +111,10 @@ class ReplyActs:
                 ask.topic,
                 replied.queue_id,
                 body,
-                (ask.properties or "").encode(),
+                remove_property((ask.properties or "").encode(), b"POP_CK"),
                 born_host=peer.host,
                 flag=ask.flag,
-                sys_flag=ask.sys_flag & ~HOST_V6_FLAGS,
+                sys_flag=ask.sys_flag & ~BROKERS_FLAGS,
                 born_ms=ask.born_timestamp,
                 reconsume_times=ask.reconsume_times or 0,
             ).appended

@@ -17,14 +17,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pocketmq.broker.message_put import HOST_V6_FLAGS
+from pocketmq.broker.message_put import BROKERS_FLAGS
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.refused import Refused
+from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.stats import PutCounter
+from pocketmq.broker.transaction_check import FIRST_STORED
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
+from pocketmq.remoting.java_number import integer
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.names import (
     FAQ,
@@ -42,11 +44,7 @@ from pocketmq.remoting.record import read_record
 from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import (
     Appended,
-    MessageIllegal,
-    MessageStore,
-    MessageTooLarge,
     StoreError,
-    StoreNotWriteable,
 )
 from pocketmq.store.timer.properties import OUT_MS
 
@@ -54,13 +52,21 @@ log = logging.getLogger(__name__)
 
 # What a message is sent with, beside its body, in either form.
 SendAsk = SendMessageHeader | SendMessageV2Header
+# The broker's own notes on a half message.
+_OF_HALF = (
+    b"REAL_TOPIC",
+    b"REAL_QID",
+    b"TRANSACTION_CHECK_TIMES",
+    b"TRAN_PREPARED_QUEUE_OFFSET",
+    FIRST_STORED,
+)
+# No number of queues has more.
+_DIGITS_MAX = 10
 Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
-# No number of queues has more.
-_DIGITS_MAX = 10
 
 
 class Sent(NamedTuple):
@@ -284,6 +290,8 @@ class SendActs:
             properties = remove_property(properties, b"DELAY")
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
+        else:
+            _check_delay(properties)
         try:
             stored = self._put.put(
                 name,
@@ -327,13 +335,22 @@ class SendActs:
         return RecallHandle(topic, broker_name, int(out_ms) + 1, key.decode()).encode()
 
     def _half(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
-        """Return topic, queue and properties of a half message, which is kept there until it is committed."""
+        """Return topic, queue and properties of a half message, which is kept there until it is committed.
+
+        Raises: Refused, as for a delivery time that would be refused when it is committed.
+        """
         if self._config.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
             )
-        properties = remove_property(remove_property(properties, b"REAL_TOPIC"), b"REAL_QID")
+        try:
+            self._put.check_time(properties)
+        except StoreError as error:
+            raise store_refusal(error, self._store) from error
+        for name in _OF_HALF:
+            # A consumer that sends a transaction's message on brings those of the message it was.
+            properties = remove_property(properties, name)
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
         properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
         return TRANS_HALF_TOPIC, 0, properties
@@ -438,6 +455,18 @@ def _waits(ask: SendAsk) -> bool:
     return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
 
 
+def _check_delay(properties: bytes) -> None:
+    """Check that DELAY, if there is one, is a number: it would be delivered at once. Raises: Refused."""
+    raw = get_property(properties, b"DELAY")
+    try:
+        integer((raw or b"0").decode("utf-8", "replace"))
+    except ValueError:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the property DELAY is not a number: {(raw or b'')[:40]!r}; name a delay level, as 3",
+        ) from None
+
+
 def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
     """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
     priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
@@ -456,33 +485,10 @@ def _with_id(properties: bytes) -> tuple[bytes, str | None]:
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
-    sys_flag = ask.sys_flag & ~HOST_V6_FLAGS
+    sys_flag = ask.sys_flag & ~BROKERS_FLAGS
     if topic.filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     return sys_flag
-
-
-def store_refusal(error: StoreError, store: MessageStore) -> Refused:
-    """Map a store error to RocketMQ's code and remark."""
-    if isinstance(error, MessageTooLarge):
-        return Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "the message is illegal, maybe msg body or properties length not matched. msg body "
-            f"length limit {store.config.max_message_size}B, msg properties length limit 32KB.",
-        )
-    if isinstance(error, MessageIllegal):
-        return Refused(ResponseCode.MESSAGE_ILLEGAL, str(error))
-    if isinstance(error, StoreNotWriteable):
-        return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _not_available(str(error)))
-    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
-
-
-def _not_available(why: str) -> str:
-    return (
-        "service not available now. It may be caused by one of the following reasons: the broker's "
-        "disk is full, messages are put to the slave, message store has been shut down, etc. "
-        f"Here: {why}"
-    )
 
 
 def _human_time(ms: int) -> str:

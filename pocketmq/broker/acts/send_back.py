@@ -27,7 +27,14 @@ from pocketmq.remoting.message_codec import (
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import FAQ, TOPIC_LENGTH_MAX, dlq_topic, retry_topic
+from pocketmq.remoting.names import (
+    DLQ_PREFIX,
+    FAQ,
+    RETRY_PREFIX,
+    TOPIC_LENGTH_MAX,
+    dlq_topic,
+    retry_topic,
+)
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.remoting.tables import GroupConfig, TopicConfig
@@ -166,7 +173,12 @@ class SendBackActs:
 
 def _marked(record: Record) -> tuple[bytes, bytes]:
     """Return the properties of the copy (invariant 3), and the original topic."""
-    properties = record.properties
+    properties = remove_property(record.properties, b"POP_CK")
+    if not record.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        # Ours: here they are its sender's, who may have sent on a message that was retried once. RocketMQ
+        # takes them for true, and its clients then see another topic.
+        properties = remove_property(properties, b"RETRY_TOPIC")
+        properties = remove_property(properties, b"ORIGIN_MESSAGE_ID")
     first_topic = get_property(properties, b"RETRY_TOPIC")
     if first_topic is None:
         first_topic = record.topic.encode()

@@ -14,14 +14,15 @@ from enum import IntEnum
 
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.transaction_check import HalfMessages
+from pocketmq.broker.transaction_check import FIRST_STORED, HalfMessages
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message_codec import get_property
+from pocketmq.remoting.message_codec import get_property, remove_property
 from pocketmq.remoting.names import TRANS_HALF_TOPIC
 from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import StoreError
+from pocketmq.store.timer.properties import TimerIllegal, without_timer
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,9 @@ class TransactionActs:
         """Commit or roll back. Returns: the log position that must be safe. Raises: Refused (invariant 3)."""
         found = self._find(place)
         try:
-            # Ours: a decision that comes twice is carried out once, while it is remembered.
+            # Ours: a decision that comes twice is carried out once.
             current = self._half.current(found)
-            if not self._half.is_decided(current):
+            if current is not None and not self._half.is_decided(current):
                 if decision is Decision.COMMIT:
                     self._commit(found)
                 self._half.decide(current)
@@ -100,15 +101,25 @@ class TransactionActs:
         queue_id = get_property(half.properties, b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
             raise MessageCodecError("the half message does not name its topic")
+        properties = remove_property(half.properties, FIRST_STORED)
+        try:
+            self._put_committed(half, topic, int(queue_id), properties)
+        except TimerIllegal as error:
+            # Taken before it was checked, or before the limit was made smaller: late is better than never,
+            # and early too.
+            log.error("a committed message is delivered at once reason=%s", error)
+            self._put_committed(half, topic, int(queue_id), without_timer(properties))
+
+    def _put_committed(self, half: Record, topic: bytes, queue_id: int, properties: bytes) -> None:
         name = topic.decode("utf-8", "replace")
         with self._store.of_any_size():
             self._put.put(
                 name,
-                self._put.queue_now(name, int(queue_id)),
+                self._put.queue_now(name, queue_id),
                 half.body,
                 # RocketMQ 4.9.7 stores the half message's properties as they are; by TRAN_MSG the Java
                 # client knows the transaction's id.
-                half.properties,
+                properties,
                 born_host=half.born_host,
                 flag=half.flag,
                 sys_flag=half.sys_flag & ~_MASK | int(Decision.COMMIT),

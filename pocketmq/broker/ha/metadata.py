@@ -197,7 +197,7 @@ class Master:
     async def max_offset(self, topic: str, queue_id: int) -> int:
         """Return where its queue ends, 0 if it has none. Raises: MasterRefused, PocketMQError, OSError."""
         answer = await self.ask(_C.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
-        return int((answer.ext or {})["offset"])
+        return long((answer.ext or {})["offset"])
 
     async def settings(self) -> dict[str, str]:
         """Return its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""

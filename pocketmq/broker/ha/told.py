@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.tables import ROUTE_QUEUES_MAX, GroupConfig, TopicConfig
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.wheel import SLOTS
@@ -37,10 +38,10 @@ def long(value: Any) -> int:
 
 
 def _within(value: Any, limit: int) -> int:
-    number = int(value)
-    if not -limit <= number < limit:
-        raise ValueError(f"{str(number)[:40]} has more than {limit.bit_length()} bits")
-    return number
+    found = number(value)
+    if not -limit <= found < limit:
+        raise ValueError(f"{str(found)[:40]} has more than {limit.bit_length()} bits")
+    return found
 
 
 def offsets(data: Any) -> dict[str, dict[int, int]]:
@@ -54,11 +55,11 @@ def offset_rows(table: Any) -> dict[str, dict[int, int]]:
     for key, queues in table.items():
         row = found[str(key)] = {}
         for queue_id, offset in queues.items():
-            number = _within(queue_id, _INT)
-            if number < 0:
-                raise ValueError(f"there is no queue {number}")
+            queue = _within(queue_id, _INT)
+            if queue < 0:
+                raise ValueError(f"there is no queue {queue}")
             if (place := long(offset)) >= 0:
-                row[number] = place
+                row[queue] = place
     return found
 
 
@@ -95,8 +96,8 @@ def topics(data: Mapping[str, Any]) -> dict[str, TopicConfig]:
 
     def topic(name: str, row: Any) -> TopicConfig:
         found = TopicConfig.from_json(row)
-        for number in (found.read_queues, found.write_queues, found.perm, found.sys_flag):
-            _within(number, _INT)
+        for each in (found.read_queues, found.write_queues, found.perm, found.sys_flag):
+            _within(each, _INT)
         _check_row(name, found.topic, max(found.read_queues, found.write_queues))
         return found
 

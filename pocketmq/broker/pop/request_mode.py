@@ -12,6 +12,7 @@ from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.store import ConfigFile
 
@@ -48,7 +49,7 @@ class MessageRequestMode:
             topic=str(data["topic"]),
             group=str(data["consumerGroup"]),
             mode=mode,
-            pop_share_queue_num=int(data.get("popShareQueueNum") or 0),
+            pop_share_queue_num=number(data.get("popShareQueueNum") or 0),
         )
 
 

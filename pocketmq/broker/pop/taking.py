@@ -15,7 +15,7 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PeekMessageHeader, PopMessageHeader, PullMessageHeader
-from pocketmq.remoting.message_codec import add_property, get_property
+from pocketmq.remoting.message_codec import add_property, remove_property
 from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.pop_receipt import (
@@ -320,11 +320,12 @@ def _queue_offsets(buffer: bytes | memoryview) -> list[int]:
 def _under_its_own_name(buffer: bytes | memoryview, topic: str, receipt: Receipt) -> bytes:
     """Rewrite a retry topic's records as the client sees them (invariant 2)."""
     records: list[bytes] = []
-    for record in read_records(buffer):
-        properties = record.properties
-        if get_property(properties, b"POP_CK") is None:
-            text = str(receipt._replace(queue_offset=record.queue_offset))
-            properties = add_property(properties, b"POP_CK", text.encode())
+    # A body that does not match its CRC is the reader's to refuse: the others of this pop are handed out.
+    for record in read_records(buffer, check_crc=False):
+        text = str(receipt._replace(queue_offset=record.queue_offset))
+        # What stands there already is not of this pop: a sender's, or that of a copied record.
+        properties = remove_property(record.properties, b"POP_CK")
+        properties = add_property(properties, b"POP_CK", text.encode())
         # Java's clients of 4.9 read no other layout, and the topic's own name needs none.
         records.append(
             write_record(record._replace(magic=MAGIC_V1, topic=topic, properties=properties))

@@ -6,13 +6,23 @@ Long.valueOf, Double.valueOf, Boolean.valueOf, Double.compareTo, JDK 17.
 
 import math
 import re
-import unicodedata
+
+from pocketmq.remoting.java_number import INT_MAX, LONG_MAX, integer, long
+
+__all__ = (
+    "DOUBLE_MIN",
+    "INT_MAX",
+    "LONG_MAX",
+    "boolean",
+    "compare_doubles",
+    "double",
+    "integer",
+    "long",
+)
 
 _SIZE_MAX = 1_000
 """Ours: a longer text is no number; looking through each would cost as much as a sender likes."""
 
-INT_MAX = 0x7FFF_FFFF
-LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 DOUBLE_MIN = 5e-324
 """The smallest positive double, Java's Double.MIN_VALUE."""
 
@@ -23,24 +33,6 @@ _HEXADECIMAL = re.compile(
 _WORD = re.compile(r"([+-]?)(NaN|Infinity)")
 # String.trim() takes off everything up to the blank, control characters included.
 _TRIMMED = "".join(map(chr, range(0x21)))
-
-
-def integer(text: str) -> int:
-    """Integer.valueOf: decimal digits of any script with a sign, 32 bits.
-
-    >>> integer("-007")
-    -7
-    """
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    return _whole(text, INT_MAX)
-
-
-def long(text: str) -> int:
-    """Long.valueOf: the same with 64 bits."""
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    return _whole(text, LONG_MAX)
 
 
 def double(text: str) -> float:
@@ -82,20 +74,3 @@ def compare_doubles(left: float, right: float) -> int:
     left_key = (left != left, math.copysign(1.0, left) if left == 0 else 0.0)
     right_key = (right != right, math.copysign(1.0, right) if right == 0 else 0.0)
     return (left_key > right_key) - (left_key < right_key)
-
-
-def _whole(text: str, largest: int) -> int:
-    if len(text) > _SIZE_MAX:
-        raise ValueError("a text of more than 1,000 characters is not a number")
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    # Character.digit is asked one UTF-16 unit at a time, so digits beyond the first plane are none.
-    values = [unicodedata.decimal(digit, None) if digit <= "\uffff" else None for digit in digits]
-    if not values or None in values:
-        raise ValueError(f"{text!r} is not a whole number")
-    plain = "".join(map(str, values)).lstrip("0") or "0"
-    value = int(plain) if len(plain) < 20 else largest + 2
-    if text.startswith("-"):
-        value = -value
-    if not -largest - 1 <= value <= largest:
-        raise ValueError(f"{text!r} is outside {-largest - 1} to {largest}")
-    return value

@@ -20,6 +20,7 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.queue_json import queue_json
 
@@ -108,6 +109,6 @@ def _lock_body(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
 
 def _queue(data: Any) -> MessageQueue:
     try:
-        return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(data["queueId"]))
+        return MessageQueue(str(data["topic"]), str(data["brokerName"]), number(data["queueId"]))
     except (KeyError, TypeError, ValueError):
         raise HeaderError("an entry of mqSet is not a message queue") from None

@@ -20,6 +20,7 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.pop_receipt import Receipt, real_topic
 
 # A pop looks at 65,536 entries of a queue at most.
@@ -89,13 +90,13 @@ def _batch(data: Any, broker_name: str) -> Acknowledged:
         group = str(data["c"])
         topic = real_topic(str(data["t"]), group, str(data["r"]))
         receipt = Receipt(
-            int(data["so"]),
-            int(data["pt"]),
-            int(data["it"]),
-            int(data["rq"]),
+            number(data["so"]),
+            number(data["pt"]),
+            number(data["it"]),
+            number(data["rq"]),
             str(data["r"]),
             broker_name,
-            int(data["q"]),
+            number(data["q"]),
         )
         queue = QueueOf(group, topic, receipt.queue_id)
         return Acknowledged(queue, receipt, _places(data.get("b")))

@@ -19,6 +19,7 @@ from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.fixed_shape import ByPlace, Quick
 from pocketmq.remoting.headers import PullMessageHeader
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.json_shape import Shaped
 from pocketmq.remoting.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
@@ -150,8 +151,10 @@ class PullMessageProcessor:
         connection: Connection,
     ) -> Quick:
         """Like `_quick`, for a header that was cut by place."""
+        queue, place_, flags, committed = values
+        is_plain = queue.isdigit() and place_.isdigit() and flags.isdigit() and committed.isdigit()
         try:
-            queue_id, offset, sys_flag, commit_offset = map(int, values)
+            queue_id, offset, sys_flag, commit_offset = map(int if is_plain else _long, values)
         except ValueError:
             return None
         code, encoding, place, count, rest = alike
@@ -235,6 +238,11 @@ def binary_found(opaque: int, result: ReadResult, broker_id: int) -> bytes:
     )
 
 
+def _long(value: str | bytes) -> int:
+    """Return any number as Java reads it. Raises: ValueError."""
+    return long(value if isinstance(value, str) else value.decode())
+
+
 def _header(ext: dict[str, str] | None) -> PullMessageHeader:
     """Parse like PullMessageHeader.parse at a quarter of the cost; it gets unusual headers and errors."""
     try:
@@ -243,16 +251,16 @@ def _header(ext: dict[str, str] | None) -> PullMessageHeader:
             return PullMessageHeader(
                 ext["consumerGroup"],
                 ext["topic"],
-                int(ext["queueId"]),
-                int(ext["queueOffset"]),
-                int(ext["maxMsgNums"]),
-                int(ext["sysFlag"]),
-                int(ext["commitOffset"]),
-                int(ext["suspendTimeoutMillis"]),
-                int(ext["subVersion"]),
+                long(ext["queueId"]),
+                long(ext["queueOffset"]),
+                long(ext["maxMsgNums"]),
+                long(ext["sysFlag"]),
+                long(ext["commitOffset"]),
+                long(ext["suspendTimeoutMillis"]),
+                long(ext["subVersion"]),
                 ext.get("subscription"),
                 ext.get("expressionType"),
-                None if size is None else int(size),
+                None if size is None else long(size),
             )
     except (KeyError, ValueError):
         pass

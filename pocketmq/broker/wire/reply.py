@@ -6,7 +6,9 @@ from pocketmq.broker.wire.plain_send import parse_send
 from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.connection import Connection, Handler, Later
+
+_TOO_MANY = "too many replies wait for their askers to take them: send this one again once some are answered"
 
 
 class ReplyMessageProcessor:
@@ -21,8 +23,15 @@ class ReplyMessageProcessor:
             (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply
         )
 
-    async def reply(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    def reply(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | Later:
         ext = {**self._send.answer_ext}
+        if not connection.may_keep(request):
+            return request.answer(ResponseCode.SYSTEM_BUSY, _TOO_MANY, ext)
+        return self._replied(request, connection, ext)
+
+    async def _replied(
+        self, request: RemotingCommand, connection: Connection, ext: dict[str, str]
+    ) -> RemotingCommand:
         try:
             done = await self._acts.reply(parse_send(request), bytes(request.body), connection)
         except Refused as refused:

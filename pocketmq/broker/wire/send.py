@@ -14,19 +14,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch, store_refusal
+from pocketmq.broker.acts.send import BatchPlace, SendActs, SentBatch
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
-from pocketmq.broker.refused import Refused
+from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.wire.admin_answers import asks_as_five
 from pocketmq.broker.wire.kept_answers import KeptAnswers
 from pocketmq.broker.wire.long_batches import LongBatches, is_long
 from pocketmq.broker.wire.plain_send import (
+    QUEUE_IDS,
     Alike,
     AlikeBatches,
     Plain,
     Target,
     parse_send,
+    place_of,
     plain_batch,
     plain_v1,
     plain_v2,
@@ -39,6 +41,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.fixed_shape import ByPlace, FixedShape
+from pocketmq.remoting.java_number import integer, long
 from pocketmq.remoting.json_shape import Shaped, text_of
 from pocketmq.store import StoreError
 from pocketmq.store.tags_code import value_code
@@ -110,28 +113,17 @@ class SendMessageProcessor:
 
     def send_v2(self, request: RemotingCommand, connection: Connection) -> Reply:
         """SEND_MESSAGE_V2, the code of the official Java client."""
-        ext = request.ext
-        try:
-            topic = ext["b"]  # type: ignore[index]
-            queue_id, born_ms = int(ext["e"]), int(ext["g"])  # type: ignore[index]
-            text = ext["i"]  # type: ignore[index]
-        except (KeyError, TypeError, ValueError):
+        place = place_of(request, _FIELDS_V2)
+        if place is None:
             return self._send_checked(request, connection)
-        plain = plain_v2(request)
-        return self._send(request, connection, topic, queue_id, born_ms, text, plain)
+        return self._send(request, connection, *place, plain_v2(request))
 
     def send_v1(self, request: RemotingCommand, connection: Connection) -> Reply:
         """SEND_MESSAGE, the code of the Go client."""
-        ext = request.ext
-        try:
-            topic = ext["topic"]  # type: ignore[index]
-            queue_id = int(ext["queueId"])  # type: ignore[index]
-            born_ms = int(ext["bornTimestamp"])  # type: ignore[index]
-            text = ext["properties"]  # type: ignore[index]
-        except (KeyError, TypeError, ValueError):
+        place = place_of(request, _FIELDS_V1)
+        if place is None:
             return self._send_checked(request, connection)
-        plain = plain_v1(request)
-        return self._send(request, connection, topic, queue_id, born_ms, text, plain)
+        return self._send(request, connection, *place, plain_v1(request))
 
     def _send(
         self,
@@ -163,6 +155,8 @@ class SendMessageProcessor:
     ) -> bytes | None:
         """Like `_send`, for a request whose header was not parsed (remoting.json_shape)."""
         topic, queue, born, properties, number = values
+        if not (queue.isdecimal() and born.isdecimal()):
+            return None
         try:
             queue_id, text = int(queue), text_of(properties)
             put = self._put(topic, queue_id, int(born), text, body, plain, connection)
@@ -209,8 +203,8 @@ class SendMessageProcessor:
         if self._targets.get(topic) is not target:
             return None
         try:
-            queue_id = int(values[0])
-            if not 0 <= queue_id < target.queue_count:
+            queue_id = QUEUE_IDS.get(values[0], -1)
+            if not 0 <= queue_id < target.queue_count or not values[1].isdigit():
                 return None
             place, properties = (topic, queue_id, int(values[1])), values[2:]
             if tag_at >= 0:
@@ -301,7 +295,7 @@ class SendMessageProcessor:
         ext = request.ext
         try:
             topic = ext["b"]  # type: ignore[index]
-            queue_id, born_ms = int(ext["e"]), int(ext["g"])  # type: ignore[index]
+            queue_id, born_ms = integer(ext["e"]), long(ext["g"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             return self._send_checked(request, connection)
         plain = plain_batch(request)
@@ -321,7 +315,7 @@ class SendMessageProcessor:
         """Like `send_batch`, for a request whose header was not parsed."""
         topic, queue, born, properties, number = values
         try:
-            queue_id, born_ms, text = int(queue), int(born), text_of(properties)
+            queue_id, born_ms, text = integer(queue), long(born), text_of(properties)
             if not self._has_queue(topic, queue_id) or is_long(body):
                 return None
             place = BatchPlace(topic, queue_id, plain.sys_flag, born_ms, text, plain.as_five)
@@ -354,8 +348,10 @@ class SendMessageProcessor:
         if self._targets.get(topic) is not target:
             return None
         try:
-            queue_id = int(values[0])
+            queue_id = QUEUE_IDS.get(values[0], -1)
             if not 0 <= queue_id < target.queue_count or is_long(body):
+                return None
+            if not values[1].isdigit():
                 return None
             place = _new_tuple(
                 BatchPlace,

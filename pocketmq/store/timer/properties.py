@@ -8,6 +8,7 @@
 Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 """
 
+from pocketmq.remoting.java_number import long
 from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.store.errors import MessageIllegal
 
@@ -55,7 +56,7 @@ def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
         if text is None:
             continue
         try:
-            deliver_ms = start + int(text) * unit
+            deliver_ms = start + long(text.decode("utf-8", "replace")) * unit
         except ValueError:
             raise TimerIllegal(f"{name.decode()} is not a number: {text[:40]!r}") from None
         if deliver_ms <= now_ms:
