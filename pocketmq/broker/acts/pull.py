@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pocketmq.broker.groups.consumer_offset import OffsetTableFull
 from pocketmq.broker.groups.policy import Compatible
 from pocketmq.broker.long_polling import HeldPull, LongPolling
 from pocketmq.broker.node import Node
@@ -19,7 +20,6 @@ from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
@@ -235,7 +235,7 @@ class PullActs:
             return
         try:
             self._offsets.commit(group, topic, queue_id, offset, peer.address)
-        except IllegalArgument as error:
+        except OffsetTableFull as error:
             # The messages are given all the same.
             log.warning(
                 "an offset that a pull carries is not kept peer=%s: %s", peer.address, error

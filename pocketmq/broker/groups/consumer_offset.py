@@ -38,6 +38,10 @@ _KEY_SIZE, _QUEUE_SIZE = 1_500, 150
 MEMBERS_SHARE, OTHERS_SHARE = 1.0, 0.5
 
 
+class OffsetTableFull(IllegalArgument):
+    """There is no room for a new entry."""
+
+
 @dataclass(slots=True)
 class _Reset:
     """A queue's new offset, and the connection of the client that has been told of it."""
@@ -111,8 +115,8 @@ class ConsumerOffsetManager(ConfigManager):
         """Set the group's next offset; `client` (ip:port) is for the log.
 
         share: what part of the table may be full if the entry is a new one.
-        Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there; and
-        for a new entry that the table has no room for.
+        Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there;
+        OffsetTableFull for a new entry that the table has no room for.
         """
         if not (-_INT <= queue_id < _INT and -_LONG <= offset < _LONG):
             raise IllegalArgument(
@@ -139,14 +143,14 @@ class ConsumerOffsetManager(ConfigManager):
             )
 
     def _make_room(self, key: str, more: int, share: float) -> None:
-        """Count a new queue, and `more` bytes. Raises: IllegalArgument if the table may take no more."""
+        """Count a new queue, and `more` bytes. Raises: OffsetTableFull."""
         size = self._size
         if size is None:
             queues = sum(map(len, self.offsets.values()))
             size = len(self.offsets) * _KEY_SIZE + queues * _QUEUE_SIZE
         self._size = size
         if size + more + _QUEUE_SIZE > self._size_max() * share:
-            raise IllegalArgument(
+            raise OffsetTableFull(
                 f"no room for another offset ({key[:300]}): the table of offsets takes {size} bytes. Delete "
                 "groups that are not needed, or raise consumerOffsetTableSize"
             )
