@@ -162,6 +162,8 @@ def remember_places(cluster: "Cluster", name: str) -> None:
             found = _stored_at(cluster, name, node.store, known)
         for place, key in found.items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+        for group in cluster.ledger.groups.values():
+            group.before_cut |= group.changing
         # Copied for those who pop, but its log refuses to hear of it: it may come again.
         for ack, _ in node.broker.parts.services.pop.log.unwritten:
             with node.disk.looked_at():
