@@ -1,6 +1,7 @@
 """Checks: what must be true of brokers and groups once a run has come to rest."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tests.simulation.ledger import Queue, Sent
@@ -161,11 +162,20 @@ def remember_places(cluster: "Cluster", name: str) -> None:
             found = _stored_at(cluster, name, node.store, known)
         for place, key in found.items():
             cluster.ledger.had_at_cut.setdefault(place, set()).add(key)
+        for group in cluster.ledger.groups.values():
+            group.before_cut |= group.changing
         # Copied for those who pop, but its log refuses to hear of it: it may come again.
         for ack, _ in node.broker.parts.services.pop.log.unwritten:
-            queue = ack.name.topic, name, ack.name.queue_id
-            keys = {found[queue, offset] for offset in ack.offsets if (queue, offset) in found}
+            with node.disk.looked_at():
+                keys = _keys_at(node.store, ack.name.topic, ack.name.queue_id, ack.offsets)
             cluster.ledger.group(ack.name.group).before_cut |= keys
+
+
+def _keys_at(store: MessageStore, topic: str, queue_id: int, offsets: Iterable[int]) -> set[str]:
+    """The keys of the messages there, in a retry topic, too."""
+    found = [entry for each in offsets for entry in store.entries(topic, queue_id, each, 1)]
+    records = [store.record_at(*entry[:2]) for entry in found]
+    return {bytes(read_record(data).body).decode() for data in records if data is not None}
 
 
 def remember(cluster: "Cluster", name: str) -> None:

@@ -32,7 +32,8 @@ class Handled:
     however it ended. acked: keys whose acknowledgement the broker took, in time; of a group that pops.
     again: those that were handed out afterwards. before_cut: handed out before a power cut that may have lost
     what became of them, or copied to the retry topic just before a kill, unlike the note of it: each may come
-    from where it was, and from the retry topic, too.
+    from where it was, and from the retry topic, too. changing: whose time was to be changed, without an
+    answer: a crash may leave both the old check point and the new one.
     """
 
     keys: set[str] = field(default_factory=set)
@@ -41,6 +42,7 @@ class Handled:
     again: set[str] = field(default_factory=set)
     before_cut: set[str] = field(default_factory=set)
     returned: dict[tuple[Queue, int], set[str]] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
     done: dict[Queue, set[int]] = field(default_factory=dict)
 
 

@@ -93,11 +93,19 @@ class PopperNode(PoppingMember):
                 found = popped(answer, self.topic, self.group, broker)
                 if chance.randrange(_SAME_TIME_EVERY) == 0:
                     # It has no time for the first one now: within the pop's own millisecond, if need be.
-                    await popper.change(found.pop(0), self.invisible_ms)
+                    await self._change(popper, found.pop(0))
                 for message in found:
                     await self._work(host, popper, message, chance)
             except PocketMQError:
                 await asyncio.sleep(0.5)
+
+    async def _change(self, popper: Popper, message: Popped) -> None:
+        handled, key = self.ledger.group(self.group), message.body.decode()
+        handled.failed.add(key)
+        handled.changing.add(key)
+        answer = await popper.change(message, self.invisible_ms)
+        if answer.code == 0:
+            handled.changing.discard(key)
 
     async def _work(
         self, host: Host, popper: Popper, message: Popped, chance: random.Random
