@@ -235,9 +235,8 @@ class CoroutinePool(ListenerPool):
                 return
 
     async def _work(self, name: str) -> None:
-        """Call the listener until a call leaves context variables: another worker, without these, follows.
-
-        To count them costs next to nothing, unlike a task or a context for each call.
+        """Call the listener. After a call that leaves context variables another worker follows: to count
+        them costs next to nothing, unlike a task or a context for each call.
         """
         loop = asyncio.get_running_loop()
         worker = asyncio.current_task()
