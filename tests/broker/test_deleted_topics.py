@@ -1,6 +1,7 @@
 """What waits for a topic goes with it: the topic that is made again under its name begins empty."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
@@ -12,7 +13,7 @@ from pocketmq.remoting.message_codec import properties_to_text
 from pocketmq.remoting.names import TRANS_HALF_TOPIC
 
 LEVELS = {"message_delay_level": "1s 2s"}
-CHECKS = {"transaction_check_interval": 200, "transaction_time_out": 1}
+CHECKS: dict[str, Any] = {"transaction_check_interval": 200, "transaction_time_out": 1}
 COMMIT = 8
 
 

@@ -291,7 +291,7 @@ def test_a_group_is_reset_to_what_was_stored_at_a_time_or_later(ask: Ask) -> Non
     """Not to the message stored next to the time; now leaves nothing."""
     ask("topic", "create", "Timed", "--queues", "1")
     ask("group", "create", "timed")
-    times = []
+    times: list[int] = []
     for number in range(4):
         until(lambda: not times or time.time_ns() // 1_000_000 > times[-1] + 3, "another time")
         send(ask, "Timed", str(number))
