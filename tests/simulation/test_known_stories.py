@@ -166,9 +166,6 @@ def test_consumers_whose_clocks_are_wrong_get_everything(off_ms: int) -> None:
     assert not run(story).wrong
 
 
-@pytest.mark.xfail(
-    strict=False, reason="a time-out does not close the connection: each request meets it again"
-)
 def test_connections_that_were_forgotten_on_the_way_are_made_again() -> None:
     story = _story(
         1,
