@@ -25,7 +25,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.metadata import signer
-from pocketmq.broker.ha.replication import Outside
+from pocketmq.broker.ha.outside import Outside
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.node import Node
 from pocketmq.broker.outward import Outward

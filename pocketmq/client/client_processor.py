@@ -13,8 +13,9 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pocketmq.client.inner import InnerConsumer, Shared
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -32,16 +33,13 @@ from pocketmq.remoting.requests import (
     complete,
 )
 
-if TYPE_CHECKING:
-    from pocketmq.client.instance import InnerConsumer, MQClientInstance
-
 log = logging.getLogger(__name__)
 
 
 class ClientProcessor:
     """The handlers of one client instance, and the requests that wait for a reply."""
 
-    def __init__(self, instance: "MQClientInstance") -> None:
+    def __init__(self, instance: Shared) -> None:
         self._instance = instance
         self.replies: dict[str, asyncio.Future[Message]] = {}
 

@@ -6,20 +6,48 @@ own. The engine handles failures.
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from pocketmq.client.errors import ConnectionBroken
-from pocketmq.client.in_flight import OpenConnection
+from pocketmq.client.fault_strategy import FaultStrategy
+from pocketmq.client.in_flight import OpenConnection, Room
+from pocketmq.client.instance import MQClientInstance
+from pocketmq.client.options import SendOptions
 from pocketmq.client.outgoing import Outgoing
 from pocketmq.client.send_attempts import NotStoredSafely
 from pocketmq.client.send_result import SendResult, send_result
+from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import request_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError, RequestTimeout
 from pocketmq.remoting.message import MessageQueue
 
-if TYPE_CHECKING:
-    from pocketmq.client.send import SendEngine
+
+class Engine(Protocol):
+    """What a flight needs of the engine that launched it: send.SendEngine."""
+
+    group: str
+    options: SendOptions
+    strategy: FaultStrategy
+    room: Room
+    instance: MQClientInstance
+    clock: Clock
+
+    def tell_hooks(
+        self, tokens: Sequence[object], result: SendResult | None, error: PocketMQError | None
+    ) -> None: ...
+
+    def stored_too_loosely(self, result: SendResult) -> bool: ...
+
+    def elsewhere(self, flight: "Flight") -> bool: ...
+
+    async def after_flight(
+        self,
+        flight: "Flight",
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        error: PocketMQError,
+    ) -> SendResult: ...
 
 
 class Flight:
@@ -48,7 +76,7 @@ class Flight:
 
     def __init__(
         self,
-        engine: "SendEngine",
+        engine: Engine,
         outgoing: Outgoing,
         queue: MessageQueue,
         address: str,

@@ -24,18 +24,17 @@ import logging
 import random
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Protocol
 
 from pocketmq.client.api import MQClientApi
 from pocketmq.client.asking import Remoting
 from pocketmq.client.client_processor import ClientProcessor
 from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import CallerError, TransientError
-from pocketmq.client.heartbeat import ConsumerData
+from pocketmq.client.inner import InnerConsumer, InnerProducer
 from pocketmq.client.look_ups import LookUps
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.presence import Presence
-from pocketmq.client.pull_service import Pull, PullMessageService, PullRequest
+from pocketmq.client.pull_service import Pull, PullMessageService
 from pocketmq.client.route import BrokerAddresses, TopicRoute
 from pocketmq.client.runner import Runner
 from pocketmq.client.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
@@ -45,7 +44,7 @@ from pocketmq.remoting.command import Encoding
 from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.fastjson import FastjsonError
-from pocketmq.remoting.message import MessageExt, MessageQueue
+from pocketmq.remoting.message import MessageQueue
 from pocketmq.remoting.names import AUTO_CREATE_TOPIC, MASTER_ID, is_retry_topic
 from pocketmq.remoting.tls import client_context
 
@@ -62,48 +61,6 @@ class GroupInUse(CallerError):
 
 class BrokerUnknown(TransientError):
     """No address of the broker is known."""
-
-
-class InnerProducer(Protocol):
-    """What the instance needs of a producer."""
-
-    @property
-    def group(self) -> str: ...
-
-    def publish_topics(self) -> Iterable[str]: ...
-
-    def start_check(self, address: str, message: MessageExt, fields: dict[str, str], /) -> None:
-        """Check how the transaction of `message` ended, for a broker; answered by END_TRANSACTION."""
-        ...
-
-
-class InnerConsumer(Protocol):
-    """What the instance needs of a consumer."""
-
-    @property
-    def group(self) -> str: ...
-
-    def consumer_data(self) -> ConsumerData: ...
-
-    def subscribed_topics(self) -> Iterable[str]: ...
-
-    def update_subscribe_info(self, topic: str, queues: list[MessageQueue]) -> None: ...
-
-    async def do_rebalance(self) -> None: ...
-
-    async def persist_offsets(self) -> None: ...
-
-    async def pull(self, request: PullRequest) -> bool: ...
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
-
-    def consumer_status(self, topic: str) -> dict[MessageQueue, int]: ...
-
-    def running_info(self, *, stacks: bool) -> dict[str, object]: ...
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str | None
-    ) -> dict[str, object]: ...
 
 
 class MQClientInstance:

@@ -9,15 +9,12 @@ Source: MQClientInstance.sendHeartbeatToAllBroker, RocketMQ 4.9.7.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
 
 from pocketmq.client.heartbeat import heartbeat_body
+from pocketmq.client.inner import Shared
 from pocketmq.remoting.codes import Version
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import MASTER_ID
-
-if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +25,7 @@ ANNOUNCE_MS = 10_000
 class Presence:
     """Owner: MQClientInstance. Knows which brokers have heard of it, with their versions."""
 
-    def __init__(self, instance: "MQClientInstance") -> None:
+    def __init__(self, instance: Shared) -> None:
         self._instance = instance
         self._versions: dict[str, int] = {}
         self._announced_ms: dict[str, int] = {}

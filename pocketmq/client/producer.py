@@ -85,7 +85,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         options = self.config
         if options.trace:
             self._tracer = TraceDispatcher(
-                self.group, "PRODUCE", options, trace_topic=options.trace_topic
+                Producer, self.group, "PRODUCE", options, trace_topic=options.trace_topic
             )
             await self._tracer.start()
             member.engine.hooks.append(ProduceTrace(self._tracer, self.group, options.clock))

@@ -82,8 +82,10 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         offsets = await self._offset_store(instance)
         try:
             if options.trace:
+                from pocketmq.client.producer import Producer
+
                 self._tracer = TraceDispatcher(
-                    self.group, "CONSUME", options, trace_topic=options.trace_topic
+                    Producer, self.group, "CONSUME", options, trace_topic=options.trace_topic
                 )
                 await self._tracer.start()
                 around.append(

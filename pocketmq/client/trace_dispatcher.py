@@ -9,10 +9,10 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pocketmq.client import trace
 from pocketmq.client.consume import Call, ConsumeResult, Outcome
@@ -26,7 +26,6 @@ from pocketmq.remoting.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.client.outgoing import Outgoing
-    from pocketmq.client.producer import Producer
     from pocketmq.client.send_result import SendResult
 
 log = logging.getLogger(__name__)
@@ -37,28 +36,43 @@ MESSAGE_SIZE_MAX = 128_000
 _numbers = itertools.count(1)
 
 
+class TraceProducer(Protocol):
+    """What sends the records: producer.Producer."""
+
+    async def start(self) -> None: ...
+
+    async def send(self, message: Message) -> object: ...
+
+    async def shutdown(self) -> None: ...
+
+
 class TraceDispatcher:
     """Owner: the traced producer or consumer."""
 
     def __init__(
-        self, group: str, kind: str, config: ClientOptions, *, trace_topic: str | None = None
+        self,
+        make: Callable[..., TraceProducer],
+        group: str,
+        kind: str,
+        config: ClientOptions,
+        *,
+        trace_topic: str | None = None,
     ) -> None:
-        """kind: PRODUCE or CONSUME."""
+        """make: Producer, handed in since it uses this module. kind: PRODUCE or CONSUME."""
         self.topic = trace_topic or TRACE_TOPIC
         self.dropped = 0
         self._group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_numbers)}"
         self._config = config
         self._records: deque[trace.TraceRecord] = deque()
         self._runner = Runner(self._group)
-        self._producer: Producer | None = None
+        self._make = make
+        self._producer: TraceProducer | None = None
 
     async def start(self) -> None:
-        from pocketmq.client.producer import Producer  # which imports this module
-
         config = self._config
         name_server = config.name_server_url or ";".join(config.name_servers)
         make = partial(
-            Producer,
+            self._make,
             self._group,
             name_server=name_server,
             instance_name=f"PID_CLIENT_INNER_TRACE_PRODUCER_{name_server}",

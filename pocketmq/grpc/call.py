@@ -9,15 +9,12 @@
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2_sending import Form
+from pocketmq.grpc.http2_sending import Form, Sending
 from pocketmq.remoting.errors import Carried
-
-if TYPE_CHECKING:
-    from pocketmq.grpc.connection import GrpcConnection
 
 PREFIX_SIZE = 5
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -75,6 +72,31 @@ class Held(Protocol):
         ...
 
 
+class Carrier(Protocol):
+    """The connection of a call: connection.GrpcConnection."""
+
+    sending: Sending
+    peer: str
+    host: bytes
+    closed: bool
+
+    @property
+    def ip(self) -> str: ...
+
+    @property
+    def is_backed_up(self) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def abort(self) -> None: ...
+
+    def when_read(self, run: Callable[[], None], /) -> None: ...
+
+    def finished(self, call: "Call") -> None: ...
+
+    def flush_soon(self) -> None: ...
+
+
 class Call:
     """Attributes: connection; metadata (headers by name); gone; held (2); state (kept by the server of a
     session); body (an incomplete message, with what came before it; None: there is none).
@@ -95,7 +117,7 @@ class Call:
 
     def __init__(
         self,
-        connection: "GrpcConnection",
+        connection: Carrier,
         stream_id: int,
         method: Method,
         metadata: dict[bytes, bytes],

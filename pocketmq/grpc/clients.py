@@ -26,7 +26,7 @@ from pocketmq.remoting.peer import PeerAnswer
 from pocketmq.remoting.slices import CallSoon, Slices
 
 if TYPE_CHECKING:
-    from pocketmq.grpc.connection import GrpcConnection
+    from pocketmq.grpc.call import Carrier
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class GrpcClient:
         account: str,
         client_id: str,
         language: str,
-        connection: "GrpcConnection",
+        connection: "Carrier",
         translate: Translate,
     ) -> None:
         self.account = account

@@ -6,20 +6,29 @@ warnings are errors, as in many test suites, a cancelled request ended in that i
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pocketmq.remoting.codes import request_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import RequestTimeout
 from pocketmq.remoting.peer import PeerAnswer
 
-if TYPE_CHECKING:
-    from pocketmq.remoting.sending import Sending
+
+class Asker(Protocol):
+    """A connection over which requests are sent and answered: sending.Sending."""
+
+    peer: str
+
+    def begin(self, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]": ...
+
+    def forget(self, opaque: int) -> None: ...
+
+    def unanswered(self, opaque: int, waited_ms: float) -> None: ...
+
+    def send(self, reply: RemotingCommand) -> None: ...
 
 
-async def invoke(
-    connection: "Sending", command: RemotingCommand, timeout_ms: int
-) -> RemotingCommand:
+async def invoke(connection: Asker, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
     """Send a request and wait for its answer."""
     future = connection.begin(command)
     # A timer alone: asyncio.timeout, which could cancel anything, costs twice as much.
@@ -38,7 +47,7 @@ async def invoke(
 
 def _late(
     future: "asyncio.Future[RemotingCommand]",
-    connection: "Sending",
+    connection: Asker,
     command: RemotingCommand,
     timeout_ms: int,
 ) -> None:
@@ -48,7 +57,7 @@ def _late(
 
 
 async def ask(
-    connection: "Sending", code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
+    connection: Asker, code: int, fields: Mapping[str, str], body: bytes, timeout_ms: int
 ) -> PeerAnswer:
     """Like `invoke`, from a code and fields."""
     answer = await invoke(connection, RemotingCommand(code, dict(fields), body), timeout_ms)
@@ -56,7 +65,7 @@ async def ask(
 
 
 async def run(
-    connection: "Sending",
+    connection: Asker,
     command: RemotingCommand,
     handler: Coroutine[Any, Any, RemotingCommand | None],
     failed: Callable[[RemotingCommand, Exception], None],

@@ -10,12 +10,9 @@ Owner: the Connection that it was made for.
 import asyncio
 import logging
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pocketmq.remoting.tls import NotAccepted, ServerTls, TlsLayer, layer_for
-
-if TYPE_CHECKING:
-    from pocketmq.remoting.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +28,20 @@ class Accepts(Protocol):
         ...
 
 
+class Entering(Protocol):
+    """The connection whose first bytes are looked at: connection.Connection."""
+
+    peer: str
+
+    def encrypt_by(self, layer: TlsLayer) -> None: ...
+
+    def leave(self) -> asyncio.Transport: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
 class Entrance:
     """Attributes: open (the peer speaks plain frames)."""
 
@@ -41,9 +52,7 @@ class Entrance:
         self._layer: TlsLayer | None = None
         self.open = False
 
-    def take(
-        self, connection: "Connection", transport: asyncio.Transport | None, data: bytes
-    ) -> bytes:
+    def take(self, connection: Entering, transport: asyncio.Transport | None, data: bytes) -> bytes:
         """Return what there is to decode for the connection; nothing, if it has ended or is another's."""
         if self._layer is None:
             try:
@@ -65,7 +74,7 @@ class Entrance:
     @staticmethod
     def _decrypt(
         layer: TlsLayer,
-        connection: "Connection",
+        connection: Entering,
         transport: asyncio.Transport | None,
         data: bytes,
     ) -> bytes:

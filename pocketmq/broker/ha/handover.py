@@ -14,8 +14,9 @@ leads, everything is undone: nobody is left to continue.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from pocketmq.broker.ha.outside import Outside
 from pocketmq.broker.node import Node
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
@@ -27,9 +28,6 @@ from pocketmq.remoting.headers import GetConsumerListHeader
 from pocketmq.remoting.passage import Passage, members_of
 from pocketmq.remoting.peer import Peer
 
-if TYPE_CHECKING:
-    from pocketmq.broker.ha.replication import Outside, Replication
-
 log = logging.getLogger(__name__)
 
 _QUIET_S = 3.0
@@ -37,10 +35,23 @@ _LOOK_S = 0.01
 _TICK_S = 0.2
 
 
+class Leading(Protocol):
+    """The role of this broker in its set: replication.Replication."""
+
+    @property
+    def follows(self) -> bool: ...
+
+    async def stand_still(self) -> None: ...
+
+    async def follow_successor(self, number: int) -> None: ...
+
+    async def go_on_leading(self) -> None: ...
+
+
 class Handover:
     """Owner of the passage."""
 
-    def __init__(self, node: Node, replication: "Replication", outside: "Outside") -> None:
+    def __init__(self, node: Node, replication: Leading, outside: Outside) -> None:
         self._node = node
         self._replication = replication
         self._server = outside.server

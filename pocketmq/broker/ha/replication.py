@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pocketmq.broker.ha.comparison import Comparison
@@ -26,15 +26,13 @@ from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
 from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.metadata import Copied, Master, Metadata
+from pocketmq.broker.ha.outside import Outside
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.registration import Registration
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.server import RemotingServer
 from pocketmq.store.errors import Diverged
 
 log = logging.getLogger(__name__)
@@ -45,18 +43,6 @@ STOP_MS = 3_000
 # down, until when for its tables: both end within a promotion's second.
 _OLD_MASTER_S = 0.6
 _LAST_ROUND_S = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What exists only while a broker serves: its entry at name servers, its clients, its own requests, its
-    tasks.
-    """
-
-    registration: Registration
-    server: RemotingServer
-    client: RemotingClient
-    tasks: asyncio.TaskGroup
 
 
 class Replication:

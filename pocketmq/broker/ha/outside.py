@@ -1,0 +1,20 @@
+"""Outside: what replication uses of a broker that serves."""
+
+import asyncio
+from dataclasses import dataclass
+
+from pocketmq.broker.registration import Registration
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.server import RemotingServer
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What exists only while a broker serves: its entry at name servers, its clients, its own requests, its
+    tasks.
+    """
+
+    registration: Registration
+    server: RemotingServer
+    client: RemotingClient
+    tasks: asyncio.TaskGroup
