@@ -1,8 +1,8 @@
 """The folders of test brokers: in memory or temporary, and removed even if their process could not do it.
 
 A test run that a signal ends (a CI job that is cancelled, a time-out) leaves its folders, and those in memory
-occupy memory for ever. So each has a file beside it that its process holds locked, NAME.lock: whoever makes
-the next folder there removes those whose lock is free. The kernel frees a lock with the process that has it.
+occupy memory for ever. So each has a file beside it that its process holds locked, NAME.lock: the run that
+makes the next folder there removes those whose lock is free. The kernel frees a lock when its process ends.
 """
 
 import fcntl
