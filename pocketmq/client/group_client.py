@@ -95,7 +95,7 @@ class GroupClient(ABC, Generic[Options, M]):
         """Finish joining, as a member."""
 
     async def shutdown(self) -> None:
-        """Finish running work, unregister, close what nobody else uses. May be called twice.
+        """Finish running work, unregister, close what no other client uses. May be called twice.
 
         Inside a listener it returns at once, since it would wait for that call: the rest follows when the
         listener has returned, and another shutdown() waits for it.

@@ -101,7 +101,7 @@ class RemotingClient:
     async def connection(self, address: str, within_ms: int | None = None) -> Connection:
         """Return the connection to `address`, connecting if necessary; concurrent callers share one attempt.
 
-        within_ms: the caller's own time; the attempt goes on for others. Raises: ConnectFailed.
+        within_ms: the caller's own time; the attempt continues for others. Raises: ConnectFailed.
         """
         connection = self._connections.get(address)
         if connection is not None and connection.writable:

@@ -13,8 +13,8 @@ import pytest
 from tests.kit.forgetful_proxy import ForgetfulProxy
 from tests.kit.waiting import until_async
 
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.client import IDLE_MS, RemotingClient
+from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import ConnectionLost, RequestTimeout
@@ -131,3 +131,24 @@ async def test_a_server_that_stood_still_still_answers_what_it_was_asked() -> No
         proxy.stalled = False
         async with asyncio.timeout(_PATIENCE_MS / 1000):
             assert (await waiting).code == 0
+
+
+async def test_a_connection_without_traffic_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is between the two ends may have forgotten it; one that is asked is kept."""
+    monkeypatch.setattr("pocketmq.remoting.client._LOOK_S", 0.01)
+    peer, clock = Peer(), ManualClock()
+    handlers: dict[int, Handler] = {ECHO: peer.echo, HELD: peer.hold}
+    async with RemotingServer(handlers, SystemClock()) as server:
+        _, port = await server.listen("127.0.0.1", 0)
+        address = f"127.0.0.1:{port}"
+        async with RemotingClient({}, clock) as client, asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(client.invoke(address, RemotingCommand(HELD), 600_000))
+            await until_async(lambda: peer.held == 1)
+            clock.advance_ms(IDLE_MS)
+            peer.release.set()
+            # Asked until then: it was not closed under the request.
+            assert (await waiting).code == 0
+            assert client.addresses == [address]
+            clock.advance_ms(IDLE_MS)
+            await until_async(lambda: client.addresses == [])
+            assert (await client.invoke(address, RemotingCommand(ECHO), _PATIENCE_MS)).code == 0
