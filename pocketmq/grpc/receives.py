@@ -7,6 +7,7 @@ ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, Roc
 4. An answer is one status, then messages, then the time of delivery.
 5. A message's handle is made from what the pop says of its place, never from the message's properties, which
    are its sender's. A message that cannot be written costs the others nothing.
+One noun: what one receive hands out, and what becomes of it.
 """
 
 import contextlib

@@ -8,7 +8,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ATTRIBUTES_MAX = 20
 FILES_MAX = 20
-_ABSTRACT = {"ABC", "Enum", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum", "TypedDict"}
+# Settings: a section of them is a class of its own.
+_ABSTRACT = {
+    "ABC",
+    "Enum",
+    "IntEnum",
+    "IntFlag",
+    "NamedTuple",
+    "Protocol",
+    "Settings",
+    "StrEnum",
+    "TypedDict",
+}
 
 Modules = Mapping[str, tuple[Path, str, ast.Module]]
 

@@ -32,7 +32,7 @@ _TIMEOUT_MS = 3_000
 _NOT_FOUND = "can not find message"
 
 
-class OwnLog(Protocol):
+class ComparedLog(Protocol):
     """The master's log, a MessageStore's."""
 
     def last_record_before(self, position: int) -> tuple[int, int] | None: ...
@@ -46,7 +46,9 @@ class Unasked(PocketMQError):
 class Comparison:
     """Asks slaves for the end of their logs."""
 
-    def __init__(self, store: OwnLog, registration: Registration, client: RemotingClient) -> None:
+    def __init__(
+        self, store: ComparedLog, registration: Registration, client: RemotingClient
+    ) -> None:
         self._store = store
         self._registration = registration
         self._client = client
