@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, StoreConfig
-from pocketmq.store.index_keys import key_hashes
+from pocketmq.store.index.index_keys import key_hashes
 
 HOST = pack_address("127.0.0.1", 10911)
 BORN_MS = 1_790_000_000_000

@@ -25,9 +25,9 @@ import pyarrow as pa
 from benchmarks import bulk_store
 
 from pocketmq import bulk
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import read_record
 from pocketmq.remoting.hosts import unpack_host
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import read_record
 
 GIB_OF_MESSAGES = 874_000
 SIXTEEN = (

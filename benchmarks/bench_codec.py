@@ -6,10 +6,10 @@ import pytest
 from benchmarks.raw_load import Frames
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from pocketmq.model.message_codec import get_property, properties_to_dict
+from pocketmq.model.record import decode_batch, encode_batch
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.message_codec import get_property, properties_to_dict
-from pocketmq.remoting.record import decode_batch, encode_batch
 
 BODY = b"x" * 128
 PROPERTIES = b"UNIQ_KEY\x01" + b"7" * 32 + b"\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"

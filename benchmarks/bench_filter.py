@@ -8,8 +8,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.filter import CompileCache
-from pocketmq.remoting.record import properties_of
-from pocketmq.remoting.subscription import parse_tags
+from pocketmq.model.record import properties_of
+from pocketmq.model.subscription import parse_tags
 
 PROPERTIES = {"a": "6", "b": "x", "c": "2.5", "TAGS": "TagA"}
 
@@ -49,7 +49,7 @@ def test_parse_tags(benchmark: BenchmarkFixture) -> None:
 
 
 def test_find_the_properties_of_a_record(benchmark: BenchmarkFixture) -> None:
-    from pocketmq.remoting.record import MAGIC_V1, Record, write_record
+    from pocketmq.model.record import MAGIC_V1, Record, write_record
 
     host = bytes(8)
     record = memoryview(

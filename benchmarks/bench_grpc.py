@@ -41,12 +41,12 @@ from tests.interop.grpc_places import ProxyProcess
 from tests.interop.processes import free_ports
 from tests.interop.sdks import Sdk
 
-from pocketmq.grpc.http2_frames import Flag, Kind
+from pocketmq.grpc.http2.frames import Flag, Kind
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import Code
+from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.tables import GroupConfig
 
 _OK: bytes = classes["SendMessageResponse"](status={"code": Code.OK}).SerializeToString()[2:]
 """What the answer of a call that is well holds: the status without its text."""

@@ -23,9 +23,9 @@ from typing import Any
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
-from pocketmq.bulk.planner import Planner
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import MAGIC_V1, Record, body_crc, write_record
+from pocketmq.bulk.plan.planner import Planner
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import MAGIC_V1, Record, body_crc, write_record
 
 QUEUES_A_TOPIC = 8
 _ENTRY = struct.Struct(">qiq")

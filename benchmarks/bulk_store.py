@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import MAGIC_BLANK, MAGIC_V1, Record, write_record
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import MAGIC_BLANK, MAGIC_V1, Record, write_record
 
 START_MS = 1_790_000_000_000
 BODY_SIZE = 1024

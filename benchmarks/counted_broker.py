@@ -108,7 +108,7 @@ async def _handle_grpc(server: Any, index: Any, reads: list[bytes], count: int) 
     from pocketmq.grpc.messages import classes
 
     connection, sink = server.connection(), _Answers()
-    sys.modules["pocketmq.grpc.connection"].TURN_MS = 1 << 40  # type: ignore[attr-defined]
+    sys.modules["pocketmq.grpc.http2.connection"].TURN_MS = 1 << 40  # type: ignore[attr-defined]
     connection.connection_made(sink)
     ack_headers, *reads = reads
     for number, read in enumerate(reads[:count]):
@@ -220,10 +220,10 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
     connection = None
     while connection is None:
         time.sleep(0.1)
-        remoting = sys.modules["pocketmq.remoting.connection"]
+        remoting = sys.modules["pocketmq.remoting.transport.connection"]
         connection = _find(remoting.Connection, lambda each: bool(each.peer == peer))
     loop = connection._loop
-    index = _find(sys.modules["pocketmq.store.index_service"].IndexService)
+    index = _find(sys.modules["pocketmq.store.index.index_service"].IndexService)
     grpc = _find(sys.modules["pocketmq.grpc.server"].GrpcServer)
     remoting.TURN_MS = 1 << 40  # type: ignore[attr-defined]
     opened = threading.Event()

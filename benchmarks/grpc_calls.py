@@ -4,8 +4,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2_frames import PREFACE, WINDOW_DEFAULT, WINDOW_MAX, Flag, Kind, Setting
+from pocketmq.grpc.http2.frames import PREFACE, WINDOW_DEFAULT, WINDOW_MAX, Flag, Kind, Setting
+from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE
 

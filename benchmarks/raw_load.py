@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
-from pocketmq.remoting.record import encode_batch
 
 # Ten digits in every frame, so that all frames of a load have one length.
 _OPAQUE_BASE = 1_000_000_000

@@ -22,10 +22,10 @@ from typing import Any
 from pocketmq import client
 from pocketmq.admin.admin import AdminOptions
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.figures.metrics_config import MetricsConfig
 from pocketmq.cli.mqadmin.table import COMMANDS as MQADMIN
 from pocketmq.cli.mqadmin.table import MqCommand
-from pocketmq.cli.server_options import HELP, OPTIONS
+from pocketmq.cli.servers.server_options import HELP, OPTIONS
 from pocketmq.client import options
 from pocketmq.client.transaction import TransactionOptions
 from pocketmq.console.config import ConsoleConfig
@@ -34,7 +34,7 @@ from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.requests import REQUESTS, Server
 from pocketmq.remoting.settings import Key, Settings
-from pocketmq.remoting.tls import TlsConfig
+from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ those of `columns` its columns. tests/spark/test_docs.py compares them with what
 
 from pathlib import Path
 
-from pocketmq.bulk.schema import COLUMNS
+from pocketmq.bulk.columns.schema import COLUMNS
 from pocketmq.spark import options
 
 PAGE = Path(__file__).parents[1] / "docs" / "spark.md"

@@ -20,8 +20,8 @@ from pocketmq.admin.types import (
     QueueStatus,
     RunningInfo,
 )
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
-from pocketmq.remoting.track import TrackType
+from pocketmq.model.tables import GroupConfig, TopicConfig
+from pocketmq.model.track import TrackType
 
 __all__ = [
     "Admin",

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+from pocketmq.admin.cluster import Site
 from pocketmq.admin.groups import Groups
-from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
-from pocketmq.client.api import MQClientApi
-from pocketmq.client.asking import Remoting
+from pocketmq.client.network.api import MQClientApi
+from pocketmq.client.network.probe import what_listens
+from pocketmq.client.network.requests import Remoting
 from pocketmq.client.options import ClientOptions, Range, takes
-from pocketmq.client.what_listens import what_listens
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Encoding
-from pocketmq.remoting.tls import client_context
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.tls import client_context
 
 if TYPE_CHECKING:
     from pocketmq.admin.delays import Delays
@@ -76,7 +76,7 @@ class Admin:
     @cached_property
     def messages(self) -> "Messages":
         from pocketmq.admin.messages import Messages
-        from pocketmq.remoting.unique_key import UniqueKeys
+        from pocketmq.model.unique_key import UniqueKeys
 
         keys = UniqueKeys(self._client_ip, self.clock)
         return Messages(self.site, self.topics, self.groups, self.clock, keys)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
 from pocketmq.admin.settings import Counted
-from pocketmq.admin.views import GroupView, MemberView, group_view
+from pocketmq.admin.views.group import GroupView, MemberView, group_view
 from pocketmq.client.errors import NoRoute
-from pocketmq.remoting.agreement import own_topics
-from pocketmq.remoting.diagnosis import (
+from pocketmq.model.agreement import own_topics
+from pocketmq.model.diagnosis import (
     GroupFacts,
     MemberFacts,
     Symptom,
@@ -20,9 +20,9 @@ from pocketmq.remoting.diagnosis import (
     TopicFacts,
     diagnose,
 )
+from pocketmq.model.names import dlq_topic, is_retry_topic, retry_topic
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import dlq_topic, is_retry_topic, retry_topic
-from pocketmq.remoting.tables import TopicConfig
 
 _READ, _WRITE = 4, 2
 

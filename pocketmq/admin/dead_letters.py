@@ -5,19 +5,19 @@ looks there: its pops of a topic read %RETRY%group_topic, at each broker of the 
 no retry topic at all. Source: PopMessageProcessor, RocketMQ 5.3.3.
 """
 
+from pocketmq.admin.cluster import Site
 from pocketmq.admin.copies import own_properties
 from pocketmq.admin.groups import Groups
-from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.client.send_result import SendResult
+from pocketmq.client.send.result import SendResult
+from pocketmq.model.message import MessageExt, MessageQueue, Property
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.names import AUTO_CREATE_TOPIC, TOOLS_GROUP, retry_topic
+from pocketmq.model.pop_receipt import normal_topic, pop_retry_topic
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument, RemotingError
-from pocketmq.remoting.message import MessageExt, MessageQueue, Property
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC, TOOLS_GROUP, retry_topic
-from pocketmq.remoting.pop_receipt import normal_topic, pop_retry_topic
 
 # Ours: the property of a dead letter's copy that names the letter by its offset message id.
 RESENT_FROM = "DLQ_RESENT_FROM"

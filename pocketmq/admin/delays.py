@@ -7,12 +7,12 @@ PocketMQ's own request 900003 (PocketRequestCode).
 from dataclasses import dataclass
 from typing import Any
 
+from pocketmq.admin.cluster import Site
 from pocketmq.admin.settings import SiteSettings
-from pocketmq.admin.site import Site
 from pocketmq.client.errors import RequestNotSupported
+from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.names import TOOLS_GROUP
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 
 _LEVEL_KEY = "scheduleMessageOffset_"

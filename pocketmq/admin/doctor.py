@@ -7,7 +7,7 @@ the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mix
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.admin.site import Site
+from pocketmq.admin.cluster import Site
 from pocketmq.client.errors import QueryNotFound, RequestNotSupported
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode

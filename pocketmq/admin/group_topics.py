@@ -1,8 +1,8 @@
 """The topics of a group: its retries, the retries of its pops, its dead letters."""
 
 from pocketmq.admin.admin import Admin
-from pocketmq.remoting.names import dlq_topic, is_group_topic, retry_topic
-from pocketmq.remoting.pop_receipt import pop_retry_topic
+from pocketmq.model.names import dlq_topic, is_group_topic, retry_topic
+from pocketmq.model.pop_receipt import pop_retry_topic
 
 
 async def group_topics(admin: Admin, group: str) -> list[str]:

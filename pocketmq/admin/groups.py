@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pocketmq.admin.site import Site
+from pocketmq.admin.cluster import Site
 from pocketmq.admin.types import (
     GroupConnection,
     Member,
@@ -14,14 +14,14 @@ from pocketmq.admin.types import (
     RunningInfo,
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
-from pocketmq.client.together import together
+from pocketmq.client.network.gather import together
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.queue_json import message_queue
+from pocketmq.model.subscription import SubscriptionData
+from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting import admin_headers, fastjson, headers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError, RemotingError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.queue_json import message_queue
-from pocketmq.remoting.subscription import SubscriptionData
-from pocketmq.remoting.tables import GroupConfig
 
 _CALL_TIMEOUT_MS = 15_000
 _MEMBER_WITHIN_S = 5

@@ -4,35 +4,35 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 
+from pocketmq.admin.cluster import Site
 from pocketmq.admin.dead_letters import RESENT_FROM, DeadLetters
 from pocketmq.admin.groups import Groups
-from pocketmq.admin.site import Site
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.tracks import Track, track
 from pocketmq.admin.types import ConsumeResultOfOne
 from pocketmq.client.errors import NoRoute, QueryNotFound
-from pocketmq.client.pull_result import PullStatus
-from pocketmq.client.send_result import SendResult
-from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import MessageCodecError, RemotingError
-from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.message_codec import (
+from pocketmq.client.pull.pull_result import PullStatus
+from pocketmq.client.send.result import SendResult
+from pocketmq.model.message import MessageExt, MessageQueue
+from pocketmq.model.message_codec import (
     INFLATED_SIZE_MAX,
     parse_offset_msg_id,
     properties_to_text,
     to_messages,
 )
-from pocketmq.remoting.names import (
+from pocketmq.model.names import (
     AUTO_CREATE_TOPIC,
     TIMER_TOPIC,
     TOOLS_GROUP,
     TRANS_HALF_TOPIC,
 )
-from pocketmq.remoting.record import read_records
-from pocketmq.remoting.unique_key import UniqueKeys
+from pocketmq.model.record import read_records
+from pocketmq.model.unique_key import UniqueKeys
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import MessageCodecError, RemotingError
+from pocketmq.remoting.flags import MessageSysFlag
 
 SENDER_GROUP = "TOOLS_PRODUCER"
 _FOREVER_MS = (1 << 63) - 1

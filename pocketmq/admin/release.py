@@ -24,14 +24,14 @@ from enum import StrEnum
 from typing import Any
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.views import group_view
-from pocketmq.client.description import Description
+from pocketmq.admin.views.group import group_view
+from pocketmq.client.declared_subscriptions import Description
 from pocketmq.client.errors import NoRoute
-from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
-from pocketmq.remoting.agreement import Subscriptions, both, lost_of, own_topics, same
+from pocketmq.client.network.heartbeat import ConsumeFromWhere, MessageModel
+from pocketmq.model.agreement import Subscriptions, both, lost_of, own_topics, same
+from pocketmq.model.names import is_retry_topic
+from pocketmq.model.subscription import SQL92, TAG, Wish
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import is_retry_topic
-from pocketmq.remoting.subscription import SQL92, TAG, Wish
 
 _SAMPLE_MAX = 64
 

@@ -8,7 +8,7 @@ import asyncio
 from itertools import count
 from typing import Any
 
-from pocketmq.admin.site import NoMaster, Site
+from pocketmq.admin.cluster import NoMaster, Site
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode

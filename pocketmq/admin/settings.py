@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.admin.site import Site
+from pocketmq.admin.cluster import Site
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode

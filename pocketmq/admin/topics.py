@@ -1,15 +1,15 @@
 """Topics: create, delete, list, route, status."""
 
-from pocketmq.admin.site import Site, unique
+from pocketmq.admin.cluster import Site, unique
 from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported, TopicNotExist
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.network.route import TopicRoute
+from pocketmq.model.names import AUTO_CREATE_TOPIC
+from pocketmq.model.queue_json import message_queue
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC
-from pocketmq.remoting.queue_json import message_queue
-from pocketmq.remoting.tables import TopicConfig
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from pocketmq.admin.groups import Groups
 from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.model.message import MessageExt
+from pocketmq.model.track import TrackType, track_type
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageExt
-from pocketmq.remoting.track import TrackType, track_type
 
 
 @dataclass(frozen=True, slots=True)

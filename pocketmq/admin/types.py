@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.subscription import SubscriptionData
 
 
 @dataclass(frozen=True, slots=True)

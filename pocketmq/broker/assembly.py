@@ -8,40 +8,40 @@ from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
 from pocketmq.broker.delivery.track import MessageTracks
+from pocketmq.broker.durability import Promise
+from pocketmq.broker.figures.lags import Lags
+from pocketmq.broker.figures.page_cache import MemoryReach
+from pocketmq.broker.figures.stats import BrokerStats, Totals
+from pocketmq.broker.filters.pull_filter import PullFilters
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.groups.guard import GroupGuard
-from pocketmq.broker.groups.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.groups.member_reports import MemberReports
-from pocketmq.broker.groups.mode import GroupMode, GroupModes
-from pocketmq.broker.groups.policy import Policies
+from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
-from pocketmq.broker.groups.strict import StrictGroups
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.ha.metadata import Copied, Ours
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
-from pocketmq.broker.lags import Lags
-from pocketmq.broker.long_polling import LongPolling
-from pocketmq.broker.memory_reach import MemoryReach
-from pocketmq.broker.message_put import MessagePut, TimerWay
+from pocketmq.broker.ha.table_sync import Copied, Ours
+from pocketmq.broker.internal_append import MessagePut, TimerWay
+from pocketmq.broker.modes.guard import GroupGuard
+from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.modes.mode import GroupMode, GroupModes
+from pocketmq.broker.modes.policy import Policies
+from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
-from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.broker.promise import Promise
-from pocketmq.broker.pull_filter import PullFilters
 from pocketmq.broker.services import Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
-from pocketmq.broker.stats import BrokerStats, Totals
-from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
-from pocketmq.remoting.names import TIMER_TOPIC
+from pocketmq.broker.waiting.long_polling import LongPolling
+from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
 from pocketmq.store.timer.service import TimerService

@@ -16,35 +16,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.addresses import address_text, advertise, bind, bind_ha
-from pocketmq.broker.announcements import Announcements
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
-from pocketmq.broker.ha.metadata import signer
 from pocketmq.broker.ha.outside import Outside
+from pocketmq.broker.ha.table_sync import signer
 from pocketmq.broker.housekeeping import Housekeeping
+from pocketmq.broker.nameservers.addresses import address_text, advertise, bind, bind_ha
+from pocketmq.broker.nameservers.announcements import Announcements
+from pocketmq.broker.nameservers.outward import Outward
+from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.node import Node
-from pocketmq.broker.outward import Outward
 from pocketmq.broker.pop.assignment import TopicRoutes
-from pocketmq.broker.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.role import Role, Service
 from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.gate import MasterGate
-from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import Timed
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.hosts import pack_address
 from pocketmq.remoting.requests import REQUESTS, Right
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Handler
+from pocketmq.remoting.transport.server import RemotingServer
+from pocketmq.remoting.transport.tls import ServerTls
 from pocketmq.store import MessageStore, StoreConfig
 
 log = logging.getLogger(__name__)

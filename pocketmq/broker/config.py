@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.table_config import TableConfig
-from pocketmq.remoting.names import TRACE_TOPIC
+from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
-from pocketmq.remoting.shares import ConnectionLimits
+from pocketmq.remoting.transport.limits import ConnectionLimits
 
 _IDENTITY = "name servers and clients know the broker by it"
 _OPEN = "the port is already open"

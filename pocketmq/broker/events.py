@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol
 
 if TYPE_CHECKING:
     from pocketmq.broker.groups.consumer_group import ConsumerGroup
-    from pocketmq.remoting.peer import Peer
-    from pocketmq.remoting.subscription import SubscriptionData
-    from pocketmq.remoting.tables import TopicConfig
+    from pocketmq.model.subscription import SubscriptionData
+    from pocketmq.model.tables import TopicConfig
+    from pocketmq.remoting.transport.peer import Peer
 
 P = ParamSpec("P")
 

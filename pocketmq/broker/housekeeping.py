@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.groups.unused_groups import delete_unused_groups
 from pocketmq.broker.services import Parts
+from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.store import StoreError
 from pocketmq.store.side_tasks import in_thread
 

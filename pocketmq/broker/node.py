@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.broker.bearer import BearerAccess
+    from pocketmq.broker.access.fronts import BearerAccess
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.broker.events import Events
     from pocketmq.broker.role import Role
     from pocketmq.remoting.clock import Clock
-    from pocketmq.remoting.peer import Peer
+    from pocketmq.remoting.transport.peer import Peer
 
 
 def _anybody(peer: "Peer", about: object) -> bool:

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.broker.config_manager import ConfigManager
     from pocketmq.broker.delivery.record import DeliveryRecord
+    from pocketmq.broker.durability import Promise
+    from pocketmq.broker.figures.page_cache import MemoryReach
+    from pocketmq.broker.figures.stats import BrokerStats
     from pocketmq.broker.groups.consumer_manager import ConsumerManager
     from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
-    from pocketmq.broker.groups.guard import GroupGuard
-    from pocketmq.broker.groups.isolate import IsolatedGroups
-    from pocketmq.broker.groups.mode import GroupModes
-    from pocketmq.broker.groups.policy import Policies
+    from pocketmq.broker.groups.producer_manager import ProducerManager
     from pocketmq.broker.groups.rebalance_lock import RebalanceLock
-    from pocketmq.broker.groups.strict import StrictGroups
     from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-    from pocketmq.broker.memory_reach import MemoryReach
-    from pocketmq.broker.message_put import MessagePut
+    from pocketmq.broker.internal_append import MessagePut
+    from pocketmq.broker.modes.guard import GroupGuard
+    from pocketmq.broker.modes.isolate import IsolatedGroups
+    from pocketmq.broker.modes.mode import GroupModes
+    from pocketmq.broker.modes.policy import Policies
+    from pocketmq.broker.modes.strict import StrictGroups
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
-    from pocketmq.broker.producer_manager import ProducerManager
-    from pocketmq.broker.promise import Promise
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
-    from pocketmq.broker.stats import BrokerStats
-    from pocketmq.broker.topic_config import TopicConfigManager
+    from pocketmq.broker.tables.config_manager import ConfigManager
+    from pocketmq.broker.tables.topic_config import TopicConfigManager
     from pocketmq.store import MessageStore
 
 

@@ -8,12 +8,12 @@ from pocketmq.broker.parts import Members, Messages, Tables
 
 if TYPE_CHECKING:
     from pocketmq.broker.delivery.track import MessageTracks
+    from pocketmq.broker.figures.lags import Lags
     from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.ha.replication import Replication
-    from pocketmq.broker.lags import Lags
-    from pocketmq.broker.long_polling import LongPolling
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
+    from pocketmq.broker.waiting.long_polling import LongPolling
     from pocketmq.store import DelayService
     from pocketmq.store.timer.service import TimerService
 

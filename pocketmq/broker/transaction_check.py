@@ -24,28 +24,28 @@ import logging
 from collections import Counter
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.message_put import MessagePut
+from pocketmq.broker.groups.producer_manager import ProducerManager
+from pocketmq.broker.internal_append import MessagePut
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
-from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.broker.topic_config import TopicConfigManager
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.headers import CheckTransactionStateHeader
-from pocketmq.remoting.java_number import property_number
-from pocketmq.remoting.message_codec import (
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.model.message_codec import (
     add_property,
     get_property,
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import (
+from pocketmq.model.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from pocketmq.remoting.record import Record, read_record, read_records, write_record
+from pocketmq.model.record import Record, read_record, read_records, write_record
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import CheckTransactionStateHeader
+from pocketmq.remoting.java_number import property_number
 from pocketmq.store import Appended, MessageIllegal, MessageStore, ReadStatus
 from pocketmq.store.timer.properties import without_timer
 

@@ -6,7 +6,7 @@
     table = reader.read_all()                     # pyarrow.Table; .to_pandas(), duckdb.arrow(reader) ...
 
 Stores of PocketMQ and Apache RocketMQ 4.9 / 5.x, also while a broker writes them. Reads files only: it knows
-neither the broker's store nor a socket. See pocketmq.bulk.schema for the columns.
+neither the broker's store nor a socket. See pocketmq.bulk.columns.schema for the columns.
 """
 
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pocketmq.bulk.api import plan, scan
+    from pocketmq.bulk.columns.schema import ALL, COLUMNS, STANDARD, Column, resolve, schema_of
     from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore, OtherStore
     from pocketmq.bulk.offsets import LossRule, Offsets, Positions
     from pocketmq.bulk.partition import Filters, Partition, QueueRange, Sizes, Topics
-    from pocketmq.bulk.planner import Planner
+    from pocketmq.bulk.plan.planner import Planner
     from pocketmq.bulk.rows import Read
     from pocketmq.bulk.scanner import read_partition
-    from pocketmq.bulk.schema import ALL, COLUMNS, STANDARD, Column, resolve, schema_of
     from pocketmq.bulk.store import Root, find_roots
 
 __all__ = [
@@ -77,10 +77,10 @@ __getattr__, __dir__ = lazy_names(
             "Sizes",
             "Topics",
         ),
-        "pocketmq.bulk.planner": ("Planner",),
+        "pocketmq.bulk.plan.planner": ("Planner",),
         "pocketmq.bulk.rows": ("Read",),
         "pocketmq.bulk.scanner": ("read_partition",),
-        "pocketmq.bulk.schema": (
+        "pocketmq.bulk.columns.schema": (
             "ALL",
             "COLUMNS",
             "STANDARD",

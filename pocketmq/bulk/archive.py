@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.bulk.arrays import Int64s
 from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
+from pocketmq.bulk.columns.arrays import Int64s
 from pocketmq.bulk.errors import DataLoss, NotAStore
 from pocketmq.bulk.fetch import LocalFolders, file_system_of
+from pocketmq.bulk.log_walk import walk
 from pocketmq.bulk.side_files import name_of_offsets
 from pocketmq.bulk.store import CATALOG, Root, Store
-from pocketmq.bulk.walk import walk
 from pocketmq.files.layout import ARCHIVED, FileSpan
 from pocketmq.files.side_file import OFFSETS
 from pocketmq.remoting.errors import IllegalArgument
@@ -138,7 +138,7 @@ def described(data: pa.Buffer, first: int, path: str) -> tuple[ArchivedFile, pa.
         raise DataLoss(reason, path, position)
 
     # Where nothing is to be copied, what decodes would be most of the command's time.
-    from pocketmq.bulk.decode import decode
+    from pocketmq.bulk.columns.decode import decode
 
     starts, _ = walk(data, first, on_torn)
     rows = decode(data, starts, _PLACE, on_bad=lambda at, reason: on_torn(first + at, reason))

@@ -13,7 +13,7 @@ import numpy as np
 
 from pocketmq.bulk.offsets import Positions, QueueKey
 from pocketmq.bulk.store import Identity, Root
-from pocketmq.remoting.names import is_system_topic
+from pocketmq.model.names import is_system_topic
 
 MIB = 1 << 20
 

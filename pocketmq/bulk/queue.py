@@ -15,7 +15,7 @@ from pocketmq.files.layout import (
 )
 from pocketmq.files.local import list_or_empty
 from pocketmq.files.queue_files import QueueFiles
-from pocketmq.remoting.record import numpy_fields
+from pocketmq.model.record import numpy_fields
 
 ENTRY = np.dtype(numpy_fields(ENTRY_FIELDS))
 BATCH_ENTRY = np.dtype(numpy_fields(BATCH_ENTRY_FIELDS))

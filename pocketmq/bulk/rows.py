@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.bulk.arrays import Bools, Int64s
-from pocketmq.bulk.decode import Known, decode, records_with
+from pocketmq.bulk.columns.arrays import Bools, Int64s
+from pocketmq.bulk.columns.decode import Known, decode, records_with
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Filters
 from pocketmq.bulk.store import Store

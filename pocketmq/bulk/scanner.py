@@ -8,22 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.bulk.archived import ArchivedLog
-from pocketmq.bulk.arrays import Bools, Int64s
-from pocketmq.bulk.coded_tags import CodedTags, can_be_coded
-from pocketmq.bulk.decode import Known, decode
+from pocketmq.bulk.columns.arrays import Bools, Int64s
+from pocketmq.bulk.columns.coded_tags import CodedTags, can_be_coded
+from pocketmq.bulk.columns.decode import Known, decode
+from pocketmq.bulk.columns.schema import parts_of
 from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
+from pocketmq.bulk.plan.archived import ArchivedLog
+from pocketmq.bulk.plan.log_partitions import read_by_log, read_walked
 from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined
 from pocketmq.bulk.rows import ROWS_MAX, Read, cut, decode_filtered, needed
-from pocketmq.bulk.schema import parts_of
 from pocketmq.bulk.store import Store
-from pocketmq.bulk.walked import read_by_log, read_walked
 from pocketmq.files.layout import FileSpan
-from pocketmq.remoting.java_hash import tag_code
-from pocketmq.remoting.names import SCHEDULE_TOPIC
+from pocketmq.model.java_hash import tag_code
+from pocketmq.model.names import SCHEDULE_TOPIC
 
 # Where only the index is read there is nothing to keep in the second-level cache.
 _INDEX_ROWS_MAX = 1 << 16

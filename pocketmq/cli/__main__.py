@@ -48,19 +48,19 @@ def _run(arguments: list[str]) -> int:
     """Run the command. Raises: CannotBegin, ModuleNotFoundError."""
     role = _SERVERS.get(arguments[0]) if arguments else None
     if role is not None:
-        from pocketmq.cli.server import serve
+        from pocketmq.cli.servers.server import serve
 
         return int(serve(role, arguments[1:]))
     if arguments in (["--version"], ["-V"]):
         print(version())
         return int(ExitCode.OK)
     if arguments[:1] == ["broker-process"]:
-        from pocketmq.cli.broker_process import wait_and_serve
-        from pocketmq.cli.server import serve
+        from pocketmq.cli.servers.broker_process import wait_and_serve
+        from pocketmq.cli.servers.server import serve
 
         return int(wait_and_serve(serve))
     if arguments[:1] == ["health"]:
-        from pocketmq.cli.health import health
+        from pocketmq.cli.commands.health import health
 
         return int(health(arguments[1:]))
     from pocketmq.cli.app import run

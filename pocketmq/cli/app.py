@@ -1,6 +1,6 @@
 """All commands except the servers', by typer; imported only when one of them is called.
 
-A new group of commands is a module with an `app`, and a row of GROUPS.
+A new group of commands is a module of its name in commands/ with an `app`, and a row of GROUPS.
 """
 
 import itertools
@@ -12,30 +12,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pocketmq.cli import watch
+from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.commands import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
-from pocketmq.cli.site import SiteRefused
 
 # What the list of commands says of each group. A module is imported for its own commands only: all of
 # them together take three times as long as most commands do.
 GROUPS = {
-    "topic": ("topic_commands", "Create, change, delete and show topics."),
-    "group": ("group_commands", "Create, change, delete and show consumer groups."),
-    "offset": ("offset_commands", "Show how far groups have consumed, and move their offsets."),
-    "subs": ("subs_commands", "Check the subscriptions of a release before it is rolled out."),
-    "message": ("message_commands", "Send, follow, consume, find and track messages."),
-    "dlq": ("dlq_commands", "Show, resend and export dead letters."),
-    "delay": ("delay_commands", "Messages waiting for their delivery time."),
-    "cluster": ("cluster_commands", "Brokers of a cluster, their numbers and settings."),
-    "account": (
-        "account_commands",
-        "Accounts that brokers check signatures with, and their rights.",
-    ),
-    "ha": ("ha_commands", "Masters and slaves: show who follows whom; promote and demote."),
-    "store": ("store_commands", "Examine a store's folder, PocketMQ's or Apache RocketMQ's."),
-    "doctor": ("doctor", "Diagnose what is wrong."),
-    "bench": ("bench_commands", "Measure this site with PocketMQ's own client."),
-    "context": ("context_commands", "Remember sites by name: address, credentials, TLS."),
+    "topic": "Create, change, delete and show topics.",
+    "group": "Create, change, delete and show consumer groups.",
+    "offset": "Show how far groups have consumed, and move their offsets.",
+    "subs": "Check the subscriptions of a release before it is rolled out.",
+    "message": "Send, follow, consume, find and track messages.",
+    "dlq": "Show, resend and export dead letters.",
+    "delay": "Messages waiting for their delivery time.",
+    "cluster": "Brokers of a cluster, their numbers and settings.",
+    "account": "Accounts that brokers check signatures with, and their rights.",
+    "ha": "Masters and slaves: show who follows whom; promote and demote.",
+    "store": "Examine a store's folder, PocketMQ's or Apache RocketMQ's.",
+    "doctor": "Diagnose what is wrong.",
+    "bench": "Measure this site with PocketMQ's own client.",
+    "context": "Remember sites by name: address, credentials, TLS.",
 }
 # Commands of their own, beside the groups: each in the module of its name.
 SINGLE = {
@@ -106,15 +103,15 @@ def commands(word: str | None = None) -> typer.Typer:
     # What is added first stands first in the list of commands.
     if listed is known:
         _add_servers(app)
-    for name, (module, text) in GROUPS.items():
+    for name, text in GROUPS.items():
         if name in listed:
             group = typer.Typer()
             if word in (None, name):
-                group = import_module(f"pocketmq.cli.{module}").app
+                group = import_module(f"pocketmq.cli.commands.{name}").app
             app.add_typer(group, name=name, cls=_Group, help=text, no_args_is_help=True)
     for name, text in SINGLE.items():
         if word in (None, name):
-            app.command(name)(getattr(import_module(f"pocketmq.cli.{name}"), name))
+            app.command(name)(getattr(import_module(f"pocketmq.cli.commands.{name}"), name))
         elif name in listed:
             app.command(name, help=text)(_not_asked)
     return app
@@ -127,7 +124,7 @@ def _not_asked() -> None:
 
 def _add_servers(app: typer.Typer) -> None:
     """Add the three servers and health to the list of commands; they are parsed elsewhere."""
-    from pocketmq.cli.server_options import HELP
+    from pocketmq.cli.servers.server_options import HELP
 
     plain: dict[str, Any] = {
         "add_help_option": False,
@@ -136,7 +133,7 @@ def _add_servers(app: typer.Typer) -> None:
     for role, text in HELP.items():
 
         def server(context: typer.Context, role: str = role) -> None:
-            from pocketmq.cli.server import serve
+            from pocketmq.cli.servers.server import serve
 
             raise typer.Exit(int(serve(role, context.args)))
 
@@ -145,7 +142,7 @@ def _add_servers(app: typer.Typer) -> None:
     @app.command("health", **plain)
     def health(context: typer.Context) -> None:
         """Ask whether name server and broker answer; for an image's HEALTHCHECK."""
-        from pocketmq.cli.health import health as run_health
+        from pocketmq.cli.commands.health import health as run_health
 
         raise typer.Exit(int(run_health(context.args)))
 

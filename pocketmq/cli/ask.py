@@ -62,6 +62,6 @@ def ask(
         except TimeoutError as error:
             raise RequestTimeout(address, f"request {code}", timeout_ms) from error
         except OSError as error:
-            from pocketmq.remoting.tls import not_connected
+            from pocketmq.remoting.transport.tls import not_connected
 
             raise not_connected(address, error, tls=tls is not None) from error

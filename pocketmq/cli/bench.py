@@ -24,9 +24,9 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-from pocketmq.client.together import together
+from pocketmq.client.network.gather import together
+from pocketmq.model.names import retry_topic
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import retry_topic
 
 # Upper bounds of the histogram's classes, ms; the last class has none.
 BOUNDS_MS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

@@ -34,7 +34,7 @@ def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -
 
 
 def _verifying(authorities: str) -> "ssl.SSLContext":
-    from pocketmq.remoting.tls import client_context
+    from pocketmq.remoting.transport.tls import client_context
 
     try:
         return client_context(verify=True, trust=Path(authorities))

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.cli.cluster import SiteRefused
 from pocketmq.cli.moments import show_moment
-from pocketmq.cli.site import SiteRefused
-from pocketmq.remoting.agreement import own_topics
+from pocketmq.model.agreement import own_topics
+from pocketmq.model.names import is_system_group
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, QueueProgress
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     """Return everything known of a group, and its problems. Raises: SiteRefused if nothing is known."""
     from pocketmq.admin.checkup import check_group
-    from pocketmq.remoting.diagnosis import is_sick
+    from pocketmq.model.diagnosis import is_sick
 
     checkup = await check_group(admin, group)
     view = checkup.view

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.cli.cluster import SiteRefused, one_line
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.output import with_progress
-from pocketmq.cli.site import SiteRefused, one_line
 from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from pocketmq.client.allocate import (
+    from pocketmq.client.codecs import JSON, MSGPACK, TEXT, Codec, Model
+    from pocketmq.client.consume.allocate import (
         AllocateStrategy,
         averagely,
         averagely_by_circle,
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
         consistent_hash,
         machine_room_nearby,
     )
-    from pocketmq.client.codecs import JSON, MSGPACK, TEXT, Codec, Model
-    from pocketmq.client.consume import ConsumeContext, ConsumeResult, Listener
+    from pocketmq.client.consume.listener import ConsumeContext, ConsumeResult, Listener
     from pocketmq.client.errors import (
         AnswerTimeout,
         BrokerRefused,
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
         Unauthorised,
         Unreachable,
     )
-    from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
     from pocketmq.client.lite_pull_consumer import LitePullConsumer
+    from pocketmq.client.network.heartbeat import ConsumeFromWhere, MessageModel
     from pocketmq.client.producer import Producer, send_all
+    from pocketmq.client.pull.pull_result import PullResult, PullStatus
     from pocketmq.client.pull_consumer import PullConsumer
-    from pocketmq.client.pull_result import PullResult, PullStatus
     from pocketmq.client.push_consumer import PushConsumer
     from pocketmq.client.request_reply import ReplyTimeout, reply_to
-    from pocketmq.client.send_result import SendResult, SendStatus
+    from pocketmq.client.send.result import SendResult, SendStatus
     from pocketmq.client.simple_consumer import SimpleConsumer
     from pocketmq.client.transaction import TransactionProducer, TransactionResult, TransactionState
+    from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
     from pocketmq.remoting.credentials import Credentials
     from pocketmq.remoting.errors import PocketMQError
     from pocketmq.remoting.flags import Compression
-    from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
 
 __all__ = [
     "JSON",
@@ -122,7 +122,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "pocketmq.client.allocate": (
+        "pocketmq.client.consume.allocate": (
             "AllocateStrategy",
             "averagely",
             "averagely_by_circle",
@@ -138,7 +138,7 @@ __getattr__, __dir__ = lazy_names(
             "Codec",
             "Model",
         ),
-        "pocketmq.client.consume": (
+        "pocketmq.client.consume.listener": (
             "ConsumeContext",
             "ConsumeResult",
             "Listener",
@@ -165,7 +165,7 @@ __getattr__, __dir__ = lazy_names(
             "Unauthorised",
             "Unreachable",
         ),
-        "pocketmq.client.heartbeat": (
+        "pocketmq.client.network.heartbeat": (
             "ConsumeFromWhere",
             "MessageModel",
         ),
@@ -175,7 +175,7 @@ __getattr__, __dir__ = lazy_names(
             "send_all",
         ),
         "pocketmq.client.pull_consumer": ("PullConsumer",),
-        "pocketmq.client.pull_result": (
+        "pocketmq.client.pull.pull_result": (
             "PullResult",
             "PullStatus",
         ),
@@ -184,7 +184,7 @@ __getattr__, __dir__ = lazy_names(
             "ReplyTimeout",
             "reply_to",
         ),
-        "pocketmq.client.send_result": (
+        "pocketmq.client.send.result": (
             "SendResult",
             "SendStatus",
         ),
@@ -197,7 +197,7 @@ __getattr__, __dir__ = lazy_names(
         "pocketmq.remoting.credentials": ("Credentials",),
         "pocketmq.remoting.errors": ("PocketMQError",),
         "pocketmq.remoting.flags": ("Compression",),
-        "pocketmq.remoting.message": (
+        "pocketmq.model.message": (
             "Message",
             "MessageExt",
             "MessageQueue",

@@ -13,21 +13,22 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from pocketmq.client import forks, instances
-from pocketmq.client.config import own_instance_name
-from pocketmq.client.consumer_member import SharingMember
-from pocketmq.client.description import Description
+from pocketmq.client.consume.consumer_member import SharingMember
+from pocketmq.client.declared_subscriptions import Description
 from pocketmq.client.errors import ForkedClient, NotRunning
-from pocketmq.client.heartbeat import MessageModel
-from pocketmq.client.namespace import check_topic, shown, with_namespace
+from pocketmq.client.network import instances
+from pocketmq.client.network.config import own_instance_name
+from pocketmq.client.network.heartbeat import MessageModel
+from pocketmq.client.network.namespace import check_topic, shown, with_namespace
+from pocketmq.client.network.runner import alone
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
-from pocketmq.client.runner import alone
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.subscription import ALL, TAG, build_subscription
+from pocketmq.client.sync import forks
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.subscription import ALL, TAG, build_subscription
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from pocketmq.client.api import MQClientApi
-from pocketmq.client.heartbeat import ConsumerData
-from pocketmq.client.pull_service import PullRequest
-from pocketmq.client.route import BrokerAddresses, TopicRoute
-from pocketmq.client.runner import Runner
+from pocketmq.client.network.api import MQClientApi
+from pocketmq.client.network.heartbeat import ConsumerData
+from pocketmq.client.network.route import BrokerAddresses, TopicRoute
+from pocketmq.client.network.runner import Runner
+from pocketmq.client.pull.pull_service import PullRequest
+from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message import MessageExt, MessageQueue
 
 
 class InnerProducer(Protocol):

@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pocketmq.client.consume.lite_pull_member import LitePullMember
+from pocketmq.client.consume.portion import Portion
 from pocketmq.client.errors import CallerError
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer
-from pocketmq.client.lite_pull_member import LitePullMember
 from pocketmq.client.options import LitePullConsumerOptions, takes
-from pocketmq.client.portion import Portion
-from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.subscription import ALL, TAG
+from pocketmq.model.message import MessageExt, MessageQueue
+from pocketmq.model.subscription import ALL, TAG
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 
 class SubscribeAndAssign(CallerError):

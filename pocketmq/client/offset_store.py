@@ -15,10 +15,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.queue_json import message_queue, queue_key
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.queue_json import message_queue, queue_key
 
 log = logging.getLogger(__name__)
 

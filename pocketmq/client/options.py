@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from pocketmq.client.allocate import AllocateStrategy, averagely
-from pocketmq.client.config import find_name_servers, local_ip
-from pocketmq.client.consume import Listener, check_takes
-from pocketmq.client.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
-from pocketmq.client.namespace import check_group, with_namespace
+from pocketmq.client.consume.allocate import AllocateStrategy, averagely
+from pocketmq.client.consume.listener import Listener, check_takes
+from pocketmq.client.network.config import find_name_servers, local_ip
+from pocketmq.client.network.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
+from pocketmq.client.network.namespace import check_group, with_namespace
+from pocketmq.model.message import MessageExt, MessageQueue
+from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Compression
-from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.settings import nearest
 
 P = ParamSpec("P")

@@ -14,21 +14,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pocketmq.client import batch, request_reply
+from pocketmq.client import request_reply
 from pocketmq.client.errors import IllegalMessage
 from pocketmq.client.group_client import GroupClient
-from pocketmq.client.namespace import check_send_topic, with_namespace
+from pocketmq.client.network.namespace import check_send_topic, with_namespace
 from pocketmq.client.options import ProducerOptions, takes
-from pocketmq.client.send import SendEngine
-from pocketmq.client.send_result import SendResult
-from pocketmq.client.trace_dispatcher import ProduceTrace, TraceDispatcher
+from pocketmq.client.send import batch
+from pocketmq.client.send.engine import SendEngine
+from pocketmq.client.send.result import SendResult
+from pocketmq.client.tracing.trace_dispatcher import ProduceTrace, TraceDispatcher
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
+from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message import Message, MessageExt, MessageQueue, Property
-from pocketmq.remoting.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         options = self.config
         spans = None
         if options.otel:
-            from pocketmq.client.otel import ProduceSpans
+            from pocketmq.client.tracing.otel import ProduceSpans
 
             spans = ProduceSpans(self.group)
         engine = SendEngine(

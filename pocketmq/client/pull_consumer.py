@@ -11,22 +11,22 @@ Source: DefaultMQPullConsumer, RocketMQ 4.9.7.
 
 from typing import TYPE_CHECKING
 
-from pocketmq.client.consumer_member import ConsumerMember
-from pocketmq.client.decode import decode_pulled, filter_by_tags
-from pocketmq.client.giving_back import RECONSUME_TIMES_MAX, SEND_BACK_TIMEOUT_MS
+from pocketmq.client.consume.consumer_member import ConsumerMember
+from pocketmq.client.consume.lite_pull_member import pull_fields
+from pocketmq.client.consume.redelivery import RECONSUME_TIMES_MAX, SEND_BACK_TIMEOUT_MS
 from pocketmq.client.group_client import ReadingConsumer
-from pocketmq.client.lite_pull_member import pull_fields
-from pocketmq.client.namespace import with_namespace, without_namespace
+from pocketmq.client.network.namespace import with_namespace, without_namespace
 from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import MemberOptions, takes
-from pocketmq.client.pull_result import PullResult, PullStatus
+from pocketmq.client.pull.decode import decode_pulled, filter_by_tags
+from pocketmq.client.pull.pull_result import PullResult, PullStatus
+from pocketmq.model.message import MessageExt, MessageQueue
+from pocketmq.model.subscription import ALL, TAG, build_subscription
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import PullSysFlag
-from pocketmq.remoting.message import MessageExt, MessageQueue
-from pocketmq.remoting.subscription import ALL, TAG, build_subscription
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 
 class _Member(ConsumerMember[MemberOptions]):

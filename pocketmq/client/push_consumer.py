@@ -15,21 +15,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.codecs import Codec
-from pocketmq.client.consume import Around
+from pocketmq.client.consume.listener import Around
+from pocketmq.client.consume.push_member import PushMember
+from pocketmq.client.consume.router import Handler, Router
 from pocketmq.client.group_client import SharingConsumer
-from pocketmq.client.heartbeat import MessageModel
+from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.options import PushConsumerOptions, takes
-from pocketmq.client.push_member import PushMember
-from pocketmq.client.router import Handler, Router
-from pocketmq.client.signals import wait_for_signal
-from pocketmq.client.trace_dispatcher import ConsumeTrace, TraceDispatcher
+from pocketmq.client.tracing.trace_dispatcher import ConsumeTrace, TraceDispatcher
+from pocketmq.client.wait_for_signal import wait_for_signal
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import retry_topic
+from pocketmq.model.subscription import ALL, TAG
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import retry_topic
-from pocketmq.remoting.subscription import ALL, TAG
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 
 class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
@@ -76,7 +76,7 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         listener = options.listener or self._router.listener()
         around: list[Around] = []
         if options.otel:
-            from pocketmq.client.otel import ConsumeSpans
+            from pocketmq.client.tracing.otel import ConsumeSpans
 
             around.append(ConsumeSpans(self.group))
         offsets = await self._offset_store(instance)

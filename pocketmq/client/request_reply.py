@@ -10,10 +10,10 @@ import uuid
 from dataclasses import replace
 
 from pocketmq.client.errors import CallerError, OutcomeUnknown
-from pocketmq.client.outgoing import REPLY
-from pocketmq.client.send import SendEngine
-from pocketmq.remoting.message import Message, MessageExt, Property
-from pocketmq.remoting.names import REPLY_SUFFIX
+from pocketmq.client.send.encode import REPLY
+from pocketmq.client.send.engine import SendEngine
+from pocketmq.model.message import Message, MessageExt, Property
+from pocketmq.model.names import REPLY_SUFFIX
 
 
 class ReplyTimeout(OutcomeUnknown):

@@ -13,15 +13,15 @@ Source: SimpleConsumer of the 5.x SDKs; PopMessageProcessor, RocketMQ 5.3.3.
 
 from typing import TYPE_CHECKING
 
+from pocketmq.client.consume.simple_member import SimpleMember
 from pocketmq.client.group_client import SubscribingConsumer
-from pocketmq.client.namespace import with_namespace, without_namespace
+from pocketmq.client.network.namespace import with_namespace, without_namespace
 from pocketmq.client.options import SimpleConsumerOptions, takes
-from pocketmq.client.simple_member import SimpleMember
+from pocketmq.model.message import MessageExt
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message import MessageExt
 
 if TYPE_CHECKING:
-    from pocketmq.client.instance import MQClientInstance
+    from pocketmq.client.network.instance import MQClientInstance
 
 _COUNT_MAX = 32
 

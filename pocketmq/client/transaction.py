@@ -22,17 +22,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from pocketmq.client import trace
-from pocketmq.client.call_context import within
-from pocketmq.client.namespace import check_send_topic, without_namespace
+from pocketmq.client.consume.call_context import within
+from pocketmq.client.network.namespace import check_send_topic, without_namespace
+from pocketmq.client.network.runner import Runner
 from pocketmq.client.options import ProducerOptions, takes
 from pocketmq.client.producer import Producer
-from pocketmq.client.runner import Runner
-from pocketmq.client.send_result import SendResult, SendStatus
+from pocketmq.client.send.result import SendResult, SendStatus
+from pocketmq.client.tracing import trace
+from pocketmq.model.message import Message, MessageExt, Property
+from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message import Message, MessageExt, Property
-from pocketmq.remoting.message_codec import parse_offset_msg_id
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pocketmq.console.call import Ask, Call, Download, EventStream, Fields
+from pocketmq.console.api.request import Ask, Call, Download, EventStream, Fields
+from pocketmq.console.api.routes import ROUTES, ApiRoute
 from pocketmq.console.errors import ApiError, api_error
-from pocketmq.console.routes import ROUTES, ApiRoute
 from pocketmq.console.security import SESSION_MS, Session
 from pocketmq.console.state import Console
 from pocketmq.remoting import json_codec
@@ -58,8 +58,8 @@ def make_app(console: Console) -> ASGIApp:
 def _others(console: Console) -> list[BaseRoute]:
     """Return the routes of this package's other modules, if present."""
     found: list[BaseRoute] = []
-    if importlib.util.find_spec("pocketmq.console.metrics_page"):
-        found += importlib.import_module("pocketmq.console.metrics_page").metrics_routes(console)
+    if importlib.util.find_spec("pocketmq.console.metrics.page"):
+        found += importlib.import_module("pocketmq.console.metrics.page").metrics_routes(console)
     if importlib.util.find_spec("pocketmq.console.pages"):
         found += importlib.import_module("pocketmq.console.pages").page_routes(console)
     return found

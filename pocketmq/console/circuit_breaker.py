@@ -5,8 +5,8 @@ then the next one tries again. Calls with a longer time-out (a member is asked t
 about the broker, and do not count.
 """
 
-from pocketmq.client.asking import Remoting
-from pocketmq.client.in_flight import OpenConnection
+from pocketmq.client.network.requests import Remoting
+from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pocketmq.admin.views import GroupView
+from pocketmq.admin.views.group import GroupView
 from pocketmq.console.json_rows import queue_row, subscription_rows
 from pocketmq.remoting.codes import version_name
 

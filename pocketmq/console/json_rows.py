@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from pocketmq.admin import GroupConfig, OffsetReset, QueueProgress, QueueStatus, TopicConfig
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import RETRY_PREFIX
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import RETRY_PREFIX
+from pocketmq.model.subscription import SubscriptionData
 
 
 def queue_row(queue: MessageQueue) -> dict[str, Any]:

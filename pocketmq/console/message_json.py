@@ -4,8 +4,8 @@ import codecs
 from base64 import b64encode
 from typing import Any
 
+from pocketmq.model.message import MessageExt
 from pocketmq.remoting import json_codec
-from pocketmq.remoting.message import MessageExt
 
 LIST_BODY_SIZE = 256
 BODY_SIZE_MAX = 256 << 10

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 from pocketmq.admin import Admin
 from pocketmq.console.errors import bad_request
+from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.message import MessageExt, MessageQueue
 
 _CHUNK_MIN = 8
 

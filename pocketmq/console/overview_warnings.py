@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pocketmq.console.sampler import Sampler
-from pocketmq.remoting.diagnosis import Symptom
+from pocketmq.console.time.sampler import Sampler
+from pocketmq.model.diagnosis import Symptom
 
 DISK_WARNING_RATIO = 0.75
 DISK_ERROR_RATIO = 0.9

@@ -22,7 +22,7 @@ from pocketmq.remoting.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.elsewhere import BrokerElsewhere
+    from pocketmq.console.remote_broker import BrokerElsewhere
     from pocketmq.console.state import Console
     from pocketmq.console.web_server import WebServer
 
@@ -59,7 +59,7 @@ class ConsoleServer:
         """
         config.secret()
         if config.alarm_file:
-            from pocketmq.console.alarm_hook import read_rules
+            from pocketmq.console.time.alarm_hook import read_rules
 
             read_rules(config.alarm_file)
         self._config = config

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
-from pocketmq.console.alarm_hook import AlarmWatch
 from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.history_file import kept_history
-from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Security
+from pocketmq.console.time.alarm_hook import AlarmWatch
+from pocketmq.console.time.history_file import kept_history
+from pocketmq.console.time.sampler import Sampler
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message import MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.elsewhere import BrokerElsewhere
+    from pocketmq.console.remote_broker import BrokerElsewhere
 
 _REQUEST_TIMEOUT_MS = 3_000
 

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pocketmq.console.app import make_app
-from pocketmq.console.half_requests import WHOLE_WITHIN_S, HalfRequests
+from pocketmq.console.slow_clients import WHOLE_WITHIN_S, HalfRequests
 from pocketmq.console.state import Console
 
 _CLOSE_WITHIN_S = 3

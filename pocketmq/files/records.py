@@ -3,7 +3,7 @@
 import zlib
 from typing import NamedTuple
 
-from pocketmq.remoting.record import (
+from pocketmq.model.record import (
     BORN_V6,
     FIXED_V4,
     MAGIC_AT,

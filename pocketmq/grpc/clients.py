@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.grpc.answers import Failed
-from pocketmq.grpc.call import Call, framed
-from pocketmq.grpc.questions import Questions
+from pocketmq.grpc.http2.call import Call, framed
 from pocketmq.grpc.schema import Code
+from pocketmq.grpc.services.questions import Questions
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.errors import ConnectionLost
-from pocketmq.remoting.peer import PeerAnswer
-from pocketmq.remoting.slices import CallSoon, Slices
+from pocketmq.remoting.transport.peer import PeerAnswer
+from pocketmq.remoting.transport.turns import CallSoon, Slices
 
 if TYPE_CHECKING:
-    from pocketmq.grpc.call import Carrier
+    from pocketmq.grpc.http2.call import Carrier
 
 log = logging.getLogger(__name__)
 

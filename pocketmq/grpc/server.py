@@ -15,16 +15,16 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from pocketmq.broker.addresses import address_text
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.nameservers.addresses import address_text
 from pocketmq.grpc.config import ANNOUNCE_S, NAMESPACE, GrpcConfig
-from pocketmq.remoting.shares import Shares
-from pocketmq.remoting.slices import Slices
-from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.transport.limits import Shares
+from pocketmq.remoting.transport.tls import ServerTls
+from pocketmq.remoting.transport.turns import Slices
 
 if TYPE_CHECKING:
-    from pocketmq.grpc.connection import GrpcConnection, Port
-    from pocketmq.grpc.front import Front
+    from pocketmq.grpc.http2.connection import GrpcConnection, Port
+    from pocketmq.grpc.services.front import Front
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class GrpcServer:
         return _Opening(self) if self._port is None else self._connection(self._port)
 
     def _connection(self, port: "Port") -> "GrpcConnection":
-        from pocketmq.grpc.connection import GrpcConnection
+        from pocketmq.grpc.http2.connection import GrpcConnection
 
         connection = GrpcConnection(port)
         self.connections.add(connection)
@@ -138,10 +138,10 @@ class GrpcServer:
         return self._connection(self._port)
 
     def _make(self) -> "Port":
-        from pocketmq.grpc.connection import Port
-        from pocketmq.grpc.desk import Place
-        from pocketmq.grpc.front import Front
-        from pocketmq.grpc.neighbours import Neighbours
+        from pocketmq.grpc.http2.connection import Port
+        from pocketmq.grpc.remote_routes import Neighbours
+        from pocketmq.grpc.services.context import Place
+        from pocketmq.grpc.services.front import Front
 
         broker = self._broker
         neighbours = Neighbours(
@@ -239,6 +239,6 @@ class _Opening(asyncio.Protocol):
 
 
 def _import() -> None:
-    import pocketmq.grpc.front
+    import pocketmq.grpc.services.front
 
-    assert pocketmq.grpc.front
+    assert pocketmq.grpc.services.front

@@ -11,10 +11,10 @@ UtilAll.
 """
 
 from pocketmq.grpc.schema import Encoding
+from pocketmq.model.message_codec import decompress
+from pocketmq.model.record import Buffer, Record
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression, MessageSysFlag
-from pocketmq.remoting.message_codec import decompress
-from pocketmq.remoting.record import Buffer, Record
 
 UNPACKED_MAX = 4 << 20
 _PACKED = int(MessageSysFlag.COMPRESSED)

@@ -6,10 +6,10 @@ The protocols state what is needed of a broker's objects, so that neither packag
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.route_info import Registration, RouteInfo
-from pocketmq.remoting.data_version import DataVersion
-from pocketmq.remoting.tables import TopicConfig
 
 
 class Identity(Protocol):

@@ -18,9 +18,9 @@ from pocketmq.namesrv.processors import NameServerProcessors
 from pocketmq.namesrv.route_info import RouteInfo
 from pocketmq.namesrv.waiting import WaitingClients
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.server import RemotingServer
+from pocketmq.remoting.transport.tls import ServerTls
 
 log = logging.getLogger(__name__)
 

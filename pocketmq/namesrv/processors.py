@@ -9,6 +9,9 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.names import FAQ
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.registration_body import decode_route_queues, decoding
@@ -31,13 +34,10 @@ from pocketmq.remoting.admin_headers import (
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Steps
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import FAQ
 from pocketmq.remoting.requests import Server, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.connection import Connection, Handler, Steps
 
 log = logging.getLogger(__name__)
 

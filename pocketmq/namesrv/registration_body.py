@@ -15,12 +15,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pocketmq.namesrv.room import NAME_SIZE_MAX
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
+from pocketmq.namesrv.quota import NAME_SIZE_MAX
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.java_number import integer
-from pocketmq.remoting.tables import TopicConfig
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@
 6. Answers are ordered by name, so a client that compares two of them sees no change where there is none.
 7. A route has at most QUEUES_MAX queues: the brokers with most of them are left out of its queues. Ours:
    whoever reaches a name server may register any number, and all clients would make as many queues.
-8. All registrations together have a bound (room.py). A broker that is known stays alive above it.
+8. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -28,14 +28,14 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.names import MASTER_ID
+from pocketmq.model.tables import BrokerData, TopicConfig
+from pocketmq.namesrv.quota import NAME_SIZE_MAX, Room, Sent
 from pocketmq.namesrv.registration_body import drained
-from pocketmq.namesrv.room import NAME_SIZE_MAX, Room, Sent
 from pocketmq.namesrv.write_permissions import WritePermissions
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.tables import BrokerData, TopicConfig
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import ConnectionLost
-from pocketmq.remoting.peer import Peer
 from pocketmq.remoting.requests import PocketRequestCode
+from pocketmq.remoting.transport.peer import Peer
 
 # More than the 30 s after which a client looks at all of its routes again.
 TIME_MS = 60_000

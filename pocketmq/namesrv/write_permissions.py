@@ -9,8 +9,8 @@ and groups, after each of which it sends its whole table. Source of the effect: 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pocketmq.model.tables import READ_WRITE, TopicConfig
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.tables import READ_WRITE, TopicConfig
 
 # Queues to read, queues to write, permission, flags.
 _Shown = tuple[int, int, int, int]

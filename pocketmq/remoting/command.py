@@ -19,7 +19,7 @@ from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode, ResponseCode
 from pocketmq.remoting.errors import FrameError
 from pocketmq.remoting.flags import FrameFlag
-from pocketmq.remoting.header_shape import FIELDS_MAX, read_fields
+from pocketmq.remoting.quick.by_walk import FIELDS_MAX, read_fields
 
 _RESPONSE = int(FrameFlag.RESPONSE)
 _ONEWAY = int(FrameFlag.ONEWAY)

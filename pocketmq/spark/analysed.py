@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pocketmq.bulk.schema import COLUMNS
+from pocketmq.bulk.columns.schema import COLUMNS
 from pocketmq.spark.pushdown import KINDS, Pushed, narrow
 
 if TYPE_CHECKING:

@@ -10,34 +10,32 @@ need numpy and pyarrow beside it, and nothing else of ours.
 
 import sys
 import zipfile
+from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 # pocketmq.remoting whole but for what needs an event loop.
-_ASYNC = {"connection.py", "client.py", "server.py"}
+_ASYNC = {f"pocketmq/remoting/transport/{name}.py" for name in ("client", "connection", "server")}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def members() -> dict[str, bytes]:
     """Return path in the zip -> content."""
     found = {"pocketmq/__init__.py": files("pocketmq").joinpath("__init__.py").read_bytes()}
-    for package in ("remoting", "files", "bulk", "spark"):
-        for source in sorted(_modules(package), key=lambda s: s.name):
-            if _belongs(package, source.name):
-                found[f"pocketmq/{package}/{source.name}"] = source.read_bytes()
-    found["pyspark_pocketmq/__init__.py"] = (
-        files("pyspark_pocketmq").joinpath("__init__.py").read_bytes()
-    )
-    return found
+    for package in ("remoting", "model", "files", "bulk", "spark"):
+        found.update(_modules(f"pocketmq/{package}", files(f"pocketmq.{package}")))
+    found.update(_modules("pyspark_pocketmq", files("pyspark_pocketmq")))
+    return {path: found[path] for path in sorted(found) if path not in _ASYNC}
 
 
-def _modules(package: str) -> list[Traversable]:
-    return [s for s in files(f"pocketmq.{package}").iterdir() if s.name.endswith(".py")]
-
-
-def _belongs(package: str, name: str) -> bool:
-    return package != "remoting" or name not in _ASYNC
+def _modules(folder: str, place: Traversable) -> Iterator[tuple[str, bytes]]:
+    for each in place.iterdir():
+        path = f"{folder}/{each.name}"
+        if each.is_dir():
+            yield from _modules(path, each)
+        elif each.name.endswith(".py"):
+            yield path, each.read_bytes()
 
 
 def write_bundle(path: Path) -> list[str]:

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.bulk import schema as bulk_schema
+from pocketmq.bulk.columns import schema as bulk_schema
 from pocketmq.bulk.partition import Filters
 from pocketmq.remoting.errors import IllegalArgument
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 
 from pocketmq.bulk.offsets import Positions, QueueKey, each, lookup, parse_offsets
 from pocketmq.bulk.partition import Filters, Sizes, Topics
+from pocketmq.model.names import is_group_topic
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import is_group_topic
 from pocketmq.spark.options import Options
 
 GROUP = "group"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.broker_stream import commit_group
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.stream import commit_group
 from pocketmq.spark.stream_offset import from_offset
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class PocketMQDataSource(DataSource):
                 pushes=self.push_filters,
                 on_terminal=self.on_terminal,
             )
-        from pocketmq.spark.broker_reader import BrokerReader
+        from pocketmq.spark.brokers.reader import BrokerReader
 
         settle()
         options = _with_name_server(self._options)
@@ -96,7 +96,7 @@ class PocketMQDataSource(DataSource):
             from pocketmq.spark.file_stream import make_file_stream
 
             return make_file_stream(self._options, projection)
-        from pocketmq.spark.broker_stream import make_broker_stream
+        from pocketmq.spark.brokers.stream import make_broker_stream
 
         return make_broker_stream(_with_name_server(self._options), projection, self._cores())
 
@@ -110,7 +110,7 @@ class PocketMQDataSource(DataSource):
             raise IllegalArgument(
                 'a topic cannot be overwritten: use df.write.format("pocketmq").mode("append")'
             )
-        from pocketmq.spark.sink import make_writer
+        from pocketmq.spark.write.sink import make_writer
 
         return make_writer(_with_name_server(self._options), schema)
 
@@ -120,7 +120,7 @@ class PocketMQDataSource(DataSource):
             raise IllegalArgument(
                 'a topic cannot be overwritten: use .outputMode("append") or "update"'
             )
-        from pocketmq.spark.sink import make_stream_writer
+        from pocketmq.spark.write.sink import make_stream_writer
 
         return make_stream_writer(_with_name_server(self._options), schema)
 

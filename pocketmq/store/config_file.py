@@ -23,9 +23,9 @@ from pocketmq.files.side_file import (
     read_or_backup,
 )
 from pocketmq.remoting import fastjson
-from pocketmq.store.descriptors import open_file
 from pocketmq.store.errors import StoreUnreadable
-from pocketmq.store.folder import sync_folder
+from pocketmq.store.log.descriptors import open_file
+from pocketmq.store.log.folder import sync_folder
 from pocketmq.store.one_writer import one_writer
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from pocketmq.store.descriptors import close_file, open_file
-from pocketmq.store.folder import sync_folder
+from pocketmq.store.log.descriptors import close_file, open_file
+from pocketmq.store.log.folder import sync_folder
 
 
 class ConfigJournal:

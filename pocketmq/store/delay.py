@@ -23,16 +23,16 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from pocketmq.files.layout import EXT_ADDRESS_MAX
+from pocketmq.model.message_codec import add_property, get_property, remove_property
+from pocketmq.model.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from pocketmq.model.record import read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import add_property, get_property, remove_property
-from pocketmq.remoting.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from pocketmq.remoting.record import read_record, store_ms_of
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import MessageIllegal
 from pocketmq.store.message_store import Appended, MessageStore
+from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS
 from pocketmq.store.side_tasks import SURVIVED, in_thread
-from pocketmq.store.tags_code import LONGEST_DELAY_MS
 
 log = logging.getLogger(__name__)
 

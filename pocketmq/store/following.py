@@ -25,7 +25,7 @@ from typing import Protocol
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.files.records import Entry, check_record
-from pocketmq.remoting.record import (
+from pocketmq.model.record import (
     BORN_V6,
     FIXED_V4,
     MAGIC_BLANK,
@@ -34,13 +34,13 @@ from pocketmq.remoting.record import (
     RECORD_SIZE_MIN,
     STORE_V6,
 )
-from pocketmq.store.batch_consume_queue import BatchConsumeQueue, messages_in
-from pocketmq.store.commit_log import BLANK, CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import Diverged, MessageIllegal
-from pocketmq.store.index_service import IndexService
-from pocketmq.store.tags_code import entry_code, tags_code
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.commit_log import BLANK, CommitLog
+from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages_in
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.tags_code import entry_code, tags_code
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The last record of a log before a position, found from there: a file holds millions of records."""
 
 from pocketmq.files.records import Entry, next_record
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.mapped_file import MappedFile
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.mapped_file import MappedFile
 
 # How far it looks back at first, bytes: then the whole file.
 _LOOKS_BACK = (64 << 10, 1 << 20, 8 << 20)

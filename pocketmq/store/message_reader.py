@@ -16,13 +16,13 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
-from pocketmq.remoting.record import properties_of, sys_flag_of
-from pocketmq.store.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_ext import ExtUnit
-from pocketmq.store.tags_code import tags_code
-from pocketmq.store.verification import Verification
+from pocketmq.model.record import properties_of, sys_flag_of
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.batch_consume_queue import INNER_BATCH, BatchConsumeQueue
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
+from pocketmq.store.queue.tags_code import tags_code
+from pocketmq.store.repair.verification import Verification
 
 SCAN_MAX = 65_536
 # With a second look at each record, which costs a hundred times as much as one at an entry: 10 ms.

@@ -21,9 +21,8 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
-from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.names import SCHEDULE_TOPIC
-from pocketmq.remoting.record import (
+from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.model.record import (
     BORN_V6,
     HOST_SIZE,
     HOST_SIZE_V6,
@@ -33,23 +32,24 @@ from pocketmq.remoting.record import (
     fixed_struct,
     middle_struct,
 )
-from pocketmq.store.batch_consume_queue import BatchConsumeQueue
-from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.remoting.clock import Clock
 from pocketmq.store.errors import (
     MessageIllegal,
     MessageTooLarge,
     StoreClosed,
 )
-from pocketmq.store.flush import until_flushed
 from pocketmq.store.following import Arrivals
+from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
+from pocketmq.store.log.flush import until_flushed
+from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.tags_code import schedule_code, tags_code
 from pocketmq.store.read_store import ReadStore
 from pocketmq.store.store_config import StoreConfig
-from pocketmq.store.tags_code import schedule_code, tags_code
 
 if TYPE_CHECKING:
-    from pocketmq.store.alike_batch import BatchShape
-    from pocketmq.store.alike_run import AlikeRecords, AlikeRun
+    from pocketmq.store.log.alike_batch import BatchShape
+    from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 
 log = logging.getLogger(__name__)
 

@@ -13,16 +13,10 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Self
 
+from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.names import SCHEDULE_TOPIC
-from pocketmq.remoting.threads import Threads
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog
+from pocketmq.remoting.transport.threads import Threads
 from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_ext import ExtUnit
-from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
-from pocketmq.store.descriptors import fill_spares
 from pocketmq.store.errors import (
     MessageIllegal,
     StoreClosed,
@@ -31,20 +25,26 @@ from pocketmq.store.errors import (
     StoreNotWriteable,
     StoreUnreadable,
 )
-from pocketmq.store.flush import Flush, StoreFiles
 from pocketmq.store.following import Arrivals, Following
-from pocketmq.store.foreign import refuse_foreign
-from pocketmq.store.index_service import IndexService
+from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.last_record import boundary_before, last_record_before
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.descriptors import fill_spares
+from pocketmq.store.log.flush import Flush, StoreFiles
+from pocketmq.store.log.preallocation import Preallocation
+from pocketmq.store.log.retention import Retention, disk_use
 from pocketmq.store.message_reader import MessageReader
-from pocketmq.store.preallocation import Preallocation
-from pocketmq.store.recovery import Recovery, RecoveryReport, keep_rest
-from pocketmq.store.retention import Retention, disk_use
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
+from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
+from pocketmq.store.queue.tags_code import parse_delay_levels
+from pocketmq.store.repair.recovery import Recovery, RecoveryReport, keep_rest
+from pocketmq.store.repair.unsupported import refuse_foreign
+from pocketmq.store.repair.verification import Verification
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
-from pocketmq.store.tags_code import parse_delay_levels
-from pocketmq.store.verification import Verification
 
 log = logging.getLogger(__name__)
 

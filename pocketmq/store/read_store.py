@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
 from pocketmq.files.records import Entry
+from pocketmq.model.record import RECORD_SIZE_MIN, read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.record import RECORD_SIZE_MIN, read_record, store_ms_of
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_ext import ExtUnit
 from pocketmq.store.following import Arrivals
+from pocketmq.store.index.record_keys import keys_of
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-from pocketmq.store.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.open_store import OpenStore
-from pocketmq.store.record_keys import keys_of
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
+from pocketmq.store.queue.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.store_config import StoreConfig
 
 # Entries that one query looks at: messages may have been made to have the hash of its key.

@@ -17,7 +17,7 @@ import sys
 from enum import Enum
 
 from pocketmq.store.errors import StoreLocked, StoreUnreadable
-from pocketmq.store.folder import sync_folder
+from pocketmq.store.log.folder import sync_folder
 
 # fcntl locks do not keep the same process out, so a second open of one store is noticed here.
 _held: set[tuple[int, int]] = set()

@@ -17,7 +17,7 @@ from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.remoting.tls import ServerTls, TlsConfig
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
 from pocketmq.testing.folders import MEMORY, TEMPORARY, RunFolder
 from pocketmq.testing.server import PocketMQ

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Self
 
 from pocketmq.admin import Admin, GroupConfig, QueueStatus
-from pocketmq.admin.views import group_view
+from pocketmq.admin.views.group import group_view
 from pocketmq.client import Message, MessageExt, MessageQueue, NoRoute, Producer, SendResult
+from pocketmq.model.names import retry_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import retry_topic
 
 GROUP = "pocketmq-testing"
 WITHIN_S = 30.0

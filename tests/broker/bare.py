@@ -11,7 +11,7 @@ from pocketmq.broker.role import Role
 from pocketmq.broker.services import Parts
 from pocketmq.remoting.clock import Clock, ManualClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.peer import PeerAnswer
+from pocketmq.remoting.transport.peer import PeerAnswer
 from pocketmq.store import MessageStore
 
 ADDRESS = "127.0.0.1:10911"

@@ -1,10 +1,10 @@
 """Members of consumer groups for tests of the broker's state machines: real connections, never opened."""
 
-from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.model.subscription import SQL92, SubscriptionData, build_subscription
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.subscription import SQL92, SubscriptionData, build_subscription
+from pocketmq.remoting.transport.connection import Connection
 
 
 def open_connection(clock: ManualClock) -> Connection:

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.broker.serving import Peer
 
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.record import read_records
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any, Protocol, Self
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.record import Record, read_records
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.record import Record, read_records
-from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import StoreConfig
 
 WAIT_MS = 15_000

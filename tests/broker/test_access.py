@@ -11,13 +11,13 @@ from tests.broker.raw_slave import RawSlave, ticket
 from tests.broker.serving import Peer, serving
 from tests.broker.signing import signed
 
-from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from pocketmq.remoting.record import read_record
 from pocketmq.remoting.requests import PocketRequestCode
 
 RECORDED = Path(__file__).with_name("access.txt")

@@ -11,8 +11,8 @@ import pytest
 from tests.broker.members import open_connection
 from tests.broker.signing import signed
 
-from pocketmq.broker.acl import AccessDenied, PlainAccessValidator
-from pocketmq.broker.acl_address import AddressPattern
+from pocketmq.broker.access.acl import AccessDenied, PlainAccessValidator
+from pocketmq.broker.access.address_pattern import AddressPattern
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -340,7 +340,7 @@ def test_a_changed_file_holds_from_the_next_tick_and_a_broken_one_never(
     assert not allowed()
     write(path, ACCOUNTS.replace("topicA=DENY", "topicA=PUB"), 1)
     assert allowed()
-    with caplog.at_level(logging.ERROR, "pocketmq.broker.acl"):
+    with caplog.at_level(logging.ERROR, "pocketmq.broker.access.acl"):
         write(path, "accounts: [", 2)
         write(path, "accounts: [{accessKey: RocketMQ, secretKey: short}]", 3)
     assert "the old accounts stay" in caplog.text

@@ -29,21 +29,21 @@ from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionAc
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.services import Parts
-from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.pop_receipt import Receipt
+from pocketmq.model.record import encode_batch, read_record
+from pocketmq.model.subscription import build_subscription
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.fixed_shape import learn_fixed
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
-from pocketmq.remoting.json_shape import RequestShapes, Shaped
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.pop_receipt import Receipt
-from pocketmq.remoting.record import encode_batch, read_record
+from pocketmq.remoting.quick.by_place import learn_fixed
+from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 from pocketmq.remoting.requests import GetMessageTrackHeader
-from pocketmq.remoting.subscription import build_subscription
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import MessageStore, StoreConfig
 
 OWN = 4  # sysFlag of a pull that brings its expression

@@ -10,26 +10,26 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.metrics import snapshot
-from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.fastjson import ObjectKey
-from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.message_codec import offset_msg_id
-from pocketmq.remoting.names import (
+from pocketmq.broker.figures.metrics import snapshot
+from pocketmq.model.message_codec import offset_msg_id
+from pocketmq.model.names import (
     REVIVE_TOPIC_PREFIX,
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from pocketmq.remoting.record import read_record, read_records
+from pocketmq.model.record import read_record, read_records
+from pocketmq.model.tables import TopicConfig
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.fastjson import ObjectKey
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.settings import parse_properties
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreConfig
 
 CODE = RequestCode

@@ -14,12 +14,12 @@ from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
 
 BORN = b"\x7f\0\0\1\0\0\0\1"

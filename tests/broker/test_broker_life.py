@@ -12,15 +12,15 @@ import pytest
 from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
-from pocketmq.broker.addresses import advertise
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.nameservers.addresses import advertise
+from pocketmq.model.message_codec import parse_offset_msg_id
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message_codec import parse_offset_msg_id
 from pocketmq.remoting.settings import parse_properties
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig, StoreLocked, StoreUnreadable
 
 

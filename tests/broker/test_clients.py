@@ -11,14 +11,14 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS
-from pocketmq.broker.memory_reach import MemoryReach
+from pocketmq.broker.figures.page_cache import MemoryReach
+from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 CODE = RequestCode
 

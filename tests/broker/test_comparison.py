@@ -19,8 +19,8 @@ from pocketmq.remoting.admin_headers import RegisterBrokerHeader
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.server import RemotingServer
 
 # What the slave has: its log, and what its port says of a position.
 Log = Callable[[], bytes]

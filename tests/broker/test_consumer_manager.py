@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.members import Member, open_connection
 
-from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
 from pocketmq.broker.events import Events
+from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.subscription import SubscriptionData, build_subscription
+from pocketmq.remoting.transport.peer import Peer
 
 
 class Told:

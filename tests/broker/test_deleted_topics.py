@@ -7,10 +7,10 @@ from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.names import TRANS_HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.names import TRANS_HALF_TOPIC
 
 LEVELS = {"message_delay_level": "1s 2s"}
 CHECKS: dict[str, Any] = {"transaction_check_interval": 200, "transaction_time_out": 1}

@@ -7,9 +7,9 @@ from tests.broker.test_transaction import COMMIT, ending, prepare
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.record import read_records
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.record import read_records
-from pocketmq.remoting.tables import TopicConfig
 
 
 def bodies(broker: Broker, *queue_ids: int) -> set[bytes]:

@@ -9,12 +9,12 @@ from tests.broker.popping import Popper
 from tests.broker.serving import Peer, batch, records, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import get_property, parse_offset_msg_id, properties_to_dict
+from pocketmq.model.names import TRANS_HALF_TOPIC
+from pocketmq.model.record import read_records
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id, properties_to_dict
-from pocketmq.remoting.names import TRANS_HALF_TOPIC
-from pocketmq.remoting.record import read_records
-from pocketmq.remoting.tables import TopicConfig
 
 CODE = RequestCode
 RECEIPT = "0 1 60000 0 0 b 0 0"

@@ -9,8 +9,8 @@ from tests.broker.members import Member
 
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.groups.guard import GroupGuard
-from pocketmq.remoting.agreement import Finding, Loss
+from pocketmq.broker.modes.guard import GroupGuard
+from pocketmq.model.agreement import Finding, Loss
 from pocketmq.remoting.clock import ManualClock
 
 GRACE_MS = 60_000
@@ -58,7 +58,7 @@ def test_two_tags_are_found_with_both_clients_and_what_is_lost_in_which_queue(
     since = watched.clock.now_ms()
     watched.join("c2", {"T": "B"})
 
-    with caplog.at_level(logging.WARNING, "pocketmq.broker.groups.guard"):
+    with caplog.at_level(logging.WARNING, "pocketmq.broker.modes.guard"):
         watched.pass_ms(GRACE_MS)
 
     [finding] = watched.raised

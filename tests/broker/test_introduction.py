@@ -20,9 +20,9 @@ from pocketmq.remoting.admin_headers import RegisterBrokerHeader
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.server import RemotingServer
 
 ACCOUNTS = """
 accounts:

@@ -27,14 +27,14 @@ from tests.broker.members import Member
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.groups.isolate import IsolatedGroups, first_match_in
-from pocketmq.broker.groups.mode import GroupModes
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
+from pocketmq.broker.modes.mode import GroupModes
 from pocketmq.broker.refused import OffsetMoved
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.record import Record, read_records
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import ConfigFile, MessageStore, StoreConfig
 
 KEEP_MS = 60_000

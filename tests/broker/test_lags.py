@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from tests.broker.bare import HOST, bare_parts
 
-from pocketmq.broker import lags
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.figures import lags
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.tables import TopicConfig
-from pocketmq.store import MessageStore, StoreConfig, consume_queue_table
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store import MessageStore, StoreConfig
+from pocketmq.store.queue import consume_queue_table
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 TOPICS, QUEUES = 50, 4
 

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from tests.broker.members import open_connection
 
-from pocketmq.broker.long_polling import CHECK_INTERVAL_MS, HeldPull, LongPolling
-from pocketmq.broker.tag_filter import TagFilter
+from pocketmq.broker.filters.tag_filter import TagFilter
+from pocketmq.broker.waiting.long_polling import CHECK_INTERVAL_MS, HeldPull, LongPolling
 from pocketmq.remoting.clock import ManualClock, SystemClock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import EntryFilter
 
 

@@ -9,8 +9,8 @@ from tests.broker.serving import Peer, body_of, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
+from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_text
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_text
 from pocketmq.remoting.requests import PocketRequestCode
 
 T, G = "T", "g"

@@ -16,10 +16,16 @@ from prometheus_client.samples import Sample
 from tests.broker.serving import serving
 from tests.kit.waiting import until
 
-from pocketmq.broker.lags import GroupLag
-from pocketmq.broker.metric import PIECE, Metric
-from pocketmq.broker.metrics import NODE_LABELS, Family, metrics, snapshot, snapshot_in_pieces
-from pocketmq.broker.metrics_groups import symptoms
+from pocketmq.broker.figures.lags import GroupLag
+from pocketmq.broker.figures.metric import PIECE, Metric
+from pocketmq.broker.figures.metrics import (
+    NODE_LABELS,
+    Family,
+    metrics,
+    snapshot,
+    snapshot_in_pieces,
+)
+from pocketmq.broker.figures.metrics_groups import symptoms
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -30,8 +36,8 @@ from pocketmq.client import (
     sync,
 )
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.metrics_page import health_page, merged, ready_page, render, to_text
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.console.metrics.page import health_page, merged, ready_page, render, to_text
+from pocketmq.model.tables import TopicConfig
 from pocketmq.testing import InProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "metrics" / "rocketmq-5.5.0.prom"

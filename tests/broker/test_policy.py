@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.broker.bare import HOST, Asker, bare_parts
 
-from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
-from pocketmq.broker.groups.isolated_group import IsolatedGroup
-from pocketmq.broker.groups.policy import Compatible, Isolate, Strict
-from pocketmq.broker.groups.sub_group import (
+from pocketmq.broker.modes.isolated_group import IsolatedGroup
+from pocketmq.broker.modes.policy import Compatible, Isolate, Strict
+from pocketmq.broker.modes.sub_group import (
     LIFE,
     STEPS,
     Change,
@@ -24,13 +24,13 @@ from pocketmq.broker.groups.sub_group import (
     Rewind,
     SubGroup,
 )
-from pocketmq.broker.groups.sub_group_debts import owe
+from pocketmq.broker.modes.sub_group_debts import owe
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.broker.services import Parts
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.headers import PullMessageHeader
-from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import MessageStore, StoreConfig
 
 MODES = ["compatible", "strict", "isolate"]

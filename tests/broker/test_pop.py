@@ -10,11 +10,11 @@ from tests.broker.serving import Peer, batch, body_of, number, records, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.message_codec import get_property
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 
 class Turned(ManualClock):

@@ -10,15 +10,15 @@ from tests.namesrv.recordings import exchanges
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.nameservers.registration import BrokerIdentity
 from pocketmq.broker.pop.assignment import pop_share, pull_share
-from pocketmq.broker.registration import BrokerIdentity
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.data_version import DataVersion
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import StoreConfig
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]

@@ -9,8 +9,8 @@ from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.record import encode_batch
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.model.record import encode_batch
+from pocketmq.model.tables import TopicConfig
 
 TAG = {"exp": "two", "expType": "TAG"}
 SQL = {"exp": "a = 2", "expType": "SQL92"}

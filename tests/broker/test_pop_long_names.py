@@ -8,9 +8,9 @@ import pytest
 from tests.broker.popping import Popped, Popper
 from tests.broker.serving import Peer, serving
 
+from pocketmq.model.record import MAGIC_V1, MAGIC_V2, read_record
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.record import MAGIC_V1, MAGIC_V2, read_record
 
 TOPIC, GROUP = "t" * 120, "g" * 100
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"

@@ -21,10 +21,10 @@ from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.wire.pop import PopMessageProcessor
 from pocketmq.broker.wire.pop_ack import PopAckProcessor
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import MessageStore, StoreConfig
 
 SMALL: dict[str, Any] = {

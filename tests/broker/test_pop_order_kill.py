@@ -8,7 +8,7 @@ import pytest
 from tests.broker.test_pop_model import Bench
 
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.remoting.names import TAKEN_GROUP
+from pocketmq.model.names import TAKEN_GROUP
 from pocketmq.store.errors import DiskFull
 
 DAY_MS = 24 * 3_600_000

@@ -7,12 +7,12 @@ from pathlib import Path
 from tests.broker.serving import Peer, serving
 from tests.namesrv.recordings import Exchange, exchanges
 
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.record import read_records
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.record import read_records
-from pocketmq.remoting.tables import TopicConfig
 
 # Sends, heartbeats of the group, and pop's own codes.
 ASKED = {34, 310, 401, 200050, 200051, 200053}

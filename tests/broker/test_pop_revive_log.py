@@ -13,12 +13,12 @@ from tests.golden.golden_stores import unpack
 
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.pop.check_point import Ack, CheckPoint, Name
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.pop_receipt import Receipt, real_topic
+from pocketmq.model.record import read_records
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.pop_receipt import Receipt, real_topic
-from pocketmq.remoting.record import read_records
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.errors import DiskFull
 

@@ -6,10 +6,10 @@ import pytest
 from tests.broker.serving import Peer, batch, records
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import offset_msg_id, parse_offset_msg_id, properties_to_text
+from pocketmq.model.names import TRANS_HALF_TOPIC
+from pocketmq.model.record import Record, body_crc, read_record, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.message_codec import offset_msg_id, parse_offset_msg_id, properties_to_text
-from pocketmq.remoting.names import TRANS_HALF_TOPIC
-from pocketmq.remoting.record import Record, body_crc, read_record, write_record
 from pocketmq.remoting.requests import PocketRequestCode
 
 CODE = RequestCode

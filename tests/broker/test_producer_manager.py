@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.broker.members import open_connection
 
-from pocketmq.broker.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
-from pocketmq.broker.producer_manager import ProducerManager
+from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
+from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.transport.connection import Connection
 
 
 class _Open(asyncio.Transport):
@@ -82,8 +82,8 @@ def test_the_names_of_a_connection_and_of_all_are_bounded(
     producers: ProducerManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heartbeat of 227 KB had 9,000 of them, and took 6 MB; a client could send any number."""
-    monkeypatch.setattr("pocketmq.broker.producer_manager.GROUPS_MAX", 3)
-    monkeypatch.setattr("pocketmq.broker.producer_manager.REGISTERED_MAX", 4)
+    monkeypatch.setattr("pocketmq.broker.groups.producer_manager.GROUPS_MAX", 3)
+    monkeypatch.setattr("pocketmq.broker.groups.producer_manager.REGISTERED_MAX", 4)
     (one, _), (two, _) = join(producers, clock, "a", "c1"), join(producers, clock, "a", "c2")
 
     def register(connection: Connection, group: str) -> bool:

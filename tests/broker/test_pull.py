@@ -12,15 +12,15 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.latencies import Latencies
+from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.broker.wire.pull import PullMessageProcessor, binary_found
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode, encode_header
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.json_shape import RequestShapes
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.quick.by_text import RequestShapes
 from pocketmq.store import ReadResult, ReadStatus
 
 CODE = RequestCode

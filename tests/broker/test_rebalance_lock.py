@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.groups.rebalance_lock import LOCK_MAX_LIVE_MS, RebalanceLock
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message import MessageQueue
 
 Q = [MessageQueue("T", "b", number) for number in range(4)]
 

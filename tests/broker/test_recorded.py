@@ -12,10 +12,10 @@ from tests.broker.serving import Peer, serving
 from tests.namesrv.recordings import Exchange, exchanges
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import parse_offset_msg_id
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.message_codec import parse_offset_msg_id
-from pocketmq.remoting.tables import TopicConfig
 
 SENDS = {10, 310, 320}
 # What depends neither on messages of other recordings nor on the time of day.
@@ -86,7 +86,7 @@ async def test_sends_are_answered_as_by_the_real_broker(broker: Broker, name: st
 
 def _stored_topic(broker: Broker, answer: RemotingCommand) -> str:
     """Topic and queue that a message was really stored in (delayed and half ones are elsewhere)."""
-    from pocketmq.remoting.record import read_record
+    from pocketmq.model.record import read_record
 
     assert answer.ext is not None
     found = broker.parts.messages.store.record_at(

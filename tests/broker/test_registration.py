@@ -10,18 +10,19 @@ import pytest
 from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
-from pocketmq.broker import registration, topic_config
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.registration import BrokerIdentity, Registration
+from pocketmq.broker.nameservers import registration
+from pocketmq.broker.nameservers.registration import BrokerIdentity, Registration
+from pocketmq.broker.tables import topic_config
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from pocketmq.remoting.address_list import split_addresses
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.data_version import DataVersion
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
 
 

@@ -15,14 +15,14 @@ from tests.broker.serving import Peer, batch, number, serving
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.listener import SlaveConnection
 from pocketmq.broker.ha.slaves import Slave
-from pocketmq.broker.metrics import snapshot
+from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import parse_offset_msg_id
 
 FILE = 64 << 10
 

@@ -27,20 +27,20 @@ from tests.store.stores import HOST
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.broker.ha.follower import fetched
-from pocketmq.broker.ha.metadata import signer
+from pocketmq.broker.ha.table_sync import signer
 from pocketmq.broker.ha.wire import HaWireError, Slices, head
-from pocketmq.broker.metrics import snapshot
 from pocketmq.broker.readiness import readiness
 from pocketmq.broker.refused import Refused
 from pocketmq.files.records import Entry
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store.errors import StoreFollows
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.repair.reader import StoreReader
 
 
 @pytest.fixture(autouse=True)
@@ -369,7 +369,7 @@ async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promoted in between, the slave would take for done what it never got: pops, delays, timers."""
-    monkeypatch.setattr("pocketmq.broker.ha.metadata._LOOKS_MAX", 1)
+    monkeypatch.setattr("pocketmq.broker.ha.table_sync._LOOKS_MAX", 1)
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         slave = await brokers.slave()
@@ -406,7 +406,7 @@ async def test_groups_that_begin_while_the_slave_is_behind_begin_there_where_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they have in hand or have sent back is not in the slave's log; no half message is skipped."""
-    monkeypatch.setattr("pocketmq.broker.ha.metadata._LOOKS_MAX", 1)
+    monkeypatch.setattr("pocketmq.broker.ha.table_sync._LOOKS_MAX", 1)
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         isolate = {"attributes": {"group.mode": "isolate"}}

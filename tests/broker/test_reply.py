@@ -10,9 +10,9 @@ import pytest
 from tests.broker.serving import Peer, number, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import properties_to_dict
 
 CODE = RequestCode
 TOPIC = "DefaultCluster_REPLY_TOPIC"

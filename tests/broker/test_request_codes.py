@@ -8,11 +8,11 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import REQUESTS, PocketRequestCode, Row, Server, complete
+from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
 
 CODE = RequestCode

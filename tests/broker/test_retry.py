@@ -8,11 +8,11 @@ import pytest
 from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_dict
+from pocketmq.model.record import Record, read_record
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
-from pocketmq.remoting.record import Record, read_record
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

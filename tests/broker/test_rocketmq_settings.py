@@ -6,13 +6,13 @@ import pytest
 
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.figures.metrics_config import MetricsConfig
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.rocketmq_settings import NO_EFFECT
-from pocketmq.remoting.tls import TlsConfig
+from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
 
 OWN = (

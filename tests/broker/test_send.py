@@ -9,14 +9,14 @@ import pytest
 from tests.broker.serving import Peer, batch, number, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.wire import long_batches
+from pocketmq.broker.wire.sends import long_batches
+from pocketmq.model.message_codec import get_property, parse_offset_msg_id, properties_to_dict
+from pocketmq.model.names import BROKER_ONLY_TOPICS, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from pocketmq.model.record import BATCH_COUNT_MAX, read_record
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id, properties_to_dict
-from pocketmq.remoting.names import BROKER_ONLY_TOPICS, REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from pocketmq.remoting.record import BATCH_COUNT_MAX, read_record
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import FlushFailed
 
 CODE = RequestCode

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker.wire.send_answer import SendAnswers
+from pocketmq.broker.wire.sends.send_answer import SendAnswers
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode
 
 HOST = "7F00000100002A9F"

@@ -13,13 +13,13 @@ from tests.broker.serving import Peer, serving
 from tests.broker.test_acts import Site
 from tests.kit.waiting import until_async as until
 
-from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.fixed_shape import RUN_MIN
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.json_shape import RequestShapes, Shaped
-from pocketmq.remoting.record import encode_batch
+from pocketmq.remoting.quick.by_place import RUN_MIN
+from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 
 CODE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 COMMON = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "f": "0", "h": "3", "j": "0", "m": "false"}

@@ -15,12 +15,12 @@ from tests.interop.driver import Driver
 from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import properties_of, read_record
+from pocketmq.model.subscription import build_subscription
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import properties_of, read_record
-from pocketmq.remoting.subscription import build_subscription
-from pocketmq.remoting.tables import TopicConfig
 
 __all__ = ["rocketmq"]
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

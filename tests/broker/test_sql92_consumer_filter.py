@@ -9,9 +9,9 @@ import pytest
 
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import CLEAN_TIME_SPAN_MS, ConsumerFilterManager
+from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.subscription import SubscriptionData, build_subscription
 from pocketmq.store import ConfigFile
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

@@ -8,10 +8,10 @@ from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
+from pocketmq.model.record import encode_batch
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.record import encode_batch
-from pocketmq.remoting.subscription import build_subscription
 from pocketmq.store import ConfigFile, MessageStore, ReadStatus, StoreConfig
 from pocketmq.store.message_reader import RECORD_SCAN_MAX
 

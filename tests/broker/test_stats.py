@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker import stats as stats_module
-from pocketmq.broker.stats import BrokerStats, Totals
+from pocketmq.broker.figures import stats as stats_module
+from pocketmq.broker.figures.stats import BrokerStats, Totals
 from pocketmq.remoting.clock import ManualClock
 
 

@@ -13,10 +13,10 @@ from tests.broker.serving import Peer, serving
 from tests.kit.waiting import until_async
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.store import ConfigFile
 from pocketmq.store.config_journal import ConfigJournal
 

@@ -11,13 +11,13 @@ from tests.broker.serving import Peer
 from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.metadata import Master
-from pocketmq.broker.ha.told import MasterRefused
+from pocketmq.broker.ha.received_tables import MasterRefused
+from pocketmq.broker.ha.table_sync import Master
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store.timer.check import TimerCheck
 
 CODE = RequestCode

@@ -4,10 +4,10 @@ import pytest
 from tests.broker.members import Member, open_connection
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.groups.strict import StrictGroups
+from pocketmq.broker.modes.strict import StrictGroups
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.subscription import build_subscription
+from pocketmq.remoting.transport.connection import Connection
 
 
 class Door:

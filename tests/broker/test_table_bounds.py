@@ -8,10 +8,10 @@ from tests.broker.serving import Peer, serving
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.unused_groups import delete_unused_groups, unused_groups
+from pocketmq.model.names import retry_topic
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import retry_topic
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import ConfigFile
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET

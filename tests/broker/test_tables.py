@@ -13,11 +13,11 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.model.names import BUILT_IN_GROUPS
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.names import BUILT_IN_GROUPS
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.store import ConfigFile, OffsetFile
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

@@ -9,12 +9,12 @@ import pytest
 from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import properties_to_dict, properties_to_text
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message_codec import properties_to_dict, properties_to_text
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.store import FlushFailed
 

@@ -9,17 +9,17 @@ from tests.broker.serving import Peer, number, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.housekeeping import Housekeeping
-from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import ConnectionLost
-from pocketmq.remoting.message_codec import parse_offset_msg_id, properties_to_dict
-from pocketmq.remoting.names import (
+from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_dict
+from pocketmq.model.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from pocketmq.remoting.record import read_record
+from pocketmq.model.record import read_record
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import ConnectionLost
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 BORN = 1_700_000_000_000

@@ -19,10 +19,10 @@ from tests.interop.processes import free_ports
 from tests.kit.waiting import until, until_async
 
 from pocketmq.cli.app import run
-from pocketmq.cli.broker_process import ending, pause_ms
-from pocketmq.cli.broker_set import chosen_count, folder_of, name_of, port_of
+from pocketmq.cli.commands.health import health
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.health import health
+from pocketmq.cli.servers.broker_process import ending, pause_ms
+from pocketmq.cli.servers.broker_set import chosen_count, folder_of, name_of, port_of
 from pocketmq.client import Message, MessageQueue, Producer
 from pocketmq.grpc.messages import classes
 

@@ -11,8 +11,8 @@ from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.app import run
+from pocketmq.cli.commands.health import health
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.health import health
 from pocketmq.cli.network_check import _suspicion, _unreachable
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pocketmq.cli.event_loop import new_loop
+from pocketmq.cli.servers.event_loop import new_loop
 
 Pairs = list[tuple[socket.socket, socket.socket]]
 

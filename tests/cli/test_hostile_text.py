@@ -11,19 +11,19 @@ import pytest
 import yaml
 from tests.kit.waiting import until
 
-from pocketmq.cli import group_commands
 from pocketmq.cli.__main__ import main
+from pocketmq.cli.commands import group as group_commands
+from pocketmq.cli.commands.message import _print_message
 from pocketmq.cli.exits import complain, visible
-from pocketmq.cli.message_commands import _print_message
 from pocketmq.cli.mqadmin.main import main as mqadmin
 from pocketmq.cli.mqadmin.printed import print_columns
 from pocketmq.cli.output import json_text, print_line, yaml_text
+from pocketmq.model.message import MessageExt
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message import MessageExt
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.transport.server import RemotingServer
 
 # Sets the title of the window, clears the screen (twice: by one character of Unicode, too), turns the text.
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b2J\x85\u202e\u2066\u200f\u061c\u2028\r"
@@ -157,7 +157,7 @@ def test_no_text_of_a_peer_begins_a_line_of_its_own(
         "queues": [],
         "symptoms": [{"severity": "bad", "text": f"member {FAKED}"}],
     }
-    monkeypatch.setattr("pocketmq.cli.group_commands.with_admin", lambda *_: found)
+    monkeypatch.setattr("pocketmq.cli.commands.group.with_admin", lambda *_: found)
     group_commands.show("g", "somewhere")
     print_line(f"a topic {FAKED}")
     print_columns("heading", "%s  %s", [("T", FAKED), (FAKED,)])

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tests.cli.servers import COMMAND
 
-from pocketmq.cli import watch
 from pocketmq.cli.app import GROUPS, SINGLE, run
+from pocketmq.cli.commands import watch
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.server_options import HELP
+from pocketmq.cli.servers.server_options import HELP
 from pocketmq.testing import InProcess
 
 

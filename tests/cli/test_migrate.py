@@ -19,9 +19,9 @@ from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
 from pocketmq.cli.migration.inwards import Inwards
+from pocketmq.cli.migration.report import MigrationRefused, Talk
+from pocketmq.cli.migration.request import conf_in
 from pocketmq.cli.migration.source import Facts, Source
-from pocketmq.cli.migration.talk import MigrationRefused, Talk
-from pocketmq.cli.migration.wish import conf_in
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -33,7 +33,7 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
-from pocketmq.remoting.passage import Passage
+from pocketmq.remoting.transport.proxy import Passage
 
 QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
 EAGER: dict[str, Any] = {**QUICK, "persist_offset_interval_ms": 200}

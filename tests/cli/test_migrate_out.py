@@ -19,8 +19,8 @@ from pocketmq.cli.migration.outwards import (
     Outwards,
     Successor,
 )
+from pocketmq.cli.migration.report import Talk
 from pocketmq.cli.migration.source import Source
-from pocketmq.cli.migration.talk import Talk
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -31,10 +31,10 @@ from pocketmq.client import (
     PushConsumer,
     SimpleConsumer,
 )
+from pocketmq.model.names import REVIVE_GROUP
+from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.names import REVIVE_GROUP
-from pocketmq.remoting.record import read_record
 
 
 class Moving:

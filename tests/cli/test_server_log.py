@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pocketmq.cli.server_log import LINES_AT_ONCE, LineLimit, start_logging
+from pocketmq.cli.servers.server_log import LINES_AT_ONCE, LineLimit, start_logging
 from pocketmq.remoting.clock import ManualClock
 
 

@@ -287,7 +287,7 @@ def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
 def test_the_log_keeps_control_characters_out_of_the_terminal(folder: Path) -> None:
     import logging
 
-    from pocketmq.cli.server_log import LineFormatter
+    from pocketmq.cli.servers.server_log import LineFormatter
 
     record = logging.LogRecord("x", logging.INFO, "f", 1, "a\x1b[31mred\r%s\x9b", ("b\nc",), None)
     assert LineFormatter("%(message)s").format(record) == "a\\x1b[31mred\\rb\n  c\\x9b"

@@ -13,11 +13,11 @@ from tests.store.bulk_stores import Message, WrittenStore
 from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
+from pocketmq.cli.commands.store import repair
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.store_commands import repair
 from pocketmq.files.records import Entry
-from pocketmq.store.mending import FILLER_TOPIC, sure_end
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.repair.reader import StoreReader
+from pocketmq.store.repair.repairs import FILLER_TOPIC, sure_end
 from pocketmq.testing import InProcess
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

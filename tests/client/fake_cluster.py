@@ -11,16 +11,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pocketmq.remoting import fastjson, headers
-from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
-from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.java_hash import tag_code
-from pocketmq.remoting.message import MessageQueue, Property
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import (
+from pocketmq.model.java_hash import tag_code
+from pocketmq.model.message import MessageQueue, Property
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import (
     MAGIC_V1,
     Record,
     body_crc,
@@ -28,8 +22,14 @@ from pocketmq.remoting.record import (
     record_size,
     write_record,
 )
-from pocketmq.remoting.subscription import SubscriptionData
-from pocketmq.remoting.waiter import Waiter
+from pocketmq.model.subscription import SubscriptionData
+from pocketmq.remoting import fastjson, headers
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from pocketmq.remoting.hosts import pack_host
+from pocketmq.remoting.transport.waiter import Waiter
 
 NAME_SERVER = "10.0.0.1:9876"
 RC = RequestCode

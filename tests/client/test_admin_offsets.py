@@ -8,9 +8,9 @@ from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.admin import Admin
 from pocketmq.client import BrokerRefused
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message import MessageQueue
 
 
 def test_one_look_up_serves_all_queues_and_a_refused_one_leaves_the_others_stored() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.client.java_allocate import recorded, run_java
 from tests.interop.conftest import or_missing
 
-from pocketmq.client.allocate import (
+from pocketmq.client.consume.allocate import (
     AllocateStrategy,
     averagely,
     averagely_by_circle,
@@ -16,8 +16,8 @@ from pocketmq.client.allocate import (
     machine_room_nearby,
     sort_key,
 )
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message import MessageQueue
 
 
 def queues(count: int) -> list[MessageQueue]:

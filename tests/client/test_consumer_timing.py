@@ -20,11 +20,11 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-from pocketmq.client.instance import MQClientInstance
-from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.pull_service import PullMessageService, PullRequest
-from pocketmq.client.push_member import PushMember, Wait, why_wait
-from pocketmq.client.runner import Runner
+from pocketmq.client.consume.push_member import PushMember, Wait, why_wait
+from pocketmq.client.network.instance import MQClientInstance
+from pocketmq.client.network.runner import Runner
+from pocketmq.client.pull.process_queue import ProcessQueue
+from pocketmq.client.pull.pull_service import PullMessageService, PullRequest
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand

@@ -24,20 +24,20 @@ from pocketmq.client import (
     MessageQueue,
     PushConsumer,
 )
-from pocketmq.client.consume import Listener as AnyListener
-from pocketmq.client.consume_concurrently import acked_count
-from pocketmq.client.consumer_stats import ConsumerStats
+from pocketmq.client.consume.concurrently import acked_count
+from pocketmq.client.consume.consumer_stats import ConsumerStats
+from pocketmq.client.consume.listener import Listener as AnyListener
 from pocketmq.client.offset_store import (
     LocalFileOffsetStore,
     OffsetFileBroken,
     OffsetTable,
     ReadFrom,
 )
+from pocketmq.model.message import Property
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.message import Property
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 SUCCESS, LATER = ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER
@@ -806,7 +806,7 @@ async def test_a_push_consumer_answers_what_brokers_ask() -> None:
         status = await ask(RC.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
         assert list(status.json["messageQueueTable"].values()) == [3]
 
-        from pocketmq.remoting.record import write_record
+        from pocketmq.model.record import write_record
 
         record = write_record(cluster.brokers[0].queue("T", 0)[1][0])
         direct = await ask(
@@ -837,7 +837,7 @@ async def test_a_push_consumer_answers_what_brokers_ask() -> None:
 
 def test_the_list_form_of_an_offset_reset_is_read_too() -> None:
     """wire.md 2.4: what brokers send to C++ clients."""
-    from pocketmq.client.client_processor import offset_table
+    from pocketmq.client.network.client_processor import offset_table
 
     listed = b'{"offsetTable":[{"brokerName":"b","queueId":1,"topic":"T","offset":9}]}'
     assert offset_table(listed) == {MessageQueue("T", "b", 1): 9}

@@ -27,11 +27,11 @@ from pocketmq.client import (
     Unreachable,
 )
 from pocketmq.client.offset_store import LocalFileOffsetStore
+from pocketmq.model.record import write_record
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.record import write_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

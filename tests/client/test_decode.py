@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pocketmq.client.decode import Habit, decode_messages, filter_by_tags
-from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message import MessageExt, Property
-from pocketmq.remoting.message_codec import properties_to_text, to_messages
-from pocketmq.remoting.record import (
+from pocketmq.client.pull.decode import Habit, decode_messages, filter_by_tags
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message import MessageExt, Property
+from pocketmq.model.message_codec import properties_to_text, to_messages
+from pocketmq.model.record import (
     MAGIC_V1,
     MAGIC_V2,
     Record,
@@ -24,7 +23,8 @@ from pocketmq.remoting.record import (
     read_record,
     write_record,
 )
-from pocketmq.remoting.subscription import build_subscription
+from pocketmq.model.subscription import build_subscription
+from pocketmq.remoting.errors import MessageCodecError
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 HOST_V6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")

@@ -19,17 +19,17 @@ from pocketmq.client import (
     PullConsumer,
     PushConsumer,
     SimpleConsumer,
-    decode,
 )
-from pocketmq.client.decode import Habit, Room, decode_messages
 from pocketmq.client.errors import BrokerRefused
-from pocketmq.client.pull_result import PullResult, PullStatus
+from pocketmq.client.pull import decode
+from pocketmq.client.pull.decode import Habit, Room, decode_messages
+from pocketmq.client.pull.pull_result import PullResult, PullStatus
+from pocketmq.model.message_codec import to_messages
+from pocketmq.model.record import encode_batch, read_record
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import to_messages
-from pocketmq.remoting.record import encode_batch, read_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 Answer = Callable[[Asked], RemotingCommand]
@@ -326,7 +326,7 @@ def test_an_administrators_read_goes_on_where_it_had_enough(
 
 
 def test_a_query_that_would_unpack_too_much_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.client.api._QUERIED_SIZE_MAX", 1_000)
+    monkeypatch.setattr("pocketmq.client.network.api._QUERIED_SIZE_MAX", 1_000)
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)

@@ -22,17 +22,17 @@ from pocketmq.client import (
     SendStatus,
     send_all,
 )
-from pocketmq.client.flight import Flight
-from pocketmq.client.in_flight import Deadlines, OpenConnection, Room
 from pocketmq.client.options import SendOptions
-from pocketmq.client.outgoing import Packer
+from pocketmq.client.send.encode import Packer
+from pocketmq.client.send.first_attempt import Flight
+from pocketmq.client.send.limits import Deadlines, OpenConnection, Room
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.testing import InProcess
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20)

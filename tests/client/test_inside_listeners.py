@@ -21,7 +21,7 @@ from pocketmq.client import (
     PushConsumer,
     sync,
 )
-from pocketmq.client.call_context import base_of, within
+from pocketmq.client.consume.call_context import base_of, within
 from pocketmq.testing import InProcess
 
 _PATIENCE_S = 60

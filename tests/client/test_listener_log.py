@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from pocketmq.client.listener_log import PAUSE_MS, ListenerLog
+from pocketmq.client.consume.listener_log import PAUSE_MS, ListenerLog
+from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message import MessageExt, MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 MESSAGES = [MessageExt("T", b"x")]

@@ -18,8 +18,8 @@ from pocketmq.client import (
     MessageExt,
     Producer,
     PushConsumer,
-    otel,
 )
+from pocketmq.client.tracing import otel
 from pocketmq.testing import InProcess
 
 

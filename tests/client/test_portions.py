@@ -8,7 +8,7 @@ import pytest
 
 from pocketmq.client import ConsumeFromWhere, Message, MessageExt
 from pocketmq.client import LitePullConsumer as AsyncConsumer
-from pocketmq.client.portion import Portion
+from pocketmq.client.consume.portion import Portion
 from pocketmq.client.sync import LitePullConsumer, Producer
 from pocketmq.testing import InProcess
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sortedcontainers import SortedDict
 
-from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.remoting.message import MessageExt, Property
+from pocketmq.client.pull.process_queue import ProcessQueue
+from pocketmq.model.message import MessageExt, Property
 
 NOW = 1_000
 

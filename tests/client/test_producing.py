@@ -35,18 +35,18 @@ from pocketmq.client import (
     reply_to,
     send_all,
 )
-from pocketmq.client import trace as trace_codec
-from pocketmq.client.instance import GroupInUse
+from pocketmq.client.consume.lite_pull_member import NotAssigned
 from pocketmq.client.lite_pull_consumer import SubscribeAndAssign
-from pocketmq.client.lite_pull_member import NotAssigned
+from pocketmq.client.network.instance import GroupInUse
 from pocketmq.client.request_reply import NoReplyWanted
+from pocketmq.client.tracing import trace as trace_codec
+from pocketmq.model.message import Property
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import write_record
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.message import Property
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import write_record
 
 bound: ContextVar[str] = ContextVar("bound", default="")
 

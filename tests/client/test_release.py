@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from pocketmq.admin.release import Effect, Plan, Running, TopicNow, plan
-from pocketmq.client.description import Description
-from pocketmq.client.heartbeat import ConsumeFromWhere
+from pocketmq.client.declared_subscriptions import Description
+from pocketmq.client.network.heartbeat import ConsumeFromWhere
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.subscription import build_subscription
 
 SQL = {"SQL92": "a > 1"}
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.pop.assignment import queues_of_route
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.network.route import TopicRoute
+from pocketmq.model.tables import QUEUE_COUNT_MAX, ROUTE_QUEUES_MAX, countable
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.tables import QUEUE_COUNT_MAX, ROUTE_QUEUES_MAX, countable
-from pocketmq.spark.broker_client import _queues_of
+from pocketmq.spark.brokers.client import _queues_of
 
 HUGE = 2**31 - 1
 

@@ -24,9 +24,9 @@ from pocketmq.client import (
     PushConsumer,
     sync,
 )
-from pocketmq.client.router import Router
+from pocketmq.client.consume.router import Router
+from pocketmq.model.names import dlq_topic
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import dlq_topic
 from pocketmq.testing import InProcess
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET

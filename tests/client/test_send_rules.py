@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.client import batch
-from pocketmq.client.config import parse_name_servers
 from pocketmq.client.errors import (
     AnswerTimeout,
     BrokerBusy,
@@ -27,34 +25,36 @@ from pocketmq.client.errors import (
     all_attempts_failed,
     refusal,
 )
-from pocketmq.client.fault_strategy import FaultStrategy
-from pocketmq.client.heartbeat import ConsumeFromWhere, MessageModel
-from pocketmq.client.namespace import (
+from pocketmq.client.network.config import parse_name_servers
+from pocketmq.client.network.heartbeat import ConsumeFromWhere, MessageModel
+from pocketmq.client.network.namespace import (
     check_group,
     check_send_topic,
     check_topic,
     with_namespace,
     without_namespace,
 )
-from pocketmq.client.options import ClientOptions, PushConsumerOptions
-from pocketmq.client.producer import Producer, delayed, queue_index
-from pocketmq.client.route import (
+from pocketmq.client.network.route import (
     NoQueueToSendTo,
     QueueData,
     TopicPublishInfo,
     TopicRoute,
 )
-from pocketmq.client.send_attempts import SendAttempts, may_retry
-from pocketmq.remoting import unique_key
+from pocketmq.client.options import ClientOptions, PushConsumerOptions
+from pocketmq.client.producer import Producer, delayed, queue_index
+from pocketmq.client.send import batch
+from pocketmq.client.send.fault_strategy import FaultStrategy
+from pocketmq.client.send.retries import SendAttempts, may_retry
+from pocketmq.model import unique_key
+from pocketmq.model.message import Message, Property
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import decode_batch
+from pocketmq.model.tables import BrokerData
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.remoting.message import Message, Property
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import decode_batch
-from pocketmq.remoting.tables import BrokerData
 
 
 def route(**queues: int) -> TopicRoute:

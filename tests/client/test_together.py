@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pocketmq.client.together import together
+from pocketmq.client.network.gather import together
 
 
 async def test_results_are_in_order_and_no_more_than_asked_run_at_once() -> None:

@@ -11,8 +11,8 @@ from tests.client.test_producing import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import Message, NoRoute, Producer
+from pocketmq.client.network.top_addressing import NameServersNotFound, look_up
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.top_addressing import NameServersNotFound, look_up
 
 
 class Site:
@@ -97,9 +97,9 @@ def test_name_servers_that_move_are_found_again(
             asked_at.append(LoopClock().monotonic_ms())
         return function(*words, **more)  # type: ignore[operator]
 
-    monkeypatch.setattr("pocketmq.client.config.look_up", played)
-    monkeypatch.setattr("pocketmq.client.instance.look_up", played)
-    monkeypatch.setattr("pocketmq.client.instance.asyncio.to_thread", at_once)
+    monkeypatch.setattr("pocketmq.client.network.config.look_up", played)
+    monkeypatch.setattr("pocketmq.client.network.instance.look_up", played)
+    monkeypatch.setattr("pocketmq.client.network.instance.asyncio.to_thread", at_once)
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)

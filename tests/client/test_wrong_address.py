@@ -11,8 +11,9 @@ import pytest
 from tests.remoting.test_connection import certificate as make_certificate
 
 from pocketmq.admin import Admin
-from pocketmq.client import Message, Producer, what_listens
+from pocketmq.client import Message, Producer
 from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, TransientError
+from pocketmq.client.network import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
 

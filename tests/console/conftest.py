@@ -21,8 +21,8 @@ from tests.interop.conftest import or_missing
 from tests.interop.driver import PushConsumer, Sent, Session
 from tests.interop.test_group_experiments import Group, eight, make_last, send
 
-from pocketmq.console.history import Kind
-from pocketmq.console.history_file import kept_history
+from pocketmq.console.time.history import Kind
+from pocketmq.console.time.history_file import kept_history
 
 TOPIC, GROUP = "articles", "reviewers"
 # Delays as RocketMQ has them: the other tests' brokers shorten them.

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from pocketmq.admin import Admin
-from pocketmq.admin.topic_views import kind_of_topic
+from pocketmq.admin.views.topic import kind_of_topic
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.console.config import ConsoleConfig

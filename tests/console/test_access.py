@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 from tests.console.console_peer import User, browser, site
 
+from pocketmq.console.api.routes import ROUTES
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.routes import ROUTES
 from pocketmq.console.security import Security
 from pocketmq.remoting.clock import SystemClock
 

@@ -18,8 +18,8 @@ from tests.console.console_peer import site
 from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
-from pocketmq.console import alarm_hook
-from pocketmq.console.alarms import Alarms, Facts, Rule, parse_rules
+from pocketmq.console.time import alarm_hook
+from pocketmq.console.time.alarms import Alarms, Facts, Rule, parse_rules
 from pocketmq.remoting.errors import IllegalArgument
 
 URL = "http://127.0.0.1:1/hook"

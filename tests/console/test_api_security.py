@@ -14,9 +14,9 @@ import pytest
 from tests.console.console_peer import browser, site
 
 from pocketmq.console import security as security_module
+from pocketmq.console.api.routes import ROUTES, ApiRoute
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.errors import ApiError
-from pocketmq.console.routes import ROUTES, ApiRoute
 from pocketmq.console.security import CONFIRM_MS, SESSION_MS, Security
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument

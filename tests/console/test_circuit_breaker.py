@@ -9,11 +9,11 @@ import pytest
 from tests.broker.serving import serving
 
 from pocketmq.console.circuit_breaker import OPEN_MS, CircuitBreaker
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
+from pocketmq.remoting.transport.client import RemotingClient
 
 USUAL_MS = 100
 

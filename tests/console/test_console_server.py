@@ -111,7 +111,7 @@ _LAZY = """
 import asyncio, sys, urllib.request
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli.broker_server import BrokerServer
+from pocketmq.cli.servers.broker_server import BrokerServer
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.server import ConsoleServer
 

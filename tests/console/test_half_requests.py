@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from pocketmq.broker.metrics_config import MetricsConfig
-from pocketmq.console.half_requests import HalfRequests
-from pocketmq.console.metrics_port import MetricsPort
+from pocketmq.broker.figures.metrics_config import MetricsConfig
+from pocketmq.console.metrics.port import MetricsPort
+from pocketmq.console.slow_clients import HalfRequests
 from pocketmq.console.web_server import WebServer, protocol_of
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

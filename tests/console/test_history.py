@@ -11,8 +11,8 @@ from tests.console.console_peer import site
 from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
-from pocketmq.console.history import IMAGE_SIZE, NAMES_MAX, RINGS, History, Kind, Ring
-from pocketmq.console.history_file import NAME, kept_history
+from pocketmq.console.time.history import IMAGE_SIZE, NAMES_MAX, RINGS, History, Kind, Ring
+from pocketmq.console.time.history_file import NAME, kept_history
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000

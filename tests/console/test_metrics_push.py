@@ -24,8 +24,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
 )
 from tests.cli.servers import Server
 
-from pocketmq.broker.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
-from pocketmq.console.metrics_push import MetricsPush, exporter
+from pocketmq.broker.figures.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
+from pocketmq.console.metrics.push import MetricsPush, exporter
 from pocketmq.testing import InProcess
 
 
@@ -141,7 +141,7 @@ def test_a_collector_that_never_ends_its_answer_holds_nobody(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its head comes byte by byte, or its body is endless: the broker ends, and reads only so much."""
-    monkeypatch.setattr("pocketmq.console.metrics_push._WITHIN_S", 0.2)
+    monkeypatch.setattr("pocketmq.console.metrics.push._WITHIN_S", 0.2)
     is_over, sent = threading.Event(), 0
 
     def collect(listener: socket.socket) -> None:

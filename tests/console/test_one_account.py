@@ -12,7 +12,7 @@ from tests.console.console_peer import Site, site
 from tests.kit.waiting import until_async
 
 from pocketmq.admin import Admin
-from pocketmq.broker.metrics import snapshot
+from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.cli.group_report import examine
 from pocketmq.client import (
     ConsumeContext,
@@ -24,7 +24,7 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-from pocketmq.console.metrics_page import to_text
+from pocketmq.console.metrics.page import to_text
 
 
 @asynccontextmanager

@@ -19,7 +19,9 @@ from tests.broker.popping import Popped, popped
 from tests.broker.serving import At
 from tests.broker.serving import Peer as RawPeer
 
-from pocketmq.remoting.client import RemotingClient
+from pocketmq.model.message_codec import parse_offset_msg_id
+from pocketmq.model.names import AUTO_CREATE_TOPIC
+from pocketmq.model.record import encode_batch, read_records
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -38,9 +40,7 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
     SendMessageV2Header,
 )
-from pocketmq.remoting.message_codec import parse_offset_msg_id
-from pocketmq.remoting.names import AUTO_CREATE_TOPIC
-from pocketmq.remoting.record import encode_batch, read_records
+from pocketmq.remoting.transport.client import RemotingClient
 
 QUEUES = 4
 _LOOKS = 100

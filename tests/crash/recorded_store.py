@@ -6,9 +6,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from pocketmq.model.record import encode_batch, read_record
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.record import encode_batch, read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_host("127.0.0.1:10911")

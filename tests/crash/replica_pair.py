@@ -16,13 +16,13 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
+from pocketmq.remoting.transport.client import RemotingClient
 
 PRODUCERS = 4
 PAUSE_S = 0.005

@@ -16,7 +16,7 @@ from tests.crash.recorded_store import (
     served,
 )
 
-from pocketmq.remoting.record import read_record
+from pocketmq.model.record import read_record
 from pocketmq.store import ConfigFile, StoreUnreadable
 from pocketmq.store.message_store import MessageStore
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.crash.recorded_store import HOST, RecordedStore, config, open_store, record, served
 
+from pocketmq.model.record import read_record
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.recovery import Recovery
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.repair.recovery import Recovery
 from pocketmq.store.store_lock import LastStop
 
 TAIL = 64 << 10

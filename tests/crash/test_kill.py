@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.crash.recorded_store import LONG_MAX, Place, open_store, served
 from tests.crash.writer import SIZES, body_of
 
-from pocketmq.remoting.record import read_record
+from pocketmq.model.record import read_record
 from pocketmq.store import MessageStore
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ import pytest
 from tests.interop.brokers import PocketBroker
 from tests.kit.nursery import Nursery
 
-from pocketmq.remoting.client import RemotingClient
+from pocketmq.model.record import read_records
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -28,7 +28,7 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
     SendMessageV2Header,
 )
-from pocketmq.remoting.record import read_records
+from pocketmq.remoting.transport.client import RemotingClient
 
 log = logging.getLogger(__name__)
 TOPIC = "KillLoop"

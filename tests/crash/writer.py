@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.crash.recorded_store import HOST, config
 
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore
 
 # Small enough that every round fills several files of each kind.

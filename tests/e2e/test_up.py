@@ -9,12 +9,12 @@ import pytest
 from tests.cli.servers import Server
 from tests.kit.waiting import until_async
 
+from pocketmq.model.record import read_records
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.record import read_records
+from pocketmq.remoting.transport.client import RemotingClient
 
 CODE = RequestCode
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pocketmq.store import mapped_file
+from pocketmq.store.log import mapped_file
 
 BY_PATH = ("mkdir", "unlink", "remove", "rename", "replace", "link", "truncate", "rmdir")
 BY_DESCRIPTOR = ("ftruncate", "posix_fallocate", "pwrite", "fsync", "fdatasync")

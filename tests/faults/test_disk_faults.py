@@ -23,8 +23,8 @@ from tests.kit.waiting import until_async
 
 from pocketmq.broker import housekeeping
 from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.message_codec import parse_offset_msg_id
 from pocketmq.store import StoreError
 from pocketmq.store.timer import service as timer
 

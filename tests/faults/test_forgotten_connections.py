@@ -27,9 +27,9 @@ from pocketmq.client import (
     PushConsumer,
     SimpleConsumer,
 )
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.tables import TopicConfig
 from pocketmq.testing import InProcess
 
 PROXY_HOST = "127.0.0.2"

@@ -10,8 +10,7 @@ from tests.broker.serving import Peer
 from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms, watched
 from tests.grpc.floods import BLOCK, FLOODS, frame, request
 
-from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2_frames import (
+from pocketmq.grpc.http2.frames import (
     PREFACE,
     WINDOW_DEFAULT,
     WINDOW_MAX,
@@ -20,7 +19,8 @@ from pocketmq.grpc.http2_frames import (
     Setting,
     window_update,
 )
-from pocketmq.grpc.http2_frames import settings as settings_frame
+from pocketmq.grpc.http2.frames import settings as settings_frame
+from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.messages import classes
 from pocketmq.remoting.codes import ResponseCode
 

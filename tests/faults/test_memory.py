@@ -9,7 +9,7 @@ from tests.broker.serving import Peer
 from tests.faults.watching import Watched, watched
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.tls import client_context
+from pocketmq.remoting.transport.tls import client_context
 
 CODE = RequestCode
 MIB = 1 << 20

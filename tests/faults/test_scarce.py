@@ -12,7 +12,7 @@ from tests.broker.serving import Peer, serving
 from tests.faults.test_disk_faults import Work, nothing_missing, settings
 from tests.kit.waiting import until_async
 
-from pocketmq.remoting.threads import Threads
+from pocketmq.remoting.transport.threads import Threads
 
 
 def no_more(_thread: threading.Thread) -> None:
@@ -57,7 +57,7 @@ async def test_a_broker_without_more_threads_or_memory_goes_on(
             raise ImportError("many words\n\nOriginal error was: failed to map segment\n")
         return importlib.import_module(name)
 
-    monkeypatch.setattr("pocketmq.store.index_round.import_module", import_module)
+    monkeypatch.setattr("pocketmq.store.index.index_round.import_module", import_module)
     async with serving(tmp_path, **settings()) as broker, await Peer.at(broker) as peer:
         tasks = broker.parts.messages.store.side_tasks
         tasks.retry_ms = 20

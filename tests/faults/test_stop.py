@@ -11,7 +11,7 @@ from tests.faults.test_memory import LARGE, MIB, park
 from tests.faults.watching import cpu_s, memory
 
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.tls import client_context
+from pocketmq.remoting.transport.tls import client_context
 
 # As many as may wait for one queue, for 800.
 _EACH = 5

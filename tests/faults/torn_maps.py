@@ -21,7 +21,7 @@ import numpy
 import pytest
 from tests.faults.faulty_disk import site
 
-from pocketmq.store.index_columns import IndexColumns
+from pocketmq.store.index.index_columns import IndexColumns
 
 
 class TornMaps:

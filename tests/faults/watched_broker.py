@@ -24,12 +24,12 @@ import numpy  # noqa: F401 - the store imports it with the first index entry
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli.event_loop import new_loop
-from pocketmq.cli.listening import settle
-from pocketmq.cli.server_log import start_logging
+from pocketmq.cli.servers.event_loop import new_loop
+from pocketmq.cli.servers.listening import settle
+from pocketmq.cli.servers.server_log import start_logging
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer
-from pocketmq.remoting.tls import ServerTls, TlsConfig
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.store import StoreConfig
 
 _TICK_S = 0.001

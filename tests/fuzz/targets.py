@@ -13,22 +13,18 @@ from tests.store.stores import HOST
 
 from pocketmq.broker.sql92 import SelectorError
 from pocketmq.broker.sql92.filter import CompileCache
-from pocketmq.grpc.hpack import HeadersTooLarge, HpackDecoder, HpackError
-from pocketmq.grpc.hpack import encode as encode_headers
-from pocketmq.grpc.http2 import Http2Server
-from pocketmq.grpc.http2_frames import PREFACE, Flag, Http2Error, Kind, head
-from pocketmq.grpc.http2_frames import settings as settings_frame
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.errors import MessageCodecError, ProtocolError
-from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.message_codec import (
+from pocketmq.grpc.http2.frames import PREFACE, Flag, Http2Error, Kind, head
+from pocketmq.grpc.http2.frames import settings as settings_frame
+from pocketmq.grpc.http2.hpack import HeadersTooLarge, HpackDecoder, HpackError
+from pocketmq.grpc.http2.hpack import encode as encode_headers
+from pocketmq.grpc.http2.protocol import Http2Server
+from pocketmq.model.message_codec import (
     add_property,
     get_property,
     properties_to_dict,
     remove_property,
 )
-from pocketmq.remoting.record import (
+from pocketmq.model.record import (
     MAGIC_V1,
     MAGIC_V2,
     Record,
@@ -37,6 +33,10 @@ from pocketmq.remoting.record import (
     read_records,
     write_record,
 )
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.errors import MessageCodecError, ProtocolError
+from pocketmq.remoting.frames import FrameDecoder
 
 
 class Target(NamedTuple):

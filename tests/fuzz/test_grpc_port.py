@@ -19,7 +19,7 @@ from tests.grpc.asking import asking
 from tests.grpc.floods import frame
 
 from pocketmq.grpc.config import GrpcConfig
-from pocketmq.grpc.http2_frames import HEAD_SIZE, PREFACE, Kind
+from pocketmq.grpc.http2.frames import HEAD_SIZE, PREFACE, Kind
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import Code
 from pocketmq.grpc.server import GrpcServer

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from tests.golden.golden_stores import NAMES, manifest, unpack
 
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import read_record
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import read_record
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
-from pocketmq.store.offset_by_time import Boundary
+from pocketmq.store.queue.offset_by_time import Boundary
 
 HOST = pack_host("127.0.0.1:10911")
 # Delivered at once by the 4.9 broker that made the manifest; to us they are not due yet.

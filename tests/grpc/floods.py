@@ -1,8 +1,8 @@
 """Frames of HTTP/2 by hand, and floods of those that bring nothing: one for each number."""
 
-from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2_frames import Flag, Kind, head
-from pocketmq.grpc.http2_frames import settings as settings_frame
+from pocketmq.grpc.http2.frames import Flag, Kind, head
+from pocketmq.grpc.http2.frames import settings as settings_frame
+from pocketmq.grpc.http2.hpack import encode
 
 BLOCK = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/s/M")])
 

@@ -9,7 +9,7 @@ import pytest
 from tests.grpc.asking import Asking, asking
 from tests.grpc.test_front import front, message, signed
 
-from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc

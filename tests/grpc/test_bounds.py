@@ -6,17 +6,17 @@ from typing import Any, cast
 
 from tests.grpc.floods import frame, request
 
-from pocketmq.grpc.access import _HEADER
-from pocketmq.grpc.common_services import REFLECTION, Reflection
-from pocketmq.grpc.connection import GrpcConnection, Port
-from pocketmq.grpc.hpack import HpackDecoder, encode
-from pocketmq.grpc.http2_frames import PREFACE, Kind, Setting
-from pocketmq.grpc.http2_frames import settings as settings_frame
+from pocketmq.grpc.http2.connection import GrpcConnection, Port
+from pocketmq.grpc.http2.frames import PREFACE, Kind, Setting
+from pocketmq.grpc.http2.frames import settings as settings_frame
+from pocketmq.grpc.http2.hpack import HpackDecoder, encode
 from pocketmq.grpc.messages import make
-from pocketmq.grpc.transactions import Transactions
+from pocketmq.grpc.services.access import _HEADER
+from pocketmq.grpc.services.standard import REFLECTION, Reflection
+from pocketmq.grpc.services.transactions import Transactions
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.shares import ConnectionLimits, Shares
-from pocketmq.remoting.slices import Slices
+from pocketmq.remoting.transport.limits import ConnectionLimits, Shares
+from pocketmq.remoting.transport.turns import Slices
 
 _CPU_S_MAX = 0.02
 _KEPT_MAX = 1 << 20

@@ -11,8 +11,8 @@ from tests.grpc.test_front import ack, front, message, receive, receiving, send
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code, FilterType, MessageType, Permission
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.tables import TopicConfig
 
 _PAGE = Path(__file__).parents[2] / "docs" / "grpc.md"
 _FRONT, _SDKS, _HERE = "tests.grpc.test_front", "tests.interop.test_grpc_sdks", __name__

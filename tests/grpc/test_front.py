@@ -18,9 +18,8 @@ from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.broker import Broker
-from pocketmq.grpc.call import GrpcStatus
-from pocketmq.grpc.common_services import HEALTH, REFLECTION, REFLECTION_ALPHA
 from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.http2.call import GrpcStatus
 from pocketmq.grpc.messages import classes, make
 from pocketmq.grpc.schema import (
     SERVICE,
@@ -31,10 +30,11 @@ from pocketmq.grpc.schema import (
     TransactionResolution,
 )
 from pocketmq.grpc.server import GrpcServer
+from pocketmq.grpc.services.standard import HEALTH, REFLECTION, REFLECTION_ALPHA
+from pocketmq.model.record import read_records
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.record import read_records
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
-from pocketmq.remoting.tls import ServerTls, TlsConfig
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.testing.in_process import InProcess
 
 

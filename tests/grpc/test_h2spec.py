@@ -8,9 +8,9 @@ import pytest
 from tests.interop.conftest import or_missing
 from tests.interop.toolchain import h2spec
 
-from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2 import Data, Http2Server, Request
-from pocketmq.grpc.http2_frames import Http2Error
+from pocketmq.grpc.http2.frames import Http2Error
+from pocketmq.grpc.http2.hpack import encode
+from pocketmq.grpc.http2.protocol import Data, Http2Server, Request
 
 HEADERS = encode([(b":status", b"200"), (b"content-type", b"text/plain")])
 TRAILERS = encode([(b"x-end", b"1")])

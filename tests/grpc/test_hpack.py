@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.grpc import huffman
-from pocketmq.grpc.hpack import HeadersTooLarge, HpackDecoder, HpackError, encode
+from pocketmq.grpc.http2 import huffman
+from pocketmq.grpc.http2.hpack import HeadersTooLarge, HpackDecoder, HpackError, encode
 
 texts = st.binary(max_size=60)
 headers = st.tuples(

@@ -14,8 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.grpc.floods import ALL, BLOCK, FLOODS, OPEN, frame, request
 
-from pocketmq.grpc.hpack import encode
-from pocketmq.grpc.http2 import (
+from pocketmq.grpc.http2.frames import (
+    FRAME_SIZE_MAX,
+    PREFACE,
+    ErrorCode,
+    Flag,
+    Http2Error,
+    Kind,
+    head,
+)
+from pocketmq.grpc.http2.frames import settings as settings_frame
+from pocketmq.grpc.http2.hpack import encode
+from pocketmq.grpc.http2.protocol import (
     CONNECTION_WINDOW,
     STREAM_WINDOW,
     STREAMS_MAX,
@@ -25,16 +35,6 @@ from pocketmq.grpc.http2 import (
     Http2Server,
     Request,
 )
-from pocketmq.grpc.http2_frames import (
-    FRAME_SIZE_MAX,
-    PREFACE,
-    ErrorCode,
-    Flag,
-    Http2Error,
-    Kind,
-    head,
-)
-from pocketmq.grpc.http2_frames import settings as settings_frame
 
 ASKED = [(":method", "POST"), (":scheme", "http"), (":path", "/s/M"), (":authority", "a")]
 ANSWER = encode([(b":status", b"200"), (b"content-type", b"application/grpc")])

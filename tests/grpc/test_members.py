@@ -15,14 +15,14 @@ from tests.grpc.test_front import front, message, receive, send
 from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
-from pocketmq.broker.metrics import snapshot
+from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.cli.app import run
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.grpc.server import GrpcServer
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.tables import TopicConfig
 
 
 async def test_a_member_over_grpc_is_seen_everywhere(

@@ -15,12 +15,12 @@ from tests.kit.waiting import until_async as until
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.config import NAMESPACE, GrpcConfig
 from pocketmq.grpc.messages import classes
-from pocketmq.grpc.neighbours import Neighbours
+from pocketmq.grpc.remote_routes import Neighbours
 from pocketmq.grpc.schema import Code
 from pocketmq.grpc.server import GrpcServer
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 
 @asynccontextmanager

@@ -9,11 +9,12 @@ from tests.broker.serving import Peer, batch
 from tests.grpc.asking import asking
 from tests.grpc.test_front import ack, front, receive
 
-from pocketmq.grpc import receives, written
+from pocketmq.grpc import encode as written
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import Code, Encoding
+from pocketmq.grpc.services import receives
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FIELDS = {"a": "p", "b": "Q", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}

@@ -13,8 +13,8 @@ from tests.kit.waiting import until_async as until
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code
-from pocketmq.remoting.record import read_record, read_records
-from pocketmq.remoting.tables import GroupConfig
+from pocketmq.model.record import read_record, read_records
+from pocketmq.model.tables import GroupConfig
 
 ACCOUNTS = """
 accounts:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.grpc import written
+from pocketmq.grpc import encode as written
 from pocketmq.grpc.answers import OK
 from pocketmq.grpc.mapping import RESERVED, type_of
 from pocketmq.grpc.messages import Message, classes
 from pocketmq.grpc.schema import Encoding
 from pocketmq.grpc.unpacking import Unpacking
+from pocketmq.model.message_codec import compress, offset_msg_id, properties_to_dict
+from pocketmq.model.record import MAGIC_V1, Record
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.hosts import unpack_host
-from pocketmq.remoting.message_codec import compress, offset_msg_id, properties_to_dict
-from pocketmq.remoting.record import MAGIC_V1, Record
 
 _NAMES = (
     *(

@@ -22,8 +22,8 @@ LISTED = Path(__file__).parent / "offenders.toml"
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 CONSTRUCTOR_ARGUMENTS_MAX = 6
-NAMES_HOME = "pocketmq.remoting.names"
-LAYOUT_HOME = "pocketmq.remoting.record"
+NAMES_HOME = "pocketmq.model.names"
+LAYOUT_HOME = "pocketmq.model.record"
 # Parts of structs that only a stored record has.
 _LAYOUT = re.compile(r"i{5}qqiq|iqi\b|8sq8s")
 

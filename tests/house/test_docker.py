@@ -22,8 +22,8 @@ import pytest
 from tests.interop.processes import Process, free_ports
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli.server_config import take_variables, unknown_variables
-from pocketmq.cli.server_options import ServerOptions
+from pocketmq.cli.servers.server_config import take_variables, unknown_variables
+from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.store import StoreConfig
 

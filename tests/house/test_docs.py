@@ -15,7 +15,7 @@ from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import NAME_SERVER, ROOT, Block, blocks, pages
 from tools import reference_pages
 
-from pocketmq.cli.server_options import parse
+from pocketmq.cli.servers.server_options import parse
 
 _SERVERS = ("up", "broker", "namesrv")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)#]+)(#[^)]*)?\)")

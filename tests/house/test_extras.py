@@ -27,13 +27,13 @@ sys.exit(main(["up", "--namesrv-port", "0", "--broker-port", "0", "--data", sys.
 """
 SEND_TRACED = SEND.replace("sys.argv[1])", "sys.argv[1], otel=True)")
 UNPACK = """
-from pocketmq.remoting.message_codec import Compression, compress, decompress
+from pocketmq.model.message_codec import Compression, compress, decompress
 for kind in (Compression.LZ4, Compression.ZSTD):
     assert decompress(compress(b"x" * 99, kind), kind << 8) == b"x" * 99
 """
 PUSH = """
-from pocketmq.broker.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
-from pocketmq.console.metrics_push import exporter
+from pocketmq.broker.figures.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
+from pocketmq.console.metrics.push import exporter
 for kind in (OTLP, OTLP_GRPC):
     exporter(MetricsConfig(exporter_type=kind)).shutdown()
 """

@@ -13,7 +13,7 @@ import yaml
 from tests.cli.servers import Server
 from tests.house.test_docker import instructions
 
-from pocketmq.cli.server_options import parse
+from pocketmq.cli.servers.server_options import parse
 from pocketmq.console.config import DEFAULT_PORT as CONSOLE_PORT
 
 CHART = Path(__file__).parents[2] / "docker" / "helm"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.metrics_config import MetricsConfig
+from pocketmq.broker.figures.metrics_config import MetricsConfig
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
-from pocketmq.remoting.tls import TlsConfig
+from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_each_setting_is_read_somewhere() -> None:
 # is used: the client stays small, a command starts fast (its imports take under 150 ms).
 ALLOWED = {
     "pocketmq.client": {"orjson", "sortedcontainers"},
-    "pocketmq.remoting.server": {"orjson"},
+    "pocketmq.remoting.transport.server": {"orjson"},
     "pocketmq.store": {"orjson", "numpy"},
     "pocketmq.broker.broker": {"msgpack", "orjson", "numpy", "mmh3"},
 }

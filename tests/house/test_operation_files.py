@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pocketmq.broker.metrics import NODE_LABELS, metrics
-from pocketmq.cli.server_options import parse
+from pocketmq.broker.figures.metrics import NODE_LABELS, metrics
+from pocketmq.cli.servers.server_options import parse
 
 DOCKER = Path(__file__).parents[2] / "docker"
 SHOWN = {name: metric for metric in metrics() for name in metric.shown_names}

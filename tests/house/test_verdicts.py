@@ -6,11 +6,11 @@ import re
 import pytest
 from tests.house.test_house_rules import ROOT
 
-from pocketmq.remoting.track import Severity, TrackType, Verdict
+from pocketmq.model.track import Severity, TrackType, Verdict
 
 CONSOLE = ROOT / "pocketmq" / "console"
 # Where the words are given; all others take them from there.
-HOMES = {"pocketmq/remoting/track.py", "pocketmq/broker/delivery/track.py"}
+HOMES = {"pocketmq/model/track.py", "pocketmq/broker/delivery/track.py"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

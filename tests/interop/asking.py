@@ -6,11 +6,11 @@ Every request is a connection of its own, so what is asked here never looks like
 import socket
 from typing import Any
 
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.subscription import SubscriptionData
 
 
 def ask(

@@ -17,8 +17,8 @@ from tests.interop.processes import QUICK_JVM, Process, free_ports
 from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.credentials import Credentials
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
 from pocketmq.testing.in_process import InProcess
 
 _NUMBERS = itertools.count(1)

@@ -14,7 +14,7 @@ from tests.interop.test_pop import POP
 from tests.interop.toolchain import TOOLS_VERSIONS
 from tests.kit.waiting import until
 
-from pocketmq.remoting.names import REPLY_SUFFIX
+from pocketmq.model.names import REPLY_SUFFIX
 
 CLUSTER = "DefaultCluster"
 TOPICS = ("plain", "orderly", "broadcast", "filtered", "pulled", "decided", "asked", "popped")

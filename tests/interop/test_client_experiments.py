@@ -22,7 +22,7 @@ from tests.interop.test_group_experiments import tracks
 from tests.kit.waiting import until, until_async
 
 from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, Producer, PushConsumer
-from pocketmq.client.push_member import PushMember
+from pocketmq.client.consume.push_member import PushMember
 
 ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000

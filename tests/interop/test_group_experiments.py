@@ -18,8 +18,8 @@ from tests.interop.driver import Producer, PushConsumer, Sent, Session, message
 from tests.interop.mqadmin import Mqadmin
 from tests.kit.waiting import until
 
+from pocketmq.model.subscription import parse_tags
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.subscription import parse_tags
 
 MEMBERS = ["java-4.9.8"]
 # Members heartbeat when they start, when their queues change and when the test says so, not by time.

@@ -23,12 +23,12 @@ from tests.interop.processes import Process, free_ports
 from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
-from pocketmq.admin.site import NoMaster
+from pocketmq.admin.cluster import NoMaster
 from pocketmq.cli.migration.source import Source
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.admin_headers import RegisterBrokerHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import MASTER_ID
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 # Clients look up routes and beat once a second; as they come, every 30 s.

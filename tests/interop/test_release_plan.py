@@ -18,7 +18,7 @@ from tests.interop.test_group_experiments import Group, eight, make_last, send, 
 from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
-from pocketmq.admin.views import group_view
+from pocketmq.admin.views.group import group_view
 
 
 @pytest.fixture

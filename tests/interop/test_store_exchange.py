@@ -17,7 +17,7 @@ from tests.kit.waiting import until
 from pocketmq.cli.app import run
 from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.repair.reader import StoreReader
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 REFERENCE = pytest.mark.reference

@@ -24,10 +24,10 @@ from tests.interop.tool_requests import (
 )
 from tests.kit.waiting import until
 
+from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.fastjson import ObjectKey
-from pocketmq.remoting.message_codec import parse_offset_msg_id
 
 TOPIC, GROUP, SENDERS, KEY = "ToolRequests", "tool_requests", "tool_senders", "order-4711"
 
@@ -188,7 +188,7 @@ def test_the_exporter_can_read_the_brokers_runtime_figures(site: Site) -> None:
 
 def test_the_messages_that_a_page_of_the_dashboard_shows_are_there(site: Site) -> None:
     """By key all eight of the topic, whole records one after the other."""
-    from pocketmq.remoting.record import read_records
+    from pocketmq.model.record import read_records
 
     answer = ask(
         site.broker.address,

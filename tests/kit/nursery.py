@@ -118,10 +118,10 @@ def _exit_code(pid: int, ended: dict[int, int | None]) -> int | None:
 
 def main() -> int:
     """Answer until the input ends; in a new process, be `pocketmq`."""
-    import pocketmq.cli.broker_server
+    import pocketmq.cli.servers.broker_server
     from pocketmq.cli.__main__ import main as pocketmq_main
 
-    assert pocketmq.cli.broker_server
+    assert pocketmq.cli.servers.broker_server
     # What is there stays: a collection would copy its pages in each new process.
     gc.collect()
     gc.freeze()

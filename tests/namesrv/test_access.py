@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tests.namesrv.test_name_server import OwnBroker, ext, register
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.client import RemotingClient
 
 RECORDED = Path(__file__).with_name("access.txt")
 ELSEWHERE = register()

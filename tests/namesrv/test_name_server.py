@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from tests.kit.waiting import until_async
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.waiting import CLIENT_MAX, TIME_MS
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import ConfigFile
 
 

@@ -14,7 +14,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.transport.connection import Connection
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 REGISTER = RequestCode.REGISTER_BROKER

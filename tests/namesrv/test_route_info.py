@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from pocketmq.model.data_version import DataVersion
+from pocketmq.model.tables import TopicConfig
+from pocketmq.namesrv.quota import NoRoom
 from pocketmq.namesrv.registration_body import decode_registration, decoding
-from pocketmq.namesrv.room import NoRoom
 from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.data_version import DataVersion
 from pocketmq.remoting.errors import ProtocolError
-from pocketmq.remoting.tables import TopicConfig
 
 
 def registration(
@@ -398,8 +398,8 @@ def test_all_registrations_together_have_a_bound(
     routes: RouteInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who registers more is refused, with one line of log; brokers that are known stay, and stay alive."""
-    monkeypatch.setattr("pocketmq.namesrv.room.BROKERS_MAX", 10)
-    monkeypatch.setattr("pocketmq.namesrv.room.SIZE_MAX", 100_000)
+    monkeypatch.setattr("pocketmq.namesrv.quota.BROKERS_MAX", 10)
+    monkeypatch.setattr("pocketmq.namesrv.quota.SIZE_MAX", 100_000)
     routes.register(registration(), "known")
     for number in range(9):
         routes.register(registration(f"b{number}", address=f"10.0.1.{number}:1", topics={}), "fake")

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.agreement import (
+from pocketmq.model.agreement import (
     Camp,
     Finding,
     Loss,
@@ -16,8 +15,9 @@ from pocketmq.remoting.agreement import (
     same,
     signature,
 )
-from pocketmq.remoting.subscription import SQL92, SubscriptionData, build_subscription
-from pocketmq.remoting.track import TrackType, track_type
+from pocketmq.model.subscription import SQL92, SubscriptionData, build_subscription
+from pocketmq.model.track import TrackType, track_type
+from pocketmq.remoting import fastjson
 
 Asked = dict[str, SubscriptionData]
 TAGS = st.lists(st.sampled_from("ABCD"), max_size=4)

@@ -6,6 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import (
+    add_property,
+    compress,
+    decompress,
+    get_property,
+    offset_msg_id,
+    parse_offset_msg_id,
+    properties_to_dict,
+    properties_to_text,
+    remove_property,
+)
+from pocketmq.model.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    Record,
+    body_crc,
+    decode_batch,
+    encode_batch,
+    read_record,
+    read_records,
+    record_size,
+    write_record,
+)
+from pocketmq.model.subscription import build_subscription, parse_tags
 from pocketmq.remoting import fastjson, json_codec
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.errors import (
@@ -20,32 +45,7 @@ from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import PullMessageHeader, SendMessageV2Header
 from pocketmq.remoting.hosts import pack_host, unpack_host
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import (
-    add_property,
-    compress,
-    decompress,
-    get_property,
-    offset_msg_id,
-    parse_offset_msg_id,
-    properties_to_dict,
-    properties_to_text,
-    remove_property,
-)
-from pocketmq.remoting.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    Record,
-    body_crc,
-    decode_batch,
-    encode_batch,
-    read_record,
-    read_records,
-    record_size,
-    write_record,
-)
 from pocketmq.remoting.settings import format_properties, parse_properties
-from pocketmq.remoting.subscription import build_subscription, parse_tags
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 int32 = st.integers(-(2**31), 2**31 - 1)

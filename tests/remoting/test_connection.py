@@ -22,11 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.kit.waiting import until_async
 
-from pocketmq.remoting import connection
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -34,11 +31,14 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
-from pocketmq.remoting.outbox import PIECE_SIZE
-from pocketmq.remoting.peer import TURN_MS
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.shares import ConnectionLimits
-from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
+from pocketmq.remoting.transport import connection
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.limits import ConnectionLimits
+from pocketmq.remoting.transport.outbox import PIECE_SIZE
+from pocketmq.remoting.transport.peer import TURN_MS
+from pocketmq.remoting.transport.server import RemotingServer
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig, client_context
 
 _PATIENCE_S = 60
 ECHO, SLOW, BROKEN, ASK_BACK, LARGE, LONG, HOW_FAR = range(1, 8)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pocketmq.remoting.agreement import Camp, Finding, Loss
-from pocketmq.remoting.diagnosis import (
+from pocketmq.model.agreement import Camp, Finding, Loss
+from pocketmq.model.diagnosis import (
     GroupFacts,
     MemberFacts,
     Thresholds,
@@ -11,8 +11,8 @@ from pocketmq.remoting.diagnosis import (
     diagnose,
     is_sick,
 )
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.track import Severity
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.track import Severity
 
 LIMITS = Thresholds()
 ONE = [MemberFacts("c1", {"T": 4})]

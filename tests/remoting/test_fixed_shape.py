@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.fixed_shape import (
+from pocketmq.remoting.quick.by_place import (
     AnswerShapes,
     ByPlace,
     FixedShape,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from pocketmq.model.message_codec import to_message
+from pocketmq.model.record import read_records
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Encoding, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.message_codec import to_message
-from pocketmq.remoting.record import read_records
 from pocketmq.remoting.requests import REQUESTS
-from pocketmq.remoting.subscription import SubscriptionData
 
 WIRE = Path(__file__).parents[1] / "golden" / "data" / "wire"
 FILES = sorted(WIRE.glob("*.jsonl.gz"))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting import header_shape
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 from pocketmq.remoting.errors import FrameError
+from pocketmq.remoting.quick import by_walk as header_shape
 
 fields = st.dictionaries(st.text(max_size=4), st.text(max_size=6), min_size=1, max_size=5)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from pocketmq.model.pop_receipt import Receipt
+from pocketmq.model.recall_handle import RecallHandle
+from pocketmq.model.tables import BrokerData, GroupConfig, TopicConfig
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
 from pocketmq.remoting.headers import GetMaxOffsetHeader
 from pocketmq.remoting.java_number import integer, long, number, property_number
-from pocketmq.remoting.pop_receipt import Receipt
-from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.settings import Key
-from pocketmq.remoting.tables import BrokerData, GroupConfig, TopicConfig
 
 NOT_JAVAS = ["1_8", " 30", "30 ", "1_000", "3e1", "30.5", "", "+", "--1", "0x10", "1\n", "\u00b2"]
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.fixed_shape import ByPlace
-from pocketmq.remoting.json_shape import JsonShape, Shaped, learn, text_of
+from pocketmq.remoting.quick.by_place import ByPlace
+from pocketmq.remoting.quick.by_text import JsonShape, Shaped, learn, text_of
+from pocketmq.remoting.transport.connection import Connection
 
 FIELDS = ("b", "e", "i")
 CODE = 310

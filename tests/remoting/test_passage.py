@@ -11,15 +11,15 @@ import pytest
 from tests.kit.waiting import until_async as until
 
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import ConnectionLost
-from pocketmq.remoting.passage import HELD_MS, LEFT_MS, Passage, Passed
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import ServerTls, TlsConfig, client_context
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.proxy import HELD_MS, LEFT_MS, Passage, Passed
+from pocketmq.remoting.transport.server import RemotingServer
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig, client_context
 
 _C = RequestCode
 HELD = 999
@@ -249,7 +249,7 @@ async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
 async def test_a_broker_that_never_answers_is_not_asked_without_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.remoting.passage._OPEN_MAX", 100)
+    monkeypatch.setattr("pocketmq.remoting.transport.proxy._OPEN_MAX", 100)
     site.passage.open()
     site.holds = True
     await site.ask()

@@ -1,6 +1,6 @@
 """What the connections of one server take together: who is let in, who is read, who is closed."""
 
-from pocketmq.remoting.shares import ConnectionLimits, Shares
+from pocketmq.remoting.transport.limits import ConnectionLimits, Shares
 
 MIB = 1 << 20
 

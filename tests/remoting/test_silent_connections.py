@@ -13,12 +13,12 @@ import pytest
 from tests.kit.forgetful_proxy import ForgetfulProxy
 from tests.kit.waiting import until_async
 
-from pocketmq.remoting.client import IDLE_MS, RemotingClient
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import ConnectionLost, RequestTimeout
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.transport.client import IDLE_MS, RemotingClient
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.server import RemotingServer
 
 _PATIENCE_MS = 60_000
 _SHORT_MS = 300
@@ -135,7 +135,7 @@ async def test_a_server_that_stood_still_still_answers_what_it_was_asked() -> No
 
 async def test_a_connection_without_traffic_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is between the two ends may have forgotten it; one that is asked is kept."""
-    monkeypatch.setattr("pocketmq.remoting.client._LOOK_S", 0.01)
+    monkeypatch.setattr("pocketmq.remoting.transport.client._LOOK_S", 0.01)
     peer, clock = Peer(), ManualClock()
     handlers: dict[int, Handler] = {ECHO: peer.echo, HELD: peer.hold}
     async with RemotingServer(handlers, SystemClock()) as server:

@@ -8,8 +8,8 @@ from tests.simulation.ledger import Queue, Sent
 from tests.simulation.story import TAGS, TOPIC_OF, group_of, tag_of
 
 from pocketmq.client import MessageQueue
-from pocketmq.remoting.message_codec import to_message
-from pocketmq.remoting.record import read_record
+from pocketmq.model.message_codec import to_message
+from pocketmq.model.record import read_record
 from pocketmq.store import MessageStore
 
 if TYPE_CHECKING:

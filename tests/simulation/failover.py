@@ -28,10 +28,10 @@ from pocketmq.admin import Admin
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.refused import Refused
 from pocketmq.client import Message, Producer, SendResult, SendStatus
+from pocketmq.model.message_codec import parse_offset_msg_id, to_message
+from pocketmq.model.names import SCHEDULE_TOPIC, retry_topic
+from pocketmq.model.record import read_record
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message_codec import parse_offset_msg_id, to_message
-from pocketmq.remoting.names import SCHEDULE_TOPIC, retry_topic
-from pocketmq.remoting.record import read_record
 
 NAME = "pair"
 TOPIC, GROUP = topic_of("plain", 0), "reader"

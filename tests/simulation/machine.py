@@ -27,7 +27,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.loop import Fiber, SimulatedLoop
 from tests.simulation.network import HOST, Host, SimulatedSocket
 
-from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import store_lock
 from pocketmq.testing.folders import MEMORY, RunFolder
 

@@ -24,7 +24,7 @@ from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.tls import ServerTls, TlsConfig
+from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.store import MessageStore, StoreError
 
 NAME_SERVER = "10.0.0.1:9876"

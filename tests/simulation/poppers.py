@@ -21,9 +21,9 @@ from tests.simulation.network import Host
 from tests.simulation.nodes import ADDRESSES, BROKER_PORT, GRPC_PORT
 
 from pocketmq.grpc.messages import classes
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.transport.client import RemotingClient
 
 INVISIBLE_MS = 4_000
 """How long a popped message is nobody else's."""

@@ -6,9 +6,9 @@ python -m tests.soak.fill_store ROOT TOPIC COUNT
 import sys
 from pathlib import Path
 
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.record import encode_batch
 from pocketmq.store import MessageStore, StoreConfig
 
 QUEUES = 4

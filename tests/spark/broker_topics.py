@@ -9,10 +9,10 @@ from tests.kit.waiting import until
 from pocketmq.remoting.admin_headers import CreateTopicHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.sink_rows import Outgoing
-from pocketmq.spark.sink_send import TaskSender
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.send import TaskSender
 
 _NUMBERS = itertools.count(1)
 

@@ -16,20 +16,20 @@ from tests.remoting.test_connection import certificate
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.cutting_proxy import CuttingProxy
 
+from pocketmq.model.record import MAGIC_V1, Record, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMaxOffsetHeader
-from pocketmq.remoting.record import MAGIC_V1, Record, write_record
-from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.broker_pull import PullSettings
-from pocketmq.spark.broker_reader import BrokerBounds, BrokerReader, _Asked
+from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.pull import PullSettings
+from pocketmq.spark.brokers.reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.sink_rows import Outgoing
-from pocketmq.spark.sink_send import TaskSender
+from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.send import TaskSender
 
 SETTINGS = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
 

@@ -10,16 +10,16 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
 
+from pocketmq.bulk.columns.schema import ALL
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.rows import Read
-from pocketmq.bulk.schema import ALL
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
-from pocketmq.spark.broker_times import first_at_time
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.times import first_at_time
 from pocketmq.spark.source import PocketMQDataSource
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from tests.spark.conftest import BROKER_CONF
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.broker_stream import make_broker_stream
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.progress import commit_progress

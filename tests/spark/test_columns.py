@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from pocketmq.bulk import schema as bulk_schema
+from pocketmq.bulk.columns import schema as bulk_schema
 from pocketmq.spark.columns import projection_of, schema_of
 
 MIB = 1 << 20

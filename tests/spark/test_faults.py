@@ -25,20 +25,20 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.spark.broker_client import BrokerClient, BrokerQueue, NeverAnswered
-from pocketmq.spark.broker_connection import _OPAQUES, Access
-from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
-from pocketmq.spark.broker_reader import BrokerReader
-from pocketmq.spark.broker_stream import make_broker_stream
+from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue, NeverAnswered
+from pocketmq.spark.brokers.connection import _OPAQUES, Access
+from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.reader import BrokerReader
+from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.retry import Patience
-from pocketmq.spark.sink import make_writer
-from pocketmq.spark.sink_rows import Outgoing
-from pocketmq.spark.sink_send import TaskSender
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import OffsetStream
 from pocketmq.spark.stream_offset import from_offset, seen_of, to_offset
+from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.send import TaskSender
+from pocketmq.spark.write.sink import make_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

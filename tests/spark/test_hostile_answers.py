@@ -12,17 +12,17 @@ from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, Offsets, QueueKey, store_at
 from pocketmq.bulk.partition import Sizes
 from pocketmq.bulk.rows import Read
+from pocketmq.model.record import MAGIC_V1, Record, body_crc, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import IllegalArgument, Refused, RequestTimeout
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMinOffsetHeader
-from pocketmq.remoting.record import MAGIC_V1, Record, body_crc, write_record
-from pocketmq.spark.broker_client import BrokerClient, BrokerQueue
-from pocketmq.spark.broker_connection import Access, Connection
-from pocketmq.spark.broker_pull import PullSettings, Range, read_ranges
-from pocketmq.spark.broker_reader import cut_ranges
-from pocketmq.spark.broker_times import first_at_time
+from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
+from pocketmq.spark.brokers.connection import Access, Connection
+from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.reader import cut_ranges
+from pocketmq.spark.brokers.times import first_at_time
 from pocketmq.spark.retry import Patience
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])

@@ -21,11 +21,11 @@ PLANNING = (
     "pocketmq.spark.source",
     "pocketmq.spark.file_reader",
     "pocketmq.spark.file_stream",
-    "pocketmq.spark.broker_reader",
-    "pocketmq.spark.broker_stream",
+    "pocketmq.spark.brokers.reader",
+    "pocketmq.spark.brokers.stream",
 )
 OTHERS = (
-    "pocketmq.spark.sink",
+    "pocketmq.spark.write.sink",
     "pocketmq.spark.environment",
     "pyspark_pocketmq",
 )

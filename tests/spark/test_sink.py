@@ -18,9 +18,9 @@ from tests.spark.broker_topics import make_topic, wait_readable
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
-from pocketmq.spark.sink_rows import check_schema, outgoing
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.write.rows import check_schema, outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,12 +12,12 @@ from tests.spark.cutting_proxy import CuttingProxy
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import Perm
-from pocketmq.spark.broker_client import BrokerClient
-from pocketmq.spark.broker_connection import Access
+from pocketmq.spark.brokers.client import BrokerClient
+from pocketmq.spark.brokers.connection import Access
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.sink import BatchWriter, Sent, make_writer
-from pocketmq.spark.sink_rows import Outgoing
-from pocketmq.spark.sink_send import Half, SendFailed, TaskSender
+from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.send import Half, SendFailed, TaskSender
+from pocketmq.spark.write.sink import BatchWriter, Sent, make_writer
 
 GROUP = "SparkTxTests"
 BODY = StructType([StructField("body", StringType())])

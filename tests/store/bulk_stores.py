@@ -16,10 +16,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import get_property, offset_msg_id, to_messages
-from pocketmq.remoting.record import (
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import get_property, offset_msg_id, to_messages
+from pocketmq.model.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
@@ -28,6 +27,7 @@ from pocketmq.remoting.record import (
     read_record,
     write_record,
 )
+from pocketmq.remoting.hosts import pack_host
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "stores"
 GOLDEN_NAMES = sorted(p.name.removesuffix(".tar.gz") for p in GOLDEN.glob("*.tar.gz"))

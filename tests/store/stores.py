@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pocketmq.model.record import Record, read_records
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.record import Record, read_records
 from pocketmq.store import EntryFilter, MessageStore, ReadStatus, StoreConfig
 
 HOST = pack_host("127.0.0.1:10911")

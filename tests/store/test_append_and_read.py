@@ -19,17 +19,17 @@ from tests.store.stores import (
     told_store,
 )
 
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import encode_batch, read_record, read_records
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.record import encode_batch, read_record, read_records
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.deleted_queues import DeletedQueues
-from pocketmq.store.doctor import diagnose
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.deleted_queues import DeletedQueues
+from pocketmq.store.repair.doctor import diagnose
+from pocketmq.store.repair.reader import StoreReader
 
 
 def test_a_message_is_stored_with_all_its_fields(tmp_path: Path) -> None:

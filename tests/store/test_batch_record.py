@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
-from pocketmq.remoting.record import MAGIC_V1, encode_batch, middle_struct, read_record
+from pocketmq.model.record import MAGIC_V1, encode_batch, middle_struct, read_record
 from pocketmq.store import MessageIllegal, MessageTooLarge
-from pocketmq.store.alike_batch import AlikeBatches
-from pocketmq.store.batch_record import BatchToIndex, RecordFrame, batch_records
-from pocketmq.store.record_keys import keys_of
-from pocketmq.store.tags_code import tags_code
+from pocketmq.store.index.record_keys import keys_of
+from pocketmq.store.log.alike_batch import AlikeBatches
+from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
+from pocketmq.store.queue.tags_code import tags_code
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FRAME = RecordFrame(

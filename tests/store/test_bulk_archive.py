@@ -14,10 +14,10 @@ from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
-from pocketmq.bulk.archived import JoinedBounds
 from pocketmq.bulk.catalog import Part
 from pocketmq.bulk.offsets import LossRule, Positions
-from pocketmq.bulk.planner import Planner
+from pocketmq.bulk.plan.archived import JoinedBounds
+from pocketmq.bulk.plan.planner import Planner
 from pocketmq.remoting.errors import IllegalArgument
 
 START_MS = 1_700_000_000_000

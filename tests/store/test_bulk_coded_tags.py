@@ -8,8 +8,8 @@ from benchmarks import bulk_store
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
-from pocketmq.bulk import coded_tags
 from pocketmq.bulk.api import plan
+from pocketmq.bulk.columns import coded_tags
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from tests.store.bulk_stores import Message, WrittenStore, rows_of_record, table_rows
 
 from pocketmq import bulk
-from pocketmq.bulk.body import unpack
-from pocketmq.bulk.decode import decode
-from pocketmq.bulk.properties import PropertyTable
-from pocketmq.bulk.schema import ALL, COLUMNS, STANDARD, resolve, schema_of
-from pocketmq.bulk.walk import record_starts
+from pocketmq.bulk.columns.body import unpack
+from pocketmq.bulk.columns.decode import decode
+from pocketmq.bulk.columns.properties import PropertyTable
+from pocketmq.bulk.columns.schema import ALL, COLUMNS, STANDARD, resolve, schema_of
+from pocketmq.bulk.log_walk import record_starts
+from pocketmq.model.message_codec import compress, properties_to_dict
+from pocketmq.model.record import encode_batch
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
-from pocketmq.remoting.message_codec import compress, properties_to_dict
-from pocketmq.remoting.record import encode_batch
 
 # Text that may hold the separators, line ends, several alphabets and characters beyond the BMP.
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -11,11 +11,11 @@ import pytest
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
-from pocketmq.bulk import looks
 from pocketmq.bulk.fetch import LocalFolders
-from pocketmq.bulk.kept import Kept
 from pocketmq.bulk.offsets import LossRule, QueueKey
-from pocketmq.bulk.planner import Planner
+from pocketmq.bulk.plan import live_store as looks
+from pocketmq.bulk.plan.plan_cache import Kept
+from pocketmq.bulk.plan.planner import Planner
 from pocketmq.files.layout import Listed
 
 Found = dict[QueueKey, tuple[int, int]]

@@ -23,7 +23,7 @@ from pocketmq.bulk import store as layout
 from pocketmq.bulk.export import export_parquet
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.partition import Sizes, Topics
-from pocketmq.bulk.planner import Planner
+from pocketmq.bulk.plan.planner import Planner
 from pocketmq.bulk.queue import Queue
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition

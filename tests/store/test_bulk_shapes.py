@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.bulk_stores import Message, WrittenStore
 
-from pocketmq.bulk import decode as decode_module
-from pocketmq.bulk.decode import decode
-from pocketmq.bulk.properties import PropertyTable
-from pocketmq.bulk.shapes import ShapedProperties, shape_of
-from pocketmq.bulk.walk import record_starts
-from pocketmq.remoting.message_codec import properties_to_dict
+from pocketmq.bulk.columns import decode as decode_module
+from pocketmq.bulk.columns.decode import decode
+from pocketmq.bulk.columns.properties import PropertyTable
+from pocketmq.bulk.columns.property_shapes import ShapedProperties, shape_of
+from pocketmq.bulk.log_walk import record_starts
+from pocketmq.model.message_codec import properties_to_dict
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "é", "missing")
 

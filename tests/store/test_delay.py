@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.store.stores import HOST, open_store, read_all, running_store, send
 
+from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.message_codec import properties_to_dict
 from pocketmq.store import ConfigFile, DelayService, DiskFull, MessageIllegal, MessageStore
-from pocketmq.store.tags_code import parse_delay_levels
+from pocketmq.store.queue.tags_code import parse_delay_levels
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

@@ -17,8 +17,8 @@ from tests.store.stores import (
     told_store,
 )
 
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import encode_batch
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import encode_batch
 from pocketmq.store import DiskFull
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
-from pocketmq.remoting.java_hash import string_hash
+from pocketmq.model.java_hash import string_hash
 from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
 from pocketmq.store.store_lock import AbortFile, LastStop
 

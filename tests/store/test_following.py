@@ -19,10 +19,10 @@ from tests.store.stores import (
 from pocketmq.files.records import Entry
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreNotWriteable
-from pocketmq.store.consume_queue import GAP_MAX
 from pocketmq.store.errors import Diverged
 from pocketmq.store.following import STEP, STEP_SIZE, Following
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.queue.consume_queue import GAP_MAX
+from pocketmq.store.repair.reader import StoreReader
 
 KEYS = "KEYS\x01"
 

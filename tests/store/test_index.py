@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.stores import HOST, LONG_MAX, open_store
 
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import encode_batch, read_record
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.record import encode_batch, read_record
-from pocketmq.store import MessageStore, index_service
-from pocketmq.store.index_columns import IndexColumns
-from pocketmq.store.index_file import IndexFile, Row
-from pocketmq.store.index_keys import key_hashes
-from pocketmq.store.index_round import index_round
-from pocketmq.store.index_service import index_hash
-from pocketmq.store.record_keys import keys_of, rows_of
+from pocketmq.store import MessageStore
+from pocketmq.store.index import index_service
+from pocketmq.store.index.index_columns import IndexColumns
+from pocketmq.store.index.index_file import IndexFile, Row
+from pocketmq.store.index.index_keys import key_hashes
+from pocketmq.store.index.index_round import index_round
+from pocketmq.store.index.index_service import index_hash
+from pocketmq.store.index.record_keys import keys_of, rows_of
 
 
 def put(store: MessageStore, properties: bytes, topic: str = "Topic") -> int:

@@ -10,7 +10,9 @@ from tests.store.stores import open_store, read_all, send
 
 from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.store import MessageStore, consume_queue_table, descriptors, mapped_file
+from pocketmq.store import MessageStore
+from pocketmq.store.log import descriptors, mapped_file
+from pocketmq.store.queue import consume_queue_table
 from pocketmq.store.store_lock import AbortFile, LastStop
 
 TOPICS, QUEUES = 60, 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.namesrv.kv_config import KVConfig
 from pocketmq.store import ConfigFile
 from pocketmq.store.one_writer import one_writer
@@ -15,7 +15,7 @@ from pocketmq.store.one_writer import one_writer
 ADDS = """
 import sys
 from pathlib import Path
-from pocketmq.broker.acl import PlainAccessValidator
+from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.namesrv.kv_config import KVConfig
 from pocketmq.store import ConfigFile
 folder, name = Path(sys.argv[1]), sys.argv[2]

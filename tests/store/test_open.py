@@ -11,9 +11,9 @@ from tests.store.stores import open_store, read_all, send
 
 from pocketmq import bulk
 from pocketmq.store import ConfigFile, MessageIllegal, StoreForeign, StoreLocked, StoreUnreadable
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.mapped_file import MappedFile
-from pocketmq.store.reader import StoreReader
+from pocketmq.store.log.mapped_file import MappedFile
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.repair.reader import StoreReader
 
 
 def test_a_store_that_is_open_is_refused_to_others(tmp_path: Path) -> None:

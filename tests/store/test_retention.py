@@ -15,8 +15,8 @@ from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import DiskFull, MessageStore, ReadStatus
-from pocketmq.store.mapped_file import MappedFile
-from pocketmq.store.retention import disk_use
+from pocketmq.store.log.mapped_file import MappedFile
+from pocketmq.store.log.retention import disk_use
 
 HOUR_MS = 3_600_000
 

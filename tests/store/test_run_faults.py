@@ -10,9 +10,9 @@ import pytest
 from tests.faults.faulty_disk import FaultyDisk
 from tests.store.stores import HOST, open_store, read_all, send
 
-from pocketmq.remoting.record import encode_batch
+from pocketmq.model.record import encode_batch
 from pocketmq.store import MessageStore
-from pocketmq.store.alike_run import AlikeRecords, AlikeRun
+from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 
 _COUNT = 130
 

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden_stores import unpack
 
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import Record, read_record, read_records
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.message_codec import properties_to_dict
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import Record, read_record, read_records
 from pocketmq.store import DiskFull, MessageIllegal, MessageStore, StoreConfig
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog

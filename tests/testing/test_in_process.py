@@ -369,7 +369,7 @@ async def test_a_waiting_consumer_is_told_of_its_topic(
 ) -> None:
     """Nobody asks again within this test: what comes, comes because the name server has told."""
     hour_ms = 3_600_000
-    monkeypatch.setattr("pocketmq.client.instance.MISSING_INTERVAL_MS", hour_ms)
+    monkeypatch.setattr("pocketmq.client.network.instance.MISSING_INTERVAL_MS", hour_ms)
     got = asyncio.Event()
 
     async def listener(messages: list[MessageExt], context: ConsumeContext) -> None:

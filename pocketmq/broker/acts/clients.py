@@ -8,18 +8,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression, expressions_in_use
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import retry_topic, topic_fault
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import retry_topic, topic_fault
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.slices import Slices
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.transport.peer import Peer
+from pocketmq.remoting.transport.turns import Slices
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
+from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.remoting.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

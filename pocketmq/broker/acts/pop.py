@@ -21,7 +21,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pocketmq.broker.held_request import HeldRequest
+from pocketmq.broker.filters.pull_filter import properties_filter
+from pocketmq.broker.filters.tag_filter import TagFilter
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX
@@ -29,12 +30,16 @@ from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped, PopTaking
-from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
-from pocketmq.broker.tag_filter import TagFilter
+from pocketmq.broker.waiting.held_request import HeldRequest
+from pocketmq.model.names import FAQ
+from pocketmq.model.pop_receipt import (
+    INVISIBLE_MS_MAX,
+)
+from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
@@ -44,12 +49,7 @@ from pocketmq.remoting.headers import (
     PollingInfoHeader,
     PopMessageHeader,
 )
-from pocketmq.remoting.names import FAQ
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import (
-    INVISIBLE_MS_MAX,
-)
-from pocketmq.remoting.subscription import build_subscription
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.remoting.pop_receipt import normal_topic
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.model.pop_receipt import normal_topic
+from pocketmq.model.tables import TopicConfig
 
 log = logging.getLogger(__name__)
 

@@ -10,21 +10,21 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pocketmq.broker.filters.pull_filter import properties_filter
 from pocketmq.broker.groups.consumer_offset import OffsetTableFull
-from pocketmq.broker.groups.policy import Compatible
-from pocketmq.broker.long_polling import HeldPull, LongPolling
+from pocketmq.broker.modes.policy import Compatible
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.pull_filter import properties_filter
 from pocketmq.broker.refused import OffsetMoved, Refused
+from pocketmq.broker.waiting.long_polling import HeldPull, LongPolling
+from pocketmq.model.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
+from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm, PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
-from pocketmq.remoting.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.tables import GroupConfig
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)

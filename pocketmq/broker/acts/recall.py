@@ -8,12 +8,12 @@ from typing import NamedTuple
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
+from pocketmq.model.message_codec import properties_to_text
+from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.message_codec import properties_to_text
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.recall_handle import RecallHandle
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 from pocketmq.store.timer.properties import delete_keys
 

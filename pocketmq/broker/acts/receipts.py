@@ -24,10 +24,10 @@ from pocketmq.broker.pop.check_point import MOMENT_MS, Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
+from pocketmq.model.names import FAQ
+from pocketmq.model.pop_receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, Receipt
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.names import FAQ
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import INVISIBLE_MS_MAX, ORDER_REVIVE_QUEUE, Receipt
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

@@ -8,20 +8,20 @@ import logging
 from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs, SendAsk
-from pocketmq.broker.message_put import BROKERS_FLAGS, MessagePut
+from pocketmq.broker.groups.producer_manager import ProducerManager
+from pocketmq.broker.internal_append import BROKERS_FLAGS, MessagePut
 from pocketmq.broker.node import Node
-from pocketmq.broker.producer_manager import ProducerManager
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.headers import PushReplyMessageHeader
-from pocketmq.remoting.hosts import unpack_host
-from pocketmq.remoting.message_codec import (
+from pocketmq.model.message_codec import (
     add_property,
     get_property,
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import PushReplyMessageHeader
+from pocketmq.remoting.hosts import unpack_host
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

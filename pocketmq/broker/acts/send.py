@@ -6,8 +6,8 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
 2. A refusal carries RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
 4. Sent.end: the sender is answered once the log is safe up to there, `messages.promise.kept(end)`.
-5. A plain message may take the short path of wire/send.py, or `send_plain`: `plain_queue_count` says for
-   which topics, and tests hold all paths to the same record.
+5. A plain message may take the short path of wire/sends/send.py, or `send_plain`: `plain_queue_count` says
+   for which topics, and tests hold all paths to the same record.
 """
 
 import asyncio
@@ -17,18 +17,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pocketmq.broker.message_put import BROKERS_FLAGS
+from pocketmq.broker.figures.stats import PutCounter
+from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused, store_refusal
-from pocketmq.broker.stats import PutCounter
 from pocketmq.broker.transaction_check import FIRST_STORED
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.flags import MessageSysFlag, Perm
-from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
-from pocketmq.remoting.java_number import integer
-from pocketmq.remoting.message_codec import add_property, get_property, remove_property
-from pocketmq.remoting.names import (
+from pocketmq.model.message_codec import add_property, get_property, remove_property
+from pocketmq.model.names import (
     FAQ,
     RETRY_PREFIX,
     TIMER_TOPIC,
@@ -37,11 +33,15 @@ from pocketmq.remoting.names import (
     is_broker_only,
     topic_fault,
 )
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import group_of_retry
-from pocketmq.remoting.recall_handle import RecallHandle
-from pocketmq.remoting.record import read_record
-from pocketmq.remoting.tables import TopicConfig
+from pocketmq.model.pop_receipt import group_of_retry
+from pocketmq.model.recall_handle import RecallHandle
+from pocketmq.model.record import read_record
+from pocketmq.model.tables import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
+from pocketmq.remoting.java_number import integer
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import (
     Appended,
     StoreError,

@@ -6,7 +6,7 @@ Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
    one); after the group's maximum, or with a negative level, to %DLQ%group at once.
 2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
 3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
-4. The response waits until the copy is safe (promise.py), since the client then commits past the message.
+4. The response waits until the copy is safe (durability.py), since the client then commits past the message.
    (RocketMQ answers at once.)
 """
 
@@ -19,15 +19,13 @@ from pocketmq.broker.delivery.record import EventKind
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.message_codec import (
+from pocketmq.model.message_codec import (
     add_property,
     get_property,
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import (
+from pocketmq.model.names import (
     DLQ_PREFIX,
     FAQ,
     RETRY_PREFIX,
@@ -35,9 +33,11 @@ from pocketmq.remoting.names import (
     dlq_topic,
     retry_topic,
 )
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.record import Record, read_record
-from pocketmq.remoting.tables import GroupConfig, TopicConfig
+from pocketmq.model.record import Record, read_record
+from pocketmq.model.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pocketmq.broker.groups.mode import merge_attributes
+from pocketmq.broker.modes.mode import merge_attributes
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
+from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
+from pocketmq.model.pop_receipt import pop_retry_topic
+from pocketmq.model.tables import QUEUE_COUNT_MAX, GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.names import RETRY_PREFIX, group_is_legal, topic_fault
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import pop_retry_topic
-from pocketmq.remoting.tables import QUEUE_COUNT_MAX, GroupConfig, TopicConfig
-from pocketmq.store.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
+from pocketmq.remoting.transport.peer import Peer
+from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
 
 log = logging.getLogger(__name__)
 

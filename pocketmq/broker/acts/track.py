@@ -6,10 +6,10 @@ from typing import Any
 from pocketmq.broker.delivery.record import DeliveryRecord
 from pocketmq.broker.delivery.track import MessageTracks, Place
 from pocketmq.broker.refused import Refused
+from pocketmq.model.message_codec import get_property, parse_offset_msg_id
+from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
-from pocketmq.remoting.message_codec import get_property, parse_offset_msg_id
-from pocketmq.remoting.record import read_record
 from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.store import MessageStore
 

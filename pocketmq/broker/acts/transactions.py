@@ -15,12 +15,12 @@ from enum import IntEnum
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.transaction_check import FIRST_STORED, HalfMessages
+from pocketmq.model.message_codec import get_property, remove_property
+from pocketmq.model.names import TRANS_HALF_TOPIC
+from pocketmq.model.record import Record, read_record
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
-from pocketmq.remoting.message_codec import get_property, remove_property
-from pocketmq.remoting.names import TRANS_HALF_TOPIC
-from pocketmq.remoting.record import Record, read_record
 from pocketmq.store import StoreError
 from pocketmq.store.timer.properties import TimerIllegal, without_timer
 

@@ -33,11 +33,11 @@ import msgpack
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.starts import Starts
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pocketmq.broker.client_channel import ClientChannel
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.broker.groups.client_channel import ClientChannel
+from pocketmq.model.subscription import SubscriptionData
+from pocketmq.remoting.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

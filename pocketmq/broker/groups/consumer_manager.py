@@ -15,14 +15,14 @@ Ours: each member's own subscription is kept beside the group's (ClientChannel.s
 
 import logging
 
-from pocketmq.broker.client_channel import ClientChannel
 from pocketmq.broker.events import Events
+from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_group import ConsumerGroup, Merge
-from pocketmq.remoting.agreement import same
+from pocketmq.model.agreement import same
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.slices import CallSoon, Slices
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.transport.peer import Peer
+from pocketmq.remoting.transport.turns import CallSoon, Slices
 
 log = logging.getLogger(__name__)
 

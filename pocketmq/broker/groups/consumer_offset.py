@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.events import Events
+from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import ConfigFile
 

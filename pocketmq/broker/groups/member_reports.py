@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pocketmq.broker.client_channel import ClientChannel
+from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
+from pocketmq.model.diagnosis import MemberFacts
+from pocketmq.model.queue_json import message_queue
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
-from pocketmq.remoting.diagnosis import MemberFacts
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerRunningInfoHeader
-from pocketmq.remoting.queue_json import message_queue
 
 INTERVAL_S = 10.0
 TOGETHER = 16

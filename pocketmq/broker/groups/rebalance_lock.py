@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.message import MessageQueue
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ autoCreateSubscriptionGroupMax (unused_groups.py).
 import logging
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.stored_table import StoredTable
+from pocketmq.broker.tables.stored_table import StoredTable
+from pocketmq.model.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, group_is_legal
+from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, group_is_legal
-from pocketmq.remoting.tables import GroupConfig
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)

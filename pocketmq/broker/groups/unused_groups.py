@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.parts import Tables
-from pocketmq.remoting.names import (
+from pocketmq.model.names import (
     BUILT_IN_GROUPS,
     SYSTEM_GROUP_PREFIX,
     dlq_topic,
     retry_topic,
 )
-from pocketmq.remoting.tables import GroupConfig
+from pocketmq.model.tables import GroupConfig
 from pocketmq.store import MessageStore
 
 

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from pocketmq.broker.registration import Registration
+from pocketmq.broker.nameservers.registration import Registration
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import MASTER_ID
+from pocketmq.remoting.transport.client import RemotingClient
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 
 from dataclasses import dataclass
 
-from pocketmq.broker.address_config import AddressConfig
+from pocketmq.broker.nameservers.address_config import AddressConfig
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.settings import key
 
 SLAVE, SYNC_MASTER, ASYNC_MASTER = "SLAVE", "SYNC_MASTER", "ASYNC_MASTER"

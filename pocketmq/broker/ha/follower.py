@@ -53,7 +53,7 @@ def _file_size(text: str) -> int:
 
 
 class MasterAsked(Protocol):
-    """What a slave knows of its master, and queries over remoting (metadata.py)."""
+    """What a slave knows of its master, and queries over remoting (table_sync.py)."""
 
     @property
     def address(self) -> str:

@@ -22,11 +22,11 @@ from pocketmq.broker.refused import Refused
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerListHeader
-from pocketmq.remoting.passage import Passage, members_of
-from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.peer import Peer
+from pocketmq.remoting.transport.proxy import Passage, members_of
 
 log = logging.getLogger(__name__)
 

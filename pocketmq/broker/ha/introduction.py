@@ -9,14 +9,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.broker.bearer import BearerAccess
+from pocketmq.broker.access.fronts import BearerAccess
 from pocketmq.broker.ha.proof import Challenges, RandomBytes, Tickets, derived_key, proof, proves
 from pocketmq.broker.refused import Refused
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.credentials import Credentials
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.requests import (
@@ -26,6 +24,8 @@ from pocketmq.remoting.requests import (
     IntroduceResponseHeader,
     PocketRequestCode,
 )
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.connection import Connection
 
 _TIMEOUT_MS = 3_000
 

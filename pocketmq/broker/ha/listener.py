@@ -19,14 +19,14 @@ import logging
 import socket
 from typing import cast
 
-from pocketmq.broker.addresses import address_text
-from pocketmq.broker.bearer import BearerAccess
+from pocketmq.broker.access.fronts import BearerAccess
 from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.introduction import Introductions
 from pocketmq.broker.ha.replicas import Replicas
 from pocketmq.broker.ha.slaves import Slave
 from pocketmq.broker.ha.wire import REPORT_SIZE, head, position_of
+from pocketmq.broker.nameservers.addresses import address_text
 from pocketmq.remoting.clock import Clock
 from pocketmq.store import MessageStore
 

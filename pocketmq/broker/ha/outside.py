@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import dataclass
 
-from pocketmq.broker.registration import Registration
-from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.broker.nameservers.registration import Registration
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.server import RemotingServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Replication: the broker's part as master or slave, and changes of its role at run time.
 
     master    accepts slaves (listener.py), and nothing else
-    slave     follows the master's log (follower.py) and tables (metadata.py); role.py keeps the rest silent
+    slave     follows the master's log (follower.py) and tables (table_sync.py); role.py keeps the rest silent
 
 1. A promotion first checks that the old master is gone: two masters of one name write two histories, which
    cannot be merged again.
@@ -25,14 +25,14 @@ from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
 from pocketmq.broker.ha.listener import Admission, HaListener
-from pocketmq.broker.ha.metadata import Copied, Master, Metadata
 from pocketmq.broker.ha.outside import Outside
+from pocketmq.broker.ha.table_sync import Copied, Master, Metadata
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import MASTER_ID
 from pocketmq.store.errors import Diverged
 
 log = logging.getLogger(__name__)

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pocketmq.broker.allocation import STRATEGIES
-from pocketmq.broker.registration import LocalNameServer
-from pocketmq.broker.topic_config import TopicConfigManager
+from pocketmq.broker.groups.allocation import STRATEGIES
+from pocketmq.broker.nameservers.registration import LocalNameServer
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.tables import countable
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import GetRouteInfoHeader
-from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import Perm
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.tables import countable
+from pocketmq.remoting.transport.client import RemotingClient
 
 log = logging.getLogger(__name__)
 

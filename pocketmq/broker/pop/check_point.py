@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pocketmq.remoting import fastjson, json_codec
-from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.transport.peer import Peer
 
 CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pocketmq.broker.config_manager import ConfigManager
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.pop.check_point import HELD_MS_MAX
 from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)

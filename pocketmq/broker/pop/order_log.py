@@ -22,9 +22,9 @@ from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.revive_log import ReviveLog
+from pocketmq.model.names import TAKEN_GROUP
+from pocketmq.model.record import Record
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.names import TAKEN_GROUP
-from pocketmq.remoting.record import Record
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

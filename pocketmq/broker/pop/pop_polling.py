@@ -10,9 +10,9 @@ Owner: the broker; one for pops, one for notifications. `arrived` costs a look-u
 
 from collections.abc import Callable
 
-from pocketmq.broker.held_request import Arrival, HeldRequest, Woken
 from pocketmq.broker.node import Node
 from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.waiting.held_request import Arrival, HeldRequest, Woken
 
 
 class PopPolling(Woken[HeldRequest]):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pocketmq.broker.pop.check_point import CheckPoint, Name
-from pocketmq.remoting.peer import Peer
+from pocketmq.remoting.transport.peer import Peer
 
 EARLY_MAX = 10_000
 # The heap is rebuilt when it is mostly check points that are done.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.config_manager import ConfigManager
+from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.model.names import RETRY_PREFIX
 from pocketmq.remoting.java_number import number
-from pocketmq.remoting.names import RETRY_PREFIX
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)

@@ -18,21 +18,21 @@ from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import (
+from pocketmq.model.message_codec import (
     add_property,
     get_property,
     offset_msg_id,
     remove_property,
 )
-from pocketmq.remoting.names import RETRY_PREFIX, dlq_topic
-from pocketmq.remoting.peer import TURN_MS
-from pocketmq.remoting.pop_receipt import normal_topic, pop_retry_topic
-from pocketmq.remoting.record import Record, read_record
-from pocketmq.remoting.tables import GroupConfig
+from pocketmq.model.names import RETRY_PREFIX, dlq_topic
+from pocketmq.model.pop_receipt import normal_topic, pop_retry_topic
+from pocketmq.model.record import Record, read_record
+from pocketmq.model.tables import GroupConfig
+from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.store import StoreError
-from pocketmq.store.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.queue.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.timer.properties import without_timer
 
 log = logging.getLogger(__name__)

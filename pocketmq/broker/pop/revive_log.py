@@ -33,9 +33,9 @@ from pocketmq.broker.pop.check_point import (
     Name,
 )
 from pocketmq.broker.pop.pop_state import PopState, QueueOf
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
-from pocketmq.remoting.record import Record, read_records
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
+from pocketmq.model.record import Record, read_records
 from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)

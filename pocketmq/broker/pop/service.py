@@ -12,8 +12,8 @@ from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import Receipt
+from pocketmq.model.pop_receipt import Receipt
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 
 log = logging.getLogger(__name__)

@@ -12,20 +12,20 @@ from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.pop.service import PopService
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.flags import PullSysFlag
-from pocketmq.remoting.headers import PeekMessageHeader, PopMessageHeader, PullMessageHeader
-from pocketmq.remoting.message_codec import add_property, remove_property
-from pocketmq.remoting.names import RETRY_PREFIX
-from pocketmq.remoting.peer import Peer
-from pocketmq.remoting.pop_receipt import (
+from pocketmq.model.message_codec import add_property, remove_property
+from pocketmq.model.names import RETRY_PREFIX
+from pocketmq.model.pop_receipt import (
     ORDER_REVIVE_QUEUE,
     Receipt,
     offsets_info,
     pop_retry_topic,
     retry_flag,
 )
-from pocketmq.remoting.record import MAGIC_V1, queue_offset_of, read_records, size_of, write_record
+from pocketmq.model.record import MAGIC_V1, queue_offset_of, read_records, size_of, write_record
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import PullSysFlag
+from pocketmq.remoting.headers import PeekMessageHeader, PopMessageHeader, PullMessageHeader
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import EntryFilter, ReadResult, ReadStatus, StoreError
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.filter import Filter
-from pocketmq.remoting.message_codec import get_property, properties_to_dict
-from pocketmq.remoting.record import properties_of
-from pocketmq.store.consume_queue_ext import ExtUnit
+from pocketmq.model.message_codec import get_property, properties_to_dict
+from pocketmq.model.record import properties_of
 from pocketmq.store.message_reader import RECORD_SCAN_MAX
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
 
 # Above this many names one pass over all properties is cheaper than a search for each.
 _NAMES_MAX = 3

@@ -7,13 +7,13 @@ from typing import Any
 from pocketmq.broker.acts.clients import ClientActs, Heartbeat, Membership
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import when_tried
+from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import UnregisterClientHeader
-from pocketmq.remoting.subscription import SubscriptionData
+from pocketmq.remoting.transport.connection import Connection, Handler, Steps
 
 log = logging.getLogger(__name__)
 

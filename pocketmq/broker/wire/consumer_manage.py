@@ -10,10 +10,11 @@ from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.pop.pop_state import QueueOf
 from pocketmq.broker.refused import Refused
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.queue_json import queue_json
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import (
     GetConsumerListHeader,
@@ -21,8 +22,7 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.java_number import number
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.queue_json import queue_json
+from pocketmq.remoting.transport.connection import Connection, Handler, Steps
 
 # Queues of one request that are locked before others are served.
 _LOCKS_AT_ONCE = 50

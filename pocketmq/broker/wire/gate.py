@@ -3,7 +3,7 @@
 from pocketmq.broker.role import MASTER_ONLY
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 
 class MasterGate:

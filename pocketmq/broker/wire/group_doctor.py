@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.groups.guard import GroupGuard
-from pocketmq.broker.groups.mode import GroupModes
-from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.broker.modes.guard import GroupGuard
+from pocketmq.broker.modes.mode import GroupModes
+from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.requests import GetGroupFindingsHeader, PocketRequestCode
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 
 class GroupDoctorProcessor:

@@ -8,7 +8,6 @@ from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
-from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.headers import (
     NotificationHeader,
     NotificationResponseHeader,
@@ -18,6 +17,7 @@ from pocketmq.remoting.headers import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
+from pocketmq.remoting.transport.connection import Connection, Handler, Reply
 
 
 class PopMessageProcessor:

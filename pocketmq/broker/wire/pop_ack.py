@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
+from pocketmq.broker.durability import Promise
 from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.broker.promise import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
+from pocketmq.model.pop_receipt import Receipt, real_topic
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Steps
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import (
     AckMessageHeader,
@@ -21,7 +21,7 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeResponseHeader,
 )
 from pocketmq.remoting.java_number import number
-from pocketmq.remoting.pop_receipt import Receipt, real_topic
+from pocketmq.remoting.transport.connection import Connection, Handler, Steps
 
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8

@@ -8,19 +8,19 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.allocation import utf16_order
+from pocketmq.broker.groups.allocation import utf16_order
 from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.pop.assignment import TopicRoutes, UnknownStrategy, pop_share, pull_share
 from pocketmq.broker.pop.request_mode import POP, MessageRequestMode
-from pocketmq.broker.wire.admin_answers import json_answer, topic_missing
+from pocketmq.broker.wire.admin.answers import json_answer, topic_missing
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import RETRY_PREFIX
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import RETRY_PREFIX
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.acts.pull import PullActs, Waits
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.latencies import Latencies
+from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, encode_head, encode_header
-from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.errors import HeaderError
-from pocketmq.remoting.fixed_shape import ByPlace, Quick
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
-from pocketmq.remoting.json_shape import Shaped
-from pocketmq.remoting.outbox import JOIN_SIZE_MAX
+from pocketmq.remoting.quick.by_place import ByPlace, Quick
+from pocketmq.remoting.quick.by_text import Shaped
+from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
 
 _HEAD = struct.Struct(">II")

@@ -6,12 +6,12 @@ again; RocketMQ leaves this to the client.
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode_head
-from pocketmq.remoting.connection import Connection, Handler, Reply
 from pocketmq.remoting.headers import (
     QueryMessageHeader,
     QueryMessageResponseHeader,
     ViewMessageHeader,
 )
+from pocketmq.remoting.transport.connection import Connection, Handler, Reply
 from pocketmq.store import MessageStore
 
 # defaultQueryMaxNum: what a query by unique key looks at, whatever it asks for.

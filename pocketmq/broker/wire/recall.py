@@ -2,13 +2,13 @@
 
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.promise import Promise
+from pocketmq.broker.durability import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import RecallMessageHeader, RecallMessageResponseHeader
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 
 class RecallMessageProcessor:
@@ -23,7 +23,7 @@ class RecallMessageProcessor:
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, request: RemotingCommand, connection: Connection) -> Answer:
-        """Ours: the response waits until the recall is safe (promise.py); RocketMQ answers at once."""
+        """Ours: the response waits until the recall is safe (durability.py); RocketMQ answers at once."""
         header = RecallMessageHeader.parse(request.ext)
         ext = {"MSG_REGION": self._config.region_id}
         try:

@@ -7,10 +7,9 @@ from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.requests import (
     ChangeRoleHeader,
@@ -18,6 +17,7 @@ from pocketmq.remoting.requests import (
     IntroduceHeader,
     PocketRequestCode,
 )
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 

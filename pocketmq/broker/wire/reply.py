@@ -2,11 +2,11 @@
 
 from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.wire.plain_send import parse_send
-from pocketmq.broker.wire.send import SendMessageProcessor
+from pocketmq.broker.wire.sends.plain_send import parse_send
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Later
+from pocketmq.remoting.transport.connection import Connection, Handler, Later
 
 _TOO_MANY = "too many replies wait for their askers to take them: send this one again once some are answered"
 

@@ -7,8 +7,8 @@ from pocketmq.broker.acts.send_back import SendBackActs, SentBack
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import ConsumerSendMsgBackHeader
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 
 class SendBackProcessor:

@@ -13,7 +13,7 @@ from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
-from pocketmq.broker.wire.admin import admin_handlers
+from pocketmq.broker.wire.admin.processor import admin_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.wire.group_doctor import GroupDoctorProcessor
@@ -24,13 +24,13 @@ from pocketmq.broker.wire.pull import PullMessageProcessor
 from pocketmq.broker.wire.recall import RecallMessageProcessor
 from pocketmq.broker.wire.replicas import ReplicasProcessor
 from pocketmq.broker.wire.reply import ReplyMessageProcessor
-from pocketmq.broker.wire.send import SendMessageProcessor
 from pocketmq.broker.wire.send_back import SendBackProcessor
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
 from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
-from pocketmq.remoting.connection import Handler
 from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.transport.connection import Handler
 
 
 def handlers(

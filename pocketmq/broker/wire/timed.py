@@ -9,11 +9,11 @@ import inspect
 from collections.abc import Coroutine, Generator
 from typing import Any, cast
 
-from pocketmq.broker.latencies import Latencies
+from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler, Reply
 
 _COUNT_THEMSELVES = frozenset(
     (

@@ -6,12 +6,12 @@ Source: AdminBrokerProcessor, RocketMQ 5.5.0; wire.md 2.9.
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.broker.wire.admin.answers import json_answer
+from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
-from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
+from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.store.timer.pending import Waiting
 from pocketmq.store.timer.service import TimerService
 

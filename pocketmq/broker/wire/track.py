@@ -2,10 +2,10 @@
 
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.wire.admin_answers import json_answer
+from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.requests import GetMessageTrackHeader, PocketRequestCode
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 
 def track_handlers(acts: TrackActs) -> dict[int, Handler]:

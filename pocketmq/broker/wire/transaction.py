@@ -3,13 +3,13 @@
 import logging
 
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
-from pocketmq.broker.promise import Promise
+from pocketmq.broker.durability import Promise
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.connection import Connection, Handler
 from pocketmq.remoting.headers import EndTransactionHeader
+from pocketmq.remoting.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class EndTransactionProcessor:
     def end(self, request: RemotingCommand, connection: Connection) -> Answer | None:
         """Commit (8) or roll back (12); 0 means `not decided` and gets no response, as in RocketMQ.
 
-        Ours: the response waits until the decision is safe (promise.py); RocketMQ answers at once.
+        Ours: the response waits until the decision is safe (durability.py); RocketMQ answers at once.
         """
         header = EndTransactionHeader.parse(request.ext)
         known = {int(each): each for each in Decision}

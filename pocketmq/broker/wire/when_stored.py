@@ -1,10 +1,10 @@
-"""Responses that wait until their content is safe: rows (broker.stored_table) or the log (promise.py)."""
+"""Responses that wait until their content is safe: rows (broker.stored_table) or the log (durability.py)."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from pocketmq.broker.promise import Promise
+from pocketmq.broker.durability import Promise
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.store.side_tasks import SURVIVED

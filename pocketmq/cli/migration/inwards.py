@@ -22,13 +22,13 @@ from random import Random
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import Follower, fetched
+from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, Talk
 from pocketmq.cli.migration.source import Source
-from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
-from pocketmq.client.together import together
+from pocketmq.client.network.gather import together
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.passage import Passage
+from pocketmq.remoting.transport.proxy import Passage
 
 log = logging.getLogger(__name__)
 

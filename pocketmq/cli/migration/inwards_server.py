@@ -14,17 +14,17 @@ from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
-from pocketmq.cli.broker_server import BrokerServer
 from pocketmq.cli.connecting import client_options
-from pocketmq.cli.event_loop import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.inwards import Inwards
+from pocketmq.cli.migration.report import Talk, asked, said
+from pocketmq.cli.migration.request import Wish, conf_in
 from pocketmq.cli.migration.source import Source
-from pocketmq.cli.migration.talk import Talk, asked, said
-from pocketmq.cli.migration.wish import Wish, conf_in
-from pocketmq.cli.server_config import read_file
-from pocketmq.cli.server_log import start_logging
-from pocketmq.cli.server_options import parse
+from pocketmq.cli.servers.broker_server import BrokerServer
+from pocketmq.cli.servers.event_loop import run
+from pocketmq.cli.servers.server_config import read_file
+from pocketmq.cli.servers.server_log import start_logging
+from pocketmq.cli.servers.server_options import parse
 from pocketmq.remoting.settings import format_properties
 from pocketmq.store import StoreConfig
 

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.admin import Admin
+from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, Talk
 from pocketmq.cli.migration.source import Facts, Source
-from pocketmq.cli.migration.talk import LOOK_S, MigrationRefused, Talk
 from pocketmq.client.errors import BrokerRefused
-from pocketmq.client.together import together
+from pocketmq.client.network.gather import together
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import MASTER_ID
 from pocketmq.remoting.settings import format_properties
 
 log = logging.getLogger(__name__)

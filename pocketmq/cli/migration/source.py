@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.admin import Admin
+from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.names import MASTER_ID
-from pocketmq.remoting.passage import members_of
+from pocketmq.remoting.transport.proxy import members_of
 
 _C = RequestCode
 _ACCEPT_FROM = "startAcceptSendRequestTimeStamp"

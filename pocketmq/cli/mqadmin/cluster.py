@@ -4,17 +4,17 @@ import time
 from typing import Any
 
 from pocketmq.admin import Admin
-from pocketmq.admin.broker_views import BrokerView, cluster_view
-from pocketmq.admin.topic_views import topic_traffic
+from pocketmq.admin.views.broker import BrokerView, cluster_view
+from pocketmq.admin.views.topic import topic_traffic
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.messages import timed_send
 from pocketmq.cli.mqadmin.printed import moment, say, say_lines, second
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import is_group_topic
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import is_group_topic
 from pocketmq.remoting.settings import nearest
 
 
@@ -128,7 +128,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
         admin_headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
         timeout_ms=given.number("t", 50_000),
     )
-    from pocketmq.remoting.queue_json import message_queue
+    from pocketmq.model.queue_json import message_queue
 
     at_least = given.number("l", 0)
     found = fastjson.loads(answer.body)

@@ -4,7 +4,7 @@ import time
 
 from pocketmq.admin import Admin, GroupConfig, Member
 from pocketmq.admin.group_topics import delete_group_topics
-from pocketmq.admin.views import group_row
+from pocketmq.admin.views.group import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
 from pocketmq.cli.mqadmin.arguments import Given

@@ -24,7 +24,7 @@ def main() -> int:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code (see ExitCode)."""
     try:
-        from pocketmq.cli.site import SiteRefused
+        from pocketmq.cli.cluster import SiteRefused
     except ModuleNotFoundError as missing:
         complain(without_extras(missing), "mqadmin")
         return int(ExitCode.USAGE)
@@ -57,8 +57,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _do(command: MqCommand, arguments: Sequence[str]) -> None:
+    from pocketmq.cli.cluster import with_admin
     from pocketmq.cli.options import default_name_server
-    from pocketmq.cli.site import with_admin
 
     given, namesrv = parse(command, arguments, default_name_server())
     module, colon, function = command.run.partition(":")

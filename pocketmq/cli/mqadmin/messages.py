@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
+from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.commands.message import find_message
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.message_commands import find_message
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import moment, parse_time, say, say_lines
-from pocketmq.cli.site import SiteRefused
+from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting import fastjson, headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.message import MessageQueue
-from pocketmq.remoting.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pocketmq.client import SendResult
-    from pocketmq.remoting.message import MessageExt
+    from pocketmq.model.message import MessageExt
 
 
 # ------------------------------------------------------------ sending
@@ -269,7 +269,7 @@ async def query_msg_by_key(admin: Admin, given: Given) -> None:
 
 
 async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
-    from pocketmq.client.trace import parse
+    from pocketmq.client.tracing.trace import parse
 
     msg_id = given["i"]
     stored = await admin.messages.by_key(given.text("t", TRACE_TOPIC), msg_id)
@@ -325,7 +325,7 @@ async def query_cq(admin: Admin, given: Given) -> None:
 
 
 async def decode_message_id(admin: Admin, given: Given) -> None:
-    from pocketmq.remoting.unique_key import parse
+    from pocketmq.model.unique_key import parse
 
     parts = parse(given.text("i"), time.time_ns() // 1_000_000)
     say(f"ip={parts.ip}")

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 from pocketmq.admin import Admin
-from pocketmq.admin.topic_views import places_of
+from pocketmq.admin.views.topic import places_of
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.arguments import Given
 from pocketmq.cli.mqadmin.printed import moment, say, say_lines
-from pocketmq.remoting.names import is_group_topic
+from pocketmq.model.names import is_group_topic
 
 _ORDER = "ORDER_TOPIC_CONFIG"
 _PERMS = {6: "RW-", 4: "R--", 2: "-W-", 0: "---"}
@@ -159,7 +159,7 @@ async def update_order_conf(admin: Admin, given: Given) -> None:
 
 
 async def allocate_mq(admin: Admin, given: Given) -> None:
-    from pocketmq.client.allocate import averagely
+    from pocketmq.client.consume.allocate import averagely
 
     members = given["i"].split(",")
     queues = sorted((await admin.topics.route(given["t"])).subscribe_queues(given["t"]))

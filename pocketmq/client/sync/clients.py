@@ -19,15 +19,15 @@ from pocketmq.client import (
     simple_consumer,
     transaction,
 )
+from pocketmq.client.consume.portion import Portion
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer, SubscribingConsumer
 from pocketmq.client.options import takes
-from pocketmq.client.portion import Portion
-from pocketmq.client.send_result import SendResult
-from pocketmq.client.signals import block_until_signal
+from pocketmq.client.send.result import SendResult
 from pocketmq.client.sync.blocking import Blocking, twin
 from pocketmq.client.sync.submissions import Submissions
-from pocketmq.remoting.message import Message, MessageExt, MessageQueue
+from pocketmq.client.wait_for_signal import block_until_signal
+from pocketmq.model.message import Message, MessageExt, MessageQueue
 
 
 class Producer(Blocking):

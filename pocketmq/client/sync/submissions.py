@@ -12,9 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from pocketmq.client.producer import Producer
-from pocketmq.client.send_result import SendResult
+from pocketmq.client.send.result import SendResult
 from pocketmq.client.sync.loop_thread import LoopThread
-from pocketmq.remoting.message import Message, MessageQueue
+from pocketmq.model.message import Message, MessageQueue
 
 
 class _Submission(NamedTuple):

@@ -17,7 +17,7 @@ import os
 import struct
 from dataclasses import astuple, dataclass, replace
 
-from pocketmq.store.descriptors import close_file, open_sized
+from pocketmq.store.log.descriptors import close_file, open_sized
 from pocketmq.store.timer.wheel import SLOTS, TimerWheel
 
 log = logging.getLogger(__name__)

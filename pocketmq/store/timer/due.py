@@ -13,9 +13,9 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import Record
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import Record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.log import DELETE, NORMAL, ROLL, TimerLog, Unit
 from pocketmq.store.timer.pending import waiting_record

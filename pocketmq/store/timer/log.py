@@ -23,7 +23,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.timer.wheel import NONE, Slot
 
 log = logging.getLogger(__name__)

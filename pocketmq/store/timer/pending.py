@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from pocketmq.model.message_codec import get_property, offset_msg_id
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import Record, read_record
 from pocketmq.remoting.errors import MessageCodecError
-from pocketmq.remoting.message_codec import get_property, offset_msg_id
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import Record, read_record
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.message_store import MessageStore

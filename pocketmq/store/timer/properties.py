@@ -8,8 +8,8 @@
 Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 """
 
+from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.java_number import long
-from pocketmq.remoting.message_codec import add_property, get_property, remove_property
 from pocketmq.store.errors import MessageIllegal
 
 PRECISION_MS = 1_000

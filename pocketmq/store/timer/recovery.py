@@ -13,10 +13,10 @@ import logging
 from collections import deque
 from itertools import islice
 
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import get_property
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import Record
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import get_property
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import Record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit

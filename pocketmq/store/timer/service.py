@@ -25,11 +25,11 @@ import logging
 import os
 from dataclasses import replace
 
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import add_property, get_property, remove_property
+from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import PROPERTIES_SIZE_MAX, Record
 from pocketmq.remoting.clock import Clock
-from pocketmq.remoting.java_hash import string_hash
-from pocketmq.remoting.message_codec import add_property, get_property, remove_property
-from pocketmq.remoting.names import TIMER_TOPIC
-from pocketmq.remoting.record import PROPERTIES_SIZE_MAX, Record
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import MessageIllegal, StoreError
 from pocketmq.store.message_store import MessageStore

@@ -19,9 +19,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.store.descriptors import close_file, open_file, open_sized
 from pocketmq.store.errors import StoreForeign, StoreUnreadable
-from pocketmq.store.mapped_file import refusal
+from pocketmq.store.log.descriptors import close_file, open_file, open_sized
+from pocketmq.store.log.mapped_file import refusal
 
 SLOTS = 2 * 7 * 24 * 3600
 _SLOT = struct.Struct(">qqqii")

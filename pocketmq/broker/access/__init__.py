@@ -1,0 +1,1 @@
+"""Access control: accounts, addresses, signatures, refusals in the log."""

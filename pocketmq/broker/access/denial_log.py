@@ -1,0 +1,53 @@
+"""DenialLog: logs a denied request once in full, then counts the same again. Ours.
+
+A client without a key asks again and again, as a console does every few seconds: the same line for each of
+its requests would bury all others, and fill the disk.
+"""
+
+import logging
+from collections import Counter
+
+log = logging.getLogger("pocketmq.broker.access.acl")
+
+_TICKS = 60
+# Which denials are told apart: reasons may hold what a client has made up.
+_KINDS_MAX = 1_000
+
+
+class DenialLog:
+    """Denials of one broker. A denial is the same with the same address, request code and reason."""
+
+    def __init__(self) -> None:
+        self._again: Counter[tuple[str, int, str]] = Counter()
+        self._known: set[tuple[str, int, str]] = set()
+        self._ticks = 0
+
+    def note(self, address: str, code: int, peer: str, reason: str) -> None:
+        """Log or count a denial. address: the peer's without its port, which changes with each connection."""
+        kind = (address, code, reason)
+        if kind in self._known:
+            self._again[kind] += 1
+            return
+        if len(self._known) >= _KINDS_MAX:
+            self._known.clear()
+        self._known.add(kind)
+        log.warning(
+            "access denied code=%s peer=%s reason=%r; the same again is counted", code, peer, reason
+        )
+
+    def tick(self) -> None:
+        """Log the counts once a minute; called about once a second."""
+        self._ticks += 1
+        if self._ticks % _TICKS:
+            return
+        for (address, code, reason), times in self._again.items():
+            log.warning(
+                "access is still denied code=%s address=%s reason=%r times=%d",
+                code,
+                address,
+                reason,
+                times,
+            )
+        # What has not come again in a minute is new when it comes.
+        self._known = set(self._again)
+        self._again.clear()

@@ -1,0 +1,1 @@
+"""Figures: statistics, lags, latencies, and the metrics made of them."""

@@ -1,0 +1,1 @@
+"""Which entries a pull or pop lets through."""

@@ -1,0 +1,1 @@
+"""Modes of groups whose members differ; policy.py is the only way in."""

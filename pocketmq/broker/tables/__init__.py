@@ -1,0 +1,1 @@
+"""Tables that live in memory and in config/*.json."""

@@ -1,0 +1,1 @@
+"""Pulls and pops that wait for a message."""

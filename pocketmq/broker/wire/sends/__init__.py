@@ -1,0 +1,1 @@
+"""Requests that send: parsed, by template, and many alike at once."""

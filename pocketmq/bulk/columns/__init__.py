@@ -1,0 +1,1 @@
+"""From bytes of records to Arrow columns; nothing per message in Python."""

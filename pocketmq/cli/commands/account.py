@@ -1,0 +1,184 @@
+"""`pocketmq account`: list, set, delete, white. The accounts of RocketMQ 4, in the brokers' files."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
+from pocketmq.cli.options import Broker, Cluster, Json, NameServer, Yes
+from pocketmq.cli.output import print_fields, print_rows
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+    from pocketmq.admin.types import ClusterBroker
+    from pocketmq.admin.views.account import AccountView
+
+app = typer.Typer()
+
+AccessKey = Annotated[str, typer.Argument(metavar="KEY", help="Access key of an account.")]
+
+
+@app.command("list")
+def list_accounts(
+    namesrv: NameServer, cluster: Cluster = None, broker: Broker = None, as_json: Json = False
+) -> None:
+    """Every account of each broker with its rights; secrets are not shown."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        return [
+            _row(each.name, account)
+            for each in await _brokers(admin, cluster, broker)
+            for account in await _accounts(admin, each.address)
+        ]
+
+    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no accounts")
+
+
+def _row(broker: str, account: "AccountView") -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "account": account.access_key,
+        "admin": account.admin,
+        "addresses": account.white_address or "",
+        "topics": " ".join(account.topics),
+        "otherTopics": "PUB|SUB" if account.may_all else account.default_topic_perm,
+        "groups": " ".join(account.groups),
+        "otherGroups": "SUB" if account.may_all else account.default_group_perm,
+    }
+
+
+@app.command("set")
+def set_account(
+    key: AccessKey,
+    namesrv: NameServer,
+    secret: Annotated[
+        str,
+        typer.Option(
+            envvar="POCKETMQ_ACCOUNT_SECRET",
+            prompt=True,
+            hide_input=True,
+            help="Its secret key, seven characters or more; asked for if not given.",
+        ),
+    ],
+    admin: Annotated[
+        bool | None,
+        typer.Option("--admin/--no-admin", help="Whether it may change brokers (default: no)."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PERM", help="PUB, SUB, PUB|SUB or DENY; repeated, for all listed."
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PERM", help="SUB or DENY; as with --topic.")
+    ] = None,
+    other_topics: Annotated[
+        str | None, typer.Option(metavar="PERM", help="For topics not listed (default: DENY).")
+    ] = None,
+    other_groups: Annotated[
+        str | None, typer.Option(metavar="PERM", help="For groups not listed (default: DENY).")
+    ] = None,
+    addresses: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="From where it needs no signature: 192.168.0.*"),
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    as_json: Json = False,
+) -> None:
+    """Make an account at each broker, or change what the options say of one that exists."""
+    named: dict[str, Any] = {
+        "admin": admin,
+        "topic_perms": ",".join(topic) if topic else None,
+        "group_perms": ",".join(group) if group else None,
+        "default_topic_perm": other_topics,
+        "default_group_perm": other_groups,
+        "white_remote_address": addresses,
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+
+    async def act(admin: "Admin", address: str) -> None:
+        await admin.settings.set_account(address, key, secret, **given)
+
+    brokers = with_admin(namesrv, _at_each(cluster, broker, act))
+    print_fields({"account": key, "brokers": brokers}, as_json=as_json)
+
+
+@app.command()
+def delete(
+    key: AccessKey,
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete an account at each broker; its connections end."""
+    confirm(f"account {key!r} will be deleted, and its connections end", yes)
+
+    async def act(admin: "Admin", address: str) -> None:
+        if key not in {each.access_key for each in await _accounts(admin, address)}:
+            raise SiteRefused(
+                f"broker {address} has no account {key!r}; see: pocketmq account list"
+            )
+        await admin.settings.delete_account(address, key)
+
+    brokers = with_admin(namesrv, _at_each(cluster, broker, act))
+    print_fields({"account": key, "brokers": brokers}, as_json=as_json)
+
+
+@app.command()
+def white(
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="PATTERN...", help="All of them: 10.0.0.1 192.168.0.*")
+    ],
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Set the addresses from which nobody needs a signature, in place of those before."""
+    confirm(f"whoever asks from {', '.join(addresses)} may do everything, without a signature", yes)
+
+    async def act(admin: "Admin", address: str) -> None:
+        await admin.settings.set_white_addresses(address, addresses)
+
+    brokers = with_admin(namesrv, _at_each(cluster, broker, act))
+    print_fields({"addresses": addresses, "brokers": brokers}, as_json=as_json)
+
+
+async def _accounts(admin: "Admin", address: str) -> list["AccountView"]:
+    from pocketmq.admin.views.account import AccountView
+
+    told = await admin.settings.accounts(address)
+    return [AccountView.of(each) for each in told.get("plainAccessConfigs") or ()]
+
+
+def _at_each(
+    cluster: str | None, broker: str | None, act: Callable[["Admin", str], Awaitable[None]]
+) -> Callable[["Admin"], Awaitable[list[str]]]:
+    """Return work that acts at each broker, slaves too: each reads files of its own."""
+
+    async def work(admin: "Admin") -> list[str]:
+        brokers = await _brokers(admin, cluster, broker)
+        for each in brokers:
+            await act(admin, each.address)
+        return sorted({each.name for each in brokers})
+
+    return work
+
+
+async def _brokers(
+    admin: "Admin", cluster: str | None, broker: str | None
+) -> list["ClusterBroker"]:
+    found = [
+        each
+        for each in await admin.site.brokers(cluster)
+        if broker in (None, each.name, each.address)
+    ]
+    if not found:
+        raise SiteRefused(f"the name servers know no broker {broker!r}; see: pocketmq cluster list")
+    return found

@@ -1,0 +1,47 @@
+"""`pocketmq doctor`: what is wrong, in words. Exit code 1 when something is."""
+
+from typing import Annotated
+
+import typer
+
+from pocketmq.cli.commands import group as group_commands
+from pocketmq.cli.exits import ExitCode
+from pocketmq.cli.options import Json, NameServer
+from pocketmq.cli.output import print_json, print_line
+from pocketmq.remoting.address_list import split_addresses
+
+app = typer.Typer()
+
+
+@app.command()
+def net(
+    namesrv: NameServer,
+    timeout_ms: Annotated[
+        int, typer.Option(min=1, help="How long to wait for each server.")
+    ] = 3_000,
+    as_json: Json = False,
+) -> None:
+    """Can a client on this machine reach the name servers, and the brokers that they name?"""
+    from pocketmq.cli.network_check import check_network
+
+    findings = check_network(split_addresses(namesrv), timeout_ms)
+    if as_json:
+        print_json([finding.to_json() for finding in findings])
+    else:
+        for finding in findings:
+            print_line(f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.found}")
+            if finding.advice:
+                print_line(f"    {finding.advice}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+@app.command("group")
+def doctor_group(
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Default: all.")] = None,
+    *,
+    namesrv: NameServer,
+    as_json: Json = False,
+) -> None:
+    """The same as `pocketmq group doctor`."""
+    group_commands.doctor(group, namesrv=namesrv, as_json=as_json)

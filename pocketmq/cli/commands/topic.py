@@ -1,0 +1,201 @@
+"""`pocketmq topic`: create, delete, list, show."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli.cluster import confirm, with_admin
+from pocketmq.cli.exits import CannotBegin, in_line
+from pocketmq.cli.moments import show_moment
+from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
+from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
+
+if TYPE_CHECKING:
+    from pocketmq.admin import Admin
+
+app = typer.Typer()
+
+# Queues for reading, for writing, permission.
+_NEW_TOPIC = (8, 8, 6)
+_PERM_LETTERS = {"r": 4, "w": 2, "x": 1}
+
+
+def parse_perm(text: str) -> int:
+    """Parse `rw`, `r`, `w` or RocketMQ's number. Raises: CannotBegin.
+
+    >>> parse_perm("rw"), parse_perm("4")
+    (6, 4)
+    """
+    if text.isdigit() and int(text) <= 7:
+        return int(text)
+    letters = set(text.lower())
+    if not letters or not letters <= _PERM_LETTERS.keys():
+        raise CannotBegin(f"{text!r} is not a permission: give rw, r or w, or a number from 0 to 7")
+    return sum(_PERM_LETTERS[letter] for letter in letters)
+
+
+def show_perm(perm: int) -> str:
+    """Format as `rw-`."""
+    return "".join(letter if perm & bit else "-" for letter, bit in _PERM_LETTERS.items())
+
+
+@app.command("list")
+def list_topics(
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    everything: All = False,
+    as_json: Json = False,
+) -> None:
+    """Names of the topics; those of the system, of retries and of dead letters with --all."""
+
+    async def work(admin: "Admin") -> list[str]:
+        from pocketmq.admin.views.topic import users_topics
+
+        return await (admin.topics.names(cluster) if everything else users_topics(admin, cluster))
+
+    names = with_admin(namesrv, work)
+    if as_json:
+        print_json(names)
+    else:
+        for name in names:
+            print_line(name)
+
+
+@app.command()
+def create(
+    topic: TopicName,
+    namesrv: NameServer,
+    queues: Annotated[
+        int | None, typer.Option(min=1, help="Queues for reading and writing (default: 8).")
+    ] = None,
+    read_queues: Annotated[int | None, typer.Option(min=0, help="Queues for reading.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=0, help="Queues for writing.")] = None,
+    perm: Annotated[
+        str | None, typer.Option(help="rw, r, w, or the number that RocketMQ uses (default: rw).")
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    order: Annotated[bool, typer.Option("--order", help="Make it an ordered topic.")] = False,
+    attributes: Annotated[
+        str | None, typer.Option(help="Attributes of 5.x, '+message.type=FIFO'.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a topic, or change what the options say of one that exists."""
+    number = None if perm is None else parse_perm(perm)
+    given = (queues if read_queues is None else read_queues,
+             queues if write_queues is None else write_queues,
+             number)  # fmt: skip
+
+    async def work(admin: "Admin") -> list[str]:
+        reads, writes, wanted = await _completed(admin, topic, given, cluster, broker)
+        return await admin.topics.create(
+            topic,
+            read_queues=reads,
+            write_queues=writes,
+            perm=wanted,
+            cluster=cluster,
+            broker=broker,
+            order=order,
+            attributes=attributes,
+        )
+
+    names = with_admin(namesrv, work)
+    print_fields({"topic": topic, "brokers": names}, as_json=as_json)
+
+
+async def _completed(
+    admin: "Admin",
+    topic: str,
+    given: tuple[int | None, int | None, int | None],
+    cluster: str | None,
+    broker: str | None,
+) -> tuple[int, int, int]:
+    """Return queues for reading, for writing, and the permission: what is not given stays as it is.
+
+    Raises: CannotBegin if the brokers differ in what is not given.
+    """
+    from pocketmq.client.errors import NoRoute
+
+    if None not in given:
+        known = []
+    else:
+        chosen = {each.name for each in await admin.site.masters(cluster, broker)}
+        try:
+            configs = await admin.topics.configs(topic)
+        except NoRoute:
+            configs = {}
+        known = [configs[name] for name in sorted(chosen & configs.keys())] or [*configs.values()]
+    found = {(each.read_queues, each.write_queues, each.perm) for each in known} or {_NEW_TOPIC}
+    complete = {
+        tuple(was if want is None else want for want, was in zip(given, each, strict=True))
+        for each in found
+    }
+    if len(complete) > 1:
+        raise CannotBegin(
+            f"the brokers have topic {topic!r} with different queues or permissions: give --queues and "
+            "--perm for all of them, or choose one with --broker"
+        )
+    [(reads, writes, perm)] = complete
+    return reads, writes, perm
+
+
+@app.command()
+def delete(
+    topic: TopicName,
+    namesrv: NameServer,
+    cluster: Cluster = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic with its queues and all groups' offsets of it."""
+    confirm(
+        f"topic {topic!r} will be deleted, with its messages and all groups' offsets in it", yes
+    )
+
+    async def work(admin: "Admin") -> list[str]:
+        await admin.topics.route(topic)
+        return await admin.topics.delete(topic, cluster=cluster)
+
+    names = with_admin(namesrv, work)
+    print_fields({"topic": topic, "deleted on": names}, as_json=as_json)
+
+
+@app.command()
+def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
+    """Configuration, route, what each queue holds, and who consumes it."""
+
+    async def work(admin: "Admin") -> dict[str, Any]:
+        from pocketmq.admin.views.topic import topic_view
+
+        view = await topic_view(admin, topic)
+        brokers = [
+            {
+                "broker": broker.broker_name,
+                "addresses": sorted(broker.addresses.values()),
+                "read": queues.read_queue_nums,
+                "write": queues.write_queue_nums,
+                "perm": show_perm(queues.perm),
+            }
+            for broker, queues in view.places
+        ]
+        queues = [
+            {
+                "broker": row.queue.broker_name,
+                "queue": row.queue.queue_id,
+                "min": row.min_offset,
+                "max": row.max_offset,
+                "messages": row.count,
+                "last": show_moment(row.last_update_ms),
+            }
+            for row in view.status
+        ]
+        return {"topic": topic, "brokers": brokers, "queues": queues, "groups": view.groups}
+
+    found = with_admin(namesrv, work)
+    if as_json:
+        print_json(found)
+        return
+    print_rows(found["brokers"], as_json=False)
+    print_rows(found["queues"], as_json=False, empty="no queues")
+    print_line(f"groups: {in_line(', '.join(found['groups'])) or 'none'}")

@@ -1,0 +1,1 @@
+"""Commands that serve, and their processes."""

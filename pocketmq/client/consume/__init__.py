@@ -1,0 +1,1 @@
+"""Consuming: assignment of queues, pulling, listeners, redelivery."""

@@ -1,0 +1,1 @@
+"""The client at its name servers and brokers: requests, routes, heartbeats, shared instances."""

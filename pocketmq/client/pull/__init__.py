@@ -1,0 +1,1 @@
+"""Pulls: their pace, their answers, and the messages that they bring."""

@@ -1,0 +1,70 @@
+"""When to pull again after an answer, and what is said of pulls that fail.
+
+A broker holds a pull for which it has nothing. One that has no place to hold it, or is broken, answers at
+once, and its answer leads nowhere: asked again at once, it would be asked thousands of times a second.
+"""
+
+import logging
+
+from pocketmq.client.consume.listener_log import PAUSE_MS
+from pocketmq.model.message import MessageQueue
+from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
+
+AT_ONCE_MS = 100
+FRUITLESS_MAX = 8
+FRUITLESS_DELAY_MS = 1_000
+
+
+class PullPace:
+    """Of one queue. Owner: who pulls it."""
+
+    __slots__ = ("_fruitless",)
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+
+    def delay_ms(self, queue: MessageQueue, asked: int, following: int, took_ms: int) -> int:
+        """Return how long to wait. asked, following: offset of the pull, and of the next by its answer."""
+        if following > asked or took_ms >= AT_ONCE_MS:
+            self._fruitless = 0
+            return 0
+        self._fruitless += 1
+        if self._fruitless < FRUITLESS_MAX:
+            return 0
+        if self._fruitless == FRUITLESS_MAX:
+            log.warning(
+                "the broker answers pulls at once and leads nowhere; it is asked once a second queue=%s "
+                "offset=%s next=%s",
+                queue,
+                asked,
+                following,
+            )
+        return FRUITLESS_DELAY_MS
+
+
+class PullFailures:
+    """Logs the first of a topic's failures at a broker, then once a minute how many there were.
+
+    A topic or group that is closed refuses each queue's pull every three seconds, for hours.
+    """
+
+    def __init__(self) -> None:
+        # By what fails: when it was logged, and how often it has happened since.
+        self._told: dict[tuple[str, str, type[PocketMQError]], tuple[int, int]] = {}
+
+    def log(self, queue: MessageQueue, error: PocketMQError, now_ms: int) -> None:
+        kind = (queue.topic, queue.broker_name, type(error))
+        told_ms, count = self._told.get(kind, (now_ms - PAUSE_MS, 0))
+        if now_ms - told_ms < PAUSE_MS:
+            self._told[kind] = told_ms, count + 1
+            return
+        log.warning(
+            "execute the pull request exception; it is tried again, and more of this kind are counted "
+            "queue=%s since_the_last_line=%s %s",
+            queue,
+            count,
+            error,
+        )
+        self._told[kind] = now_ms, 0

@@ -1,0 +1,1 @@
+"""Sending: encoding, the first attempt, retries, limits."""

@@ -1,0 +1,146 @@
+"""SendAttempts: the attempts of one send, without I/O: the next queue, and whether a failure is final.
+
+1. All attempts together stay within the time-out.
+2. While no broker can be reached, attempts continue until the time-out, with pauses (ours;
+   `wait_for_broker`): a restarting broker is back within a second or two.
+3. Where there is another broker that answers, one that cannot be reached within a third of the time is given
+   up; so is one that was written to, if attempts are left (`retry_times`), after two thirds, and only if
+   nothing at all came from it, not even the answer to a heartbeat (ours): a slow broker is waited for, a
+   frozen one is not.
+Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 4.9.7.
+"""
+
+from pocketmq.client.errors import (
+    AnswerTimeout,
+    Attempt,
+    BrokerRefused,
+    TransientError,
+    Unauthorised,
+    Unreachable,
+)
+from pocketmq.client.network.route import TopicPublishInfo
+from pocketmq.client.send.fault_strategy import FaultStrategy
+from pocketmq.client.send.result import SendStatus
+from pocketmq.model.message import MessageQueue
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import PocketMQError, RemotingError
+
+RETRY_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which another broker is tried (5.x's set)."""
+
+_PAUSE_MIN_MS = 50
+_PAUSE_MAX_MS = 500
+
+
+class SendAttempts:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        info: TopicPublishInfo,
+        strategy: FaultStrategy,
+        clock: Clock,
+        *,
+        attempts_max: int,
+        timeout_ms: int,
+        began_ms: int | None = None,
+        first: MessageQueue | None = None,
+        waits: bool = False,
+    ) -> None:
+        """began_ms: monotonic, when the time-out began; by default now. first: the first queue, if chosen
+        already. waits: whether to wait for a broker that cannot be reached.
+        """
+        self._pause_ms = _PAUSE_MIN_MS if waits else 0
+        began = clock.monotonic_ms() if began_ms is None else began_ms
+        self.attempts: list[Attempt] = []
+        self._info = info
+        self._strategy = strategy
+        self._clock = clock
+        self._attempts_max = attempts_max
+        self._deadline_ms = began + timeout_ms
+        self._began_ms = began
+        self._last_broker: str | None = None
+        self._first = first
+
+    def elsewhere(self) -> bool:
+        """Return True if the topic has queues at another broker that answers."""
+        return self._strategy.has_other_than(self._info, self._last_broker)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Return True if an attempt without an answer may be followed by another."""
+        return len(self.attempts) + 1 < self._attempts_max
+
+    def next_queue(self) -> MessageQueue:
+        """Return the queue of the next attempt. Raises: NoQueueToSendTo."""
+        queue = self._first or self._strategy.choose(self._info, self._last_broker)
+        self._first = None
+        self._last_broker = queue.broker_name
+        self._began_ms = self._clock.monotonic_ms()
+        return queue
+
+    def went_to(self, broker_name: str) -> None:
+        """Note that the first attempt was made already, when the time-out began."""
+        self._last_broker = broker_name
+
+    @property
+    def left_ms(self) -> int:
+        """Return the time left for all further attempts."""
+        return self._deadline_ms - self._clock.monotonic_ms()
+
+    def succeeded(self) -> None:
+        assert self._last_broker is not None
+        self._strategy.update(self._last_broker, self._cost_ms, isolate=False)
+
+    def failed(self, error: PocketMQError) -> bool:
+        """Note a failure. Returns: whether to make another attempt."""
+        assert self._last_broker is not None
+        # What is tried while waiting for a broker is not told: it is the same again and again.
+        if len(self.attempts) < self._attempts_max:
+            self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
+        self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
+        if isinstance(error, AnswerTimeout | NotReached):
+            self._strategy.late(self._last_broker)
+        return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
+
+    def pause_ms(self, error: PocketMQError) -> int:
+        """Return how long to wait before one more attempt; 0: there is none (rule 2)."""
+        pause = min(self._pause_ms, self.left_ms - 1)
+        if not isinstance(error, Unreachable) or pause <= 0:
+            return 0
+        self._pause_ms = min(_PAUSE_MAX_MS, self._pause_ms * 2)
+        return pause
+
+    @property
+    def _cost_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._began_ms
+
+
+def may_retry(error: PocketMQError) -> bool:
+    """Return True if another broker may accept what this one did not."""
+    if isinstance(error, BrokerRefused):
+        return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
+    return isinstance(error, (RemotingError, TransientError))
+
+
+class NotReached(Unreachable):
+    """No connection to a broker within its share of the time."""
+
+
+class NotStoredSafely(TransientError):
+    """Stored, but less safely than the producer requires."""
+
+    def __init__(self, status: SendStatus) -> None:
+        super().__init__(f"stored, but with status {status}")

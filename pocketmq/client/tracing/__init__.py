@@ -1,0 +1,1 @@
+"""RocketMQ's message trace, and spans of OpenTelemetry."""

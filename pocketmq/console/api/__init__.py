@@ -1,0 +1,1 @@
+"""The JSON API: one module a subject, one table of routes."""

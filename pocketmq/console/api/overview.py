@@ -1,0 +1,75 @@
+"""Overview: rates, lag, warnings; the charts' history; the stream of live figures."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pocketmq.console.api.request import Call, EventStream
+from pocketmq.console.errors import bad_request
+from pocketmq.console.overview_warnings import warnings_of
+from pocketmq.console.state import Console
+from pocketmq.console.time.history import RINGS, Kind
+from pocketmq.console.time.sampler import Sampler
+from pocketmq.remoting import json_codec
+
+_TOP = 10
+
+
+async def overview(console: Console, call: Call) -> dict[str, Any]:
+    await console.sampler.fresh()
+    return overview_content(console.sampler)
+
+
+def overview_content(sampler: Sampler) -> dict[str, Any]:
+    """Return the overview of the last sample."""
+    sample = sampler.last
+    topics = sampler.topic_rates()
+    busiest = sorted(topics, key=lambda name: (-sum(topics[name].values()), name))
+    behind = sorted(sampler.groups.items(), key=lambda each: (-each[1].lag, each[0]))
+    return {
+        "at": sample.at_ms,
+        "brokers": sample.brokers,
+        "counts": {
+            "brokers": len(sample.brokers),
+            "topics": sample.topic_count,
+            "groups": sample.group_count,
+            "members": sum(each.members or 0 for each in sampler.groups.values()),
+        },
+        **sampler.totals(),
+        "topTopics": [{"topic": name, **topics[name]} for name in busiest[:_TOP]],
+        "topGroups": [
+            {"group": name, "lag": figures.lag, "out": round(figures.rate, 2)}
+            for name, figures in behind[:_TOP]
+        ],
+        "warnings": warnings_of(sampler),
+    }
+
+
+async def history(console: Console, call: Call) -> dict[str, Any]:
+    await console.sampler.fresh()
+    text = call.query.text("kind", Kind.CLUSTER.value)
+    try:
+        kind = Kind(text)
+    except ValueError:
+        raise bad_request(f"kind is one of {', '.join(Kind)}, not {text!r}") from None
+    name = None if kind is Kind.CLUSTER else call.query.text_or_none("name")
+    now_ms = console.clock.now_ms()
+    since_ms = call.query.number("since", max(0, now_ms - RINGS[0].span_ms))
+    until_ms = call.query.number("until", max(now_ms, console.sampler.last.at_ms) + 1)
+    if until_ms <= since_ms:
+        raise bad_request("'until' must be later than 'since'")
+    return console.sampler.history.view(kind, name, since_ms, until_ms, now_ms)
+
+
+async def live(console: Console, call: Call) -> EventStream:
+    await console.sampler.fresh()
+    return EventStream(_events(console))
+
+
+async def _events(console: Console) -> AsyncIterator[bytes]:
+    """Yield each sample as an event until the console closes, which also ends the wait for the next one."""
+    closing = console.closing
+    sampler = console.sampler
+    while not closing.is_set():
+        data = json_codec.dumps(overview_content(sampler))
+        yield b"event: overview\nid: %d\ndata: %b\n\n" % (sampler.last.at_ms, data)
+        await sampler.next()

@@ -1,0 +1,89 @@
+"""The routes of the API, one row each; API.md describes them and a test compares the two."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.console.api import acl as acl_api
+from pocketmq.console.api import alarm as alarm_api
+from pocketmq.console.api import cluster as cluster_api
+from pocketmq.console.api import dead_letter as dead_letter_api
+from pocketmq.console.api import delay as delay_api
+from pocketmq.console.api import group as group_api
+from pocketmq.console.api import kv as kv_api
+from pocketmq.console.api import message as message_api
+from pocketmq.console.api import offset as offset_api
+from pocketmq.console.api import overview as overview_api
+from pocketmq.console.api import producer as producer_api
+from pocketmq.console.api import replica as replica_api
+from pocketmq.console.api import session as session_api
+from pocketmq.console.api import topic as topic_api
+from pocketmq.console.api import trace as trace_api
+from pocketmq.console.api.request import Call
+from pocketmq.console.state import Console
+
+Handle = Callable[[Console, Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """path: behind /api. is_login: allowed without being logged in."""
+
+    method: str
+    path: str
+    handle: Handle
+    is_login: bool = False
+
+
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute("GET", "/session", session_api.show, is_login=True),
+    ApiRoute("POST", "/login", session_api.log_in, is_login=True),
+    ApiRoute("POST", "/logout", session_api.log_out, is_login=True),
+    ApiRoute("GET", "/overview", overview_api.overview),
+    ApiRoute("GET", "/history", overview_api.history),
+    ApiRoute("GET", "/live", overview_api.live),
+    ApiRoute("GET", "/cluster", cluster_api.cluster),
+    ApiRoute("GET", "/brokers/{broker}", cluster_api.broker),
+    ApiRoute("PUT", "/brokers/{broker}/settings", cluster_api.change_settings),
+    ApiRoute("PUT", "/brokers/{broker}/writable", cluster_api.change_writable),
+    ApiRoute("PUT", "/brokers/{broker}/role", replica_api.change_role),
+    ApiRoute("GET", "/replicas", replica_api.replicas),
+    ApiRoute("GET", "/topics", topic_api.list_topics),
+    ApiRoute("GET", "/topics/{topic}", topic_api.show),
+    ApiRoute("GET", "/topics/{topic}/consumers", topic_api.consumers),
+    ApiRoute("PUT", "/topics/{topic}", topic_api.put),
+    ApiRoute("DELETE", "/topics/{topic}", topic_api.delete),
+    ApiRoute("POST", "/topics/{topic}/messages", topic_api.send),
+    ApiRoute("GET", "/groups", group_api.list_groups),
+    ApiRoute("GET", "/groups/{group}", group_api.show),
+    ApiRoute("PUT", "/groups/{group}", group_api.put),
+    ApiRoute("DELETE", "/groups/{group}", group_api.delete),
+    ApiRoute("PUT", "/groups/{group}/mode", group_api.set_mode),
+    ApiRoute("POST", "/groups/{group}/reset", offset_api.reset),
+    ApiRoute("POST", "/groups/{group}/skip", offset_api.skip),
+    ApiRoute("POST", "/groups/{group}/clone", offset_api.clone),
+    ApiRoute("POST", "/groups/{group}/offset", offset_api.place),
+    ApiRoute("GET", "/groups/{group}/members/{clientId}", group_api.member),
+    ApiRoute("GET", "/producers", producer_api.producers),
+    ApiRoute("GET", "/messages", message_api.list_messages),
+    ApiRoute("GET", "/messages/export", message_api.export),
+    ApiRoute("GET", "/messages/{id}", message_api.show),
+    ApiRoute("GET", "/messages/{id}/body", message_api.body),
+    ApiRoute("GET", "/messages/{id}/track", message_api.track),
+    ApiRoute("POST", "/messages/{id}/consume", message_api.consume),
+    ApiRoute("GET", "/dlq", dead_letter_api.list_groups),
+    ApiRoute("GET", "/dlq/{group}", dead_letter_api.show),
+    ApiRoute("POST", "/dlq/{group}/resend", dead_letter_api.resend),
+    ApiRoute("GET", "/dlq/{group}/export", dead_letter_api.export),
+    ApiRoute("GET", "/delays", delay_api.overview),
+    ApiRoute("GET", "/delays/{level}", delay_api.level),
+    ApiRoute("POST", "/delays/recall", delay_api.recall),
+    ApiRoute("GET", "/acl", acl_api.show),
+    ApiRoute("GET", "/acl/{broker}/{accessKey}", acl_api.may),
+    ApiRoute("GET", "/alarms", alarm_api.show),
+    ApiRoute("GET", "/trace", trace_api.show),
+    ApiRoute("GET", "/nameservers", cluster_api.name_servers),
+    ApiRoute("GET", "/kv", kv_api.show),
+    ApiRoute("PUT", "/kv", kv_api.put),
+    ApiRoute("DELETE", "/kv", kv_api.delete),
+)

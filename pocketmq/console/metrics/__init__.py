@@ -1,0 +1,1 @@
+"""Metrics and health for supervisors: page, port, push."""

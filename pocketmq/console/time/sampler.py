@@ -1,0 +1,397 @@
+"""Sampler: samples the cluster every few seconds, for the overview and the charts.
+
+1. Brokers are queried in every sample. Topics and groups, of which there may be thousands, take turns: at
+   most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples while nobody watches.
+2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
+   back was reset, or its broker restarted; a queue that was not seen the last time does not count.
+3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: this asks members,
+   and a hanging one must not delay the figures.
+4. A missing answer is a finding, not a failure: a sample is always made.
+"""
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pocketmq.admin import Admin, ClusterBroker
+from pocketmq.admin.checkup import check_group, thresholds
+from pocketmq.admin.views.broker import broker_view, integer
+from pocketmq.admin.views.group import lag_of
+from pocketmq.admin.views.topic import kind_of_topic, own_names
+from pocketmq.admin.waiting import waiting_ms
+from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.console.errors import in_words
+from pocketmq.console.time.history import History, Kind
+from pocketmq.model.diagnosis import Symptom, Thresholds
+from pocketmq.model.names import is_system_group
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
+
+LOOKS_MAX = 40
+CHECKS_MAX = 4
+IDLE_STEPS = 5
+STALE_INTERVALS = 10
+_WATCHED_MS = 60_000
+_BREATH_MS = 100
+_CLUSTER = "cluster"
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Counters of one thing (e.g. its queues') at the last look, and their rate since the look before.
+
+    Only those in both looks count: a broker that comes back causes no jump.
+    """
+
+    at_ms: int
+    values: dict[Hashable, int]
+    rate: float | None = None
+
+    def look(self, at_ms: int, values: dict[Hashable, int]) -> None:
+        if at_ms > self.at_ms:
+            old = self.values
+            more = sum(max(0, new - old[key]) for key, new in values.items() if key in old)
+            self.rate = more * 1_000 / (at_ms - self.at_ms)
+            self.at_ms, self.values = at_ms, values
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """The last look at a group.
+
+    members: None if that was not queried. lag_of: by topic. latency_ms: how long the next message has
+    waited in the queue with the greatest lag; None if unknown.
+    """
+
+    lag: int = 0
+    members: int | None = None
+    lag_of: dict[str, int] = field(default_factory=dict)
+    latency_ms: int | None = 0
+    out: dict[str, _Counter] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        return sum(each.rate or 0.0 for each in self.out.values())
+
+
+@dataclass(slots=True)
+class Sample:
+    """The result of one sample. at_ms: wall time; failure: why the name servers did not answer."""
+
+    at_ms: int = 0
+    brokers: list[dict[str, Any]] = field(default_factory=list)
+    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    topic_count: int = 0
+    group_count: int = 0
+    failure: str | None = None
+
+
+class Sampler:
+    """Owner of the last sample, the figures of topics and groups, and the history."""
+
+    def __init__(self, admin: Admin, clock: Clock, history: History) -> None:
+        self._admin = admin
+        self._clock = clock
+        self.interval_ms = history.interval_ms
+        self.history = history
+        self.last = Sample()
+        self.topics: dict[str, _Counter] = {}
+        self.groups: dict[str, GroupFigures] = {}
+        self.symptoms: dict[str, list[Symptom]] = {}
+        self._put: dict[str, _Counter] = {}
+        self._got: dict[str, _Counter] = {}
+        self._turns: dict[str, OrderedDict[str, None]] = {
+            "topics": OrderedDict(),
+            "groups": OrderedDict(),
+            "checks": OrderedDict(),
+        }
+        self._step = 0
+        self._watched_ms: int | None = None
+        self._lock = asyncio.Lock()
+        self._sampled = asyncio.Event()
+
+    # ------------------------------------------------------------ being asked
+
+    async def run(self) -> None:
+        """Sample and examine until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again(self.sample, self.interval_ms), name="samples")
+            tasks.create_task(self._again(self._check, _BREATH_MS), name="checkups")
+
+    async def _again(self, look: Callable[[], Awaitable[None]], pause_ms: int) -> None:
+        """Repeat `look`; an unexpected error is logged, and the next look follows."""
+        while True:
+            try:
+                await look()
+            except Exception:
+                log.exception("cannot sample the cluster; the next round tries again")
+            await asyncio.sleep(pause_ms / 1_000)
+
+    async def fresh(self) -> Sample:
+        """Return the last sample, or a new one if that is old or nobody was watching; marks it as watched.
+
+        While a broker hangs, a sample takes as long as its time-outs: watchers get the last one meanwhile
+        instead of waiting.
+        """
+        was_watched = self._is_watched()
+        self._watched_ms = self._clock.monotonic_ms()
+        age_ms = self._clock.now_ms() - self.last.at_ms
+        if not was_watched or not 0 <= age_ms <= STALE_INTERVALS * self.interval_ms:
+            await self.sample()
+        return self.last
+
+    async def next(self) -> Sample:
+        """Wait for the next sample; marks it as watched."""
+        self._watched_ms = self._clock.monotonic_ms()
+        await self._sampled.wait()
+        return self.last
+
+    async def sampled(self) -> None:
+        """Wait for the next sample, without counting as a watcher."""
+        await self._sampled.wait()
+
+    def wake(self) -> None:
+        """End every wait for the next sample: the console closes."""
+        self._sampled.set()
+
+    def _is_watched(self) -> bool:
+        return (
+            self._watched_ms is not None
+            and self._clock.monotonic_ms() - self._watched_ms < _WATCHED_MS
+        )
+
+    # ------------------------------------------------------------ sampling
+
+    async def sample(self) -> None:
+        """Sample once (invariant 4); a concurrent caller waits for the first one's sample."""
+        before = self.last.at_ms
+        async with self._lock:
+            if self.last.at_ms != before:
+                return
+            self.last = await self._look()
+            self._remember()
+        event, self._sampled = self._sampled, asyncio.Event()
+        event.set()
+
+    async def _look(self) -> Sample:
+        sample = Sample(self._clock.now_ms())
+        try:
+            brokers = await self._admin.brokers()
+            names = await self._admin.topics.names()
+        except PocketMQError as error:
+            sample.failure = str(error)
+            return sample
+        async with asyncio.TaskGroup() as tasks:
+            looks = [tasks.create_task(self._broker(each)) for each in brokers]
+            findings = tasks.create_task(self._findings(brokers))
+        sample.findings = findings.result()
+        sample.brokers = [each.result() for each in looks]
+        for summary in sample.brokers:
+            summary["isPocketMq"] = summary["name"] in sample.findings
+        own = own_names(brokers)
+        sample.topic_count = sum(kind_of_topic(each, None, own) == "NORMAL" for each in names)
+        sample.group_count = self.last.group_count
+        broad = self._is_watched() or self._step % IDLE_STEPS == 0
+        self._step += 1
+        if broad and brokers:
+            sample.group_count = await self._look_at_groups(brokers)
+            await self._look_at_topics(set(names) - own)
+        return sample
+
+    async def _findings(self, brokers: Sequence[ClusterBroker]) -> dict[str, list[dict[str, Any]]]:
+        try:
+            return await self._admin.doctor.groups() if brokers else {}
+        except PocketMQError:
+            return {}
+
+    async def _broker(self, broker: ClusterBroker) -> dict[str, Any]:
+        """Return BrokerSummary of API.md, except for isPocketMq."""
+        summary: dict[str, Any] = {
+            "cluster": broker.cluster,
+            "name": broker.name,
+            "brokerId": broker.broker_id,
+            "address": broker.address,
+            "role": "SLAVE" if broker.broker_id else "MASTER",
+            "reachable": True,
+            "error": None,
+        }
+        asked_ms = self._clock.monotonic_ms()
+        view = await broker_view(self._admin, broker)
+        summary.update(view.figures, latencyMs=self._clock.monotonic_ms() - asked_ms)
+        if view.failure is not None:
+            summary.update(latencyMs=None, reachable=False, error=in_words(view.failure))
+            return summary
+        # A slave's counters are of its own copies: both are kept, by address.
+        now_ms = self._clock.monotonic_ms()
+        for table, figure, total in (
+            (self._put, "in", "msgPutTotalTodayNow"),
+            (self._got, "out", "msgGetTotalTodayNow"),
+        ):
+            values: dict[Hashable, int] = {total: integer(view.runtime.get(total)) or 0}
+            counter = table.setdefault(broker.address, _Counter(now_ms, values))
+            counter.look(now_ms, values)
+            if counter.rate is not None:
+                summary[figure] = round(counter.rate, 2)
+        return summary
+
+    async def _look_at_groups(self, brokers: Iterable[ClusterBroker]) -> int:
+        names: set[str] = set()
+        for broker in brokers:
+            if broker.broker_id == 0:
+                try:
+                    found = await self._admin.groups.configs(broker=broker.name)
+                except PocketMQError:
+                    continue
+                names.update(*found.values())
+        wanted = {name for name in names if not is_system_group(name)}
+        for name in self.groups.keys() - wanted:
+            del self.groups[name]
+        for name in self._turn("groups", wanted):
+            await self._group(name)
+        return len(wanted)
+
+    async def _group(self, name: str) -> None:
+        try:
+            rows = await self._admin.groups.progress(name, partial=True)
+        except PocketMQError:
+            return
+        now_ms = self._clock.monotonic_ms()
+        figures = self.groups.setdefault(name, GroupFigures())
+        figures.lag = lag_of(rows)
+        figures.latency_ms = await waiting_ms(self._admin, rows)
+        consumed: dict[str, dict[Hashable, int]] = {}
+        figures.lag_of = {}
+        for row in rows:
+            topic = row.queue.topic
+            consumed.setdefault(topic, {})[row.queue] = row.consumer_offset
+            figures.lag_of[topic] = figures.lag_of.get(topic, 0) + row.lag
+        for topic, values in consumed.items():
+            figures.out.setdefault(topic, _Counter(now_ms, values)).look(now_ms, values)
+        for topic in figures.out.keys() - consumed.keys():
+            del figures.out[topic]
+        try:
+            figures.members = len((await self._admin.groups.connection(name)).members)
+        except ConsumerNotOnline:
+            figures.members = 0
+        except PocketMQError:
+            figures.members = None
+
+    async def _check(self) -> None:
+        """After a sample, examine the groups whose turn it is (invariant 3)."""
+        await self._sampled.wait()
+        names = set(self.groups)
+        for name in self.symptoms.keys() - names:
+            del self.symptoms[name]
+        chosen = self._turn("checks", names, CHECKS_MAX)
+        if not chosen:
+            return
+        try:
+            limits = await thresholds(self._admin)
+        except PocketMQError:
+            return
+        await asyncio.gather(*(self._check_one(name, limits) for name in chosen))
+
+    async def _check_one(self, name: str, limits: Thresholds) -> None:
+        try:
+            self.symptoms[name] = (await check_group(self._admin, name, limits)).symptoms
+        except PocketMQError:
+            self.symptoms.pop(name, None)
+
+    async def _look_at_topics(self, names: Iterable[str]) -> None:
+        wanted = {name for name in names if kind_of_topic(name) == "NORMAL"}
+        for name in self.topics.keys() - wanted:
+            del self.topics[name]
+        for name in self._turn("topics", wanted):
+            try:
+                rows = await self._admin.topics.status(name, partial=True)
+            except PocketMQError:
+                continue
+            now_ms = self._clock.monotonic_ms()
+            values: dict[Hashable, int] = {row.queue: row.max_offset for row in rows}
+            self.topics.setdefault(name, _Counter(now_ms, values)).look(now_ms, values)
+
+    def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
+        """Return whose turn it is (invariant 1): those that waited longest."""
+        turns = self._turns[what]
+        for name in turns.keys() - names:
+            del turns[name]
+        for name in sorted(names - turns.keys()):
+            turns[name] = None
+        chosen = list(turns)[:count]
+        for name in chosen:
+            turns.move_to_end(name)
+        return chosen
+
+    # ------------------------------------------------------------ what came of it
+
+    def totals(self) -> dict[str, Any]:
+        """Return `rates` and `totals` of the overview: sums over the masters that answered."""
+        masters = [each for each in self.last.brokers if each["brokerId"] == 0]
+
+        def total(figure: str) -> float:
+            return sum(each[figure] or 0 for each in masters)
+
+        return {
+            "rates": {"in": round(total("in"), 2), "out": round(total("out"), 2)},
+            "totals": {
+                "inToday": total("inToday"),
+                "outToday": total("outToday"),
+                "inYesterday": total("inYesterday"),
+                "outYesterday": total("outYesterday"),
+                "lag": sum(each.lag for each in self.groups.values()),
+                "latencyMs": max(
+                    (each.latency_ms or 0 for each in self.groups.values()), default=0
+                ),
+            },
+        }
+
+    def topic_rates(self) -> dict[str, dict[str, float]]:
+        """Return in, out and lag (over all groups) of each sampled topic."""
+        out: dict[str, float] = {}
+        lag: dict[str, int] = {}
+        for group in self.groups.values():
+            for topic, counter in group.out.items():
+                out[topic] = out.get(topic, 0.0) + (counter.rate or 0.0)
+                lag[topic] = lag.get(topic, 0) + group.lag_of.get(topic, 0)
+        return {
+            topic: {
+                "in": round(counter.rate or 0.0, 2),
+                "out": round(out.get(topic, 0.0), 2),
+                "lag": lag.get(topic, 0),
+            }
+            for topic, counter in self.topics.items()
+        }
+
+    def _remember(self) -> None:
+        sums = self.totals()
+        lag, latency = sums["totals"]["lag"], sums["totals"]["latencyMs"]
+        self.history.add(
+            self.last.at_ms,
+            {
+                Kind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": lag, "latency": latency}},
+                Kind.BROKERS: {
+                    each["name"]: {
+                        "in": each["in"],
+                        "out": each["out"],
+                        "latency": each["latencyMs"],
+                    }
+                    for each in self.last.brokers
+                    if each["brokerId"] == 0 and each["reachable"]
+                },
+                Kind.TOPICS: self.topic_rates(),
+                Kind.GROUPS: {
+                    name: {
+                        "lag": figures.lag,
+                        "out": figures.rate,
+                        "latency": math.nan if figures.latency_ms is None else figures.latency_ms,
+                    }
+                    for name, figures in self.groups.items()
+                },
+            },
+        )

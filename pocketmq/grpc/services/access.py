@@ -1,0 +1,161 @@
+"""Access: whether a call is permitted: its signature, and its account's rights.
+
+    authorization: MQv2-HMAC-SHA1 Credential=AK, SignedHeaders=x-mq-date-time, Signature=HEX
+
+The signature is the HMAC-SHA1 of the header x-mq-date-time. It covers nothing else and never expires: only
+TLS prevents its reuse. The accounts are those of plain_acl.yml, the same for both protocols. Source:
+AuthenticationContext, DefaultAuthorizationContextBuilder, RocketMQ 5.5.0.
+"""
+
+import hmac
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pocketmq.broker.access.fronts import AccessDenied, BearerAccess, Wanted
+from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.clients import GrpcClient
+from pocketmq.grpc.http2.call import Call
+from pocketmq.grpc.schema import ClientType, Code
+
+# The key is possessive: what follows takes the same characters, and a text without a comma would be tried at
+# every length of both.
+_HEADER = re.compile(
+    r"MQv2-HMAC-SHA1\s+Credential=([^/,\s]++)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9a-fA-F]{40})\s*"
+)
+
+Needs = Callable[[Any], Wanted]
+
+log = logging.getLogger(__name__)
+
+# An SDK that is refused asks again each second.
+_PAUSE_MS = 60_000
+_REFUSALS_MAX = 1_000
+
+
+class _Refusals:
+    """Logs a refusal in full the first time; while it persists, one line a minute says how often it occurred.
+
+    It is the same one from the same machine for the same reason, whatever was called.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        # When it was logged last, and how often it occurred since.
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def note(self, call: Call, reason: str) -> None:
+        peer, now_ms = call.connection.peer, self._monotonic_ms()
+        which = call.connection.ip, reason
+        told = self._told.get(which)
+        path = call.text(b":path").rpartition("/")[2][:100]
+        if told is None:
+            if len(self._told) >= _REFUSALS_MAX:
+                self._told.clear()
+            log.warning(
+                "access denied call=%s peer=%s client=%r reason=%r; the same again is counted",
+                path,
+                peer,
+                call.text(b"x-mq-client-id")[:255],
+                reason,
+            )
+            self._told[which] = now_ms, 0
+            return
+        at_ms, times = told[0], told[1] + 1
+        if now_ms - at_ms >= _PAUSE_MS:
+            log.warning(
+                "access is still denied call=%s peer=%s reason=%r times=%d seconds=%d",
+                path,
+                peer,
+                reason,
+                times,
+                (now_ms - at_ms) // 1_000,
+            )
+            at_ms, times = now_ms, 0
+        self._told[which] = at_ms, times
+
+
+class Access:
+    """Checks the broker's accounts; None: everybody may do everything (is_open)."""
+
+    def __init__(self, accounts: BearerAccess | None, monotonic_ms: Callable[[], int]) -> None:
+        self._accounts = accounts
+        self._refusals = _Refusals(monotonic_ms)
+        self.is_open = accounts is None
+
+    def check(self, call: Call, wanted: Wanted) -> None:
+        """Check a call. Raises: Failed (UNAUTHORIZED)."""
+        if self._accounts is None:
+            return
+        match = _HEADER.fullmatch(call.text(b"authorization"))
+        key, given = (match[1], match[2]) if match is not None else (None, "")
+        moment = call.metadata.get(b"x-mq-date-time", b"")
+
+        def holds(secret: str) -> bool:
+            made = hmac.new(secret.encode(), moment, "sha1").hexdigest()
+            return hmac.compare_digest(made, given.lower())
+
+        try:
+            self._accounts.check_bearer(call.connection, key, holds, wanted)
+        except AccessDenied as denied:
+            self._refusals.note(call, str(denied))
+            raise Failed(Code.UNAUTHORIZED, str(denied)) from None
+
+    def account_of(self, call: Call) -> str:
+        """Return the access key that a checked call names; empty without one, and without accounts."""
+        if self._accounts is None:
+            return ""
+        match = _HEADER.fullmatch(call.text(b"authorization"))
+        return match[1] if match is not None else ""
+
+    def note(self, client: GrpcClient) -> None:
+        """Remember a client's account: it decides if the client is asked about a topic's transactions."""
+        if self._accounts is not None:
+            self._accounts.note(client, client.account)
+
+
+def publishes(request: Any) -> Wanted:
+    return Wanted(publish=(request.topic.name,))
+
+
+def publishes_messages(request: Any) -> Wanted:
+    return Wanted(publish=tuple({message.topic.name for message in request.messages}))
+
+
+def looks_at(request: Any) -> Wanted:
+    return Wanted(either=(request.topic.name,))
+
+
+def consumes(request: Any) -> Wanted:
+    return Wanted(subscribe=(request.topic.name,), groups=(request.group.name,))
+
+
+def consumes_queue(request: Any) -> Wanted:
+    topic = request.message_queue.topic.name
+    return Wanted(subscribe=(topic,), groups=(request.group.name,))
+
+
+def looks_at_queue(request: Any) -> Wanted:
+    return Wanted(subscribe=(request.message_queue.topic.name,))
+
+
+def is_member(request: Any) -> Wanted:
+    return Wanted(groups=(request.group.name,)) if request.group.name else Wanted()
+
+
+def beats(request: Any) -> Wanted:
+    producer = request.client_type == ClientType.PRODUCER
+    return Wanted() if producer else is_member(request)
+
+
+def settles(settings: Any) -> Wanted:
+    """Return the rights that a client's settings need."""
+    if settings.HasField("publishing"):
+        return Wanted(publish=tuple(topic.name for topic in settings.publishing.topics))
+    subscription = settings.subscription
+    group = subscription.group.name
+    return Wanted(
+        subscribe=tuple(entry.topic.name for entry in subscription.subscriptions),
+        groups=(group,) if group else (),
+    )

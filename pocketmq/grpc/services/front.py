@@ -1,0 +1,67 @@
+"""Front: all services for one broker. Imported when the first client connects."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pocketmq.broker.services import Parts
+from pocketmq.grpc.clients import Clients, GrpcClient
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.http2.call import Method
+from pocketmq.grpc.services.access import Access
+from pocketmq.grpc.services.context import Desk, Place
+from pocketmq.grpc.services.offsets import Offsets
+from pocketmq.grpc.services.pulls import Pulls
+from pocketmq.grpc.services.receives import Receives
+from pocketmq.grpc.services.routes import Routes
+from pocketmq.grpc.services.sends import Sends
+from pocketmq.grpc.services.sessions import Sessions, translate
+from pocketmq.grpc.services.standard import Health, Reflection
+from pocketmq.grpc.services.transactions import Transactions
+
+log = logging.getLogger(__name__)
+
+
+class Front:
+    """Attributes: methods (by path), clients."""
+
+    def __init__(self, parts: Parts, config: GrpcConfig, place: Place) -> None:
+        self._clock = parts.node.clock
+        events = parts.node.events
+
+        access = Access(parts.node.accounts, self._clock.monotonic_ms)
+        gone = events.connection_closed
+        self.clients = Clients(
+            self._clock, parts.node.call_soon, self._translate, gone, access.account_of
+        )
+        desk = Desk(parts, config, place, self.clients, access)
+        self._sessions = sessions = Sessions(desk)
+        self._transactions = transactions = Transactions(desk)
+        self.methods: dict[bytes, Method] = {}
+        for service in (
+            sessions,
+            Routes(desk),
+            Sends(desk, sessions, transactions),
+            Receives(desk, sessions),
+            transactions,
+            Offsets(desk),
+            Pulls(desk),
+            Health(),
+            Reflection(),
+        ):
+            self.methods.update(service.methods())
+
+    def _translate(
+        self, client: GrpcClient, code: int, fields: Mapping[str, str], body: bytes
+    ) -> Any:
+        """See `translate`; a producer that is asked about a transaction answers with its id alone."""
+        command = translate(client, code, fields, body)
+        if command is not None:
+            asked = command.recover_orphaned_transaction_command
+            self._transactions.asked(asked.transaction_id, fields, asked.message.topic.name)
+        return command
+
+    def scan(self) -> None:
+        """Remove silently lost clients and pick up changed groups; called periodically."""
+        self.clients.scan()
+        self._sessions.refresh()

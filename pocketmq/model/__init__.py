@@ -1,0 +1,1 @@
+"""The model that both ends and the files share: names, tables, subscriptions, messages, records, ids."""

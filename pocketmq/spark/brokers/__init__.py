@@ -1,0 +1,1 @@
+"""Reading from brokers over the network."""

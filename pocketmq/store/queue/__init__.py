@@ -1,0 +1,1 @@
+"""Consume queues: entries, extensions, deletion, search by time."""

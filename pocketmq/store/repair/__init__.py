@@ -1,0 +1,1 @@
+"""What an earlier process left: recovery, verification, repair, differences."""
