@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.declared_subscriptions import Description
 from pocketmq.client.errors import ForkedClient, NotRunning
-from pocketmq.client.network import instances
+from pocketmq.client.network import forks, instances
 from pocketmq.client.network.config import own_instance_name
 from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.network.namespace import check_topic, shown, with_namespace
 from pocketmq.client.network.runner import alone
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
-from pocketmq.client.sync import forks
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.subscription import ALL, TAG, build_subscription
 

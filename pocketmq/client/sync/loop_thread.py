@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from pocketmq.client.errors import ForkedClient
-from pocketmq.client.sync import forks
+from pocketmq.client.network import forks
 
 T = TypeVar("T")
 Body = Callable[[AsyncExitStack], Awaitable[object]]
