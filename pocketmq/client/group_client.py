@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
+from pocketmq.client import forks
 from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.declared_subscriptions import Description
 from pocketmq.client.errors import ForkedClient, NotRunning
@@ -23,7 +24,6 @@ from pocketmq.client.network.namespace import check_topic, shown, with_namespace
 from pocketmq.client.network.runner import alone
 from pocketmq.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from pocketmq.client.options import ConsumerOptions, GroupOptions, MemberOptions
-from pocketmq.client.sync import forks
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.subscription import ALL, TAG, build_subscription
 

@@ -36,3 +36,28 @@ def test_a_program_imports_from_it_without_what_is_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_each_name_can_be_imported_first() -> None:
+    """One child process a module: what one import has loaded hides the next one's circle."""
+    code = (
+        "import os\n"
+        "from pocketmq import client\n"
+        "names = [('pocketmq.client', name) for name in client.__all__]\n"
+        "names += [('pocketmq.client.sync', None), ('pocketmq.admin', None), ('pocketmq.testing', 'InProcess')]\n"
+        "for package, name in names:\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        done = 1\n"
+        "        try:\n"
+        "            module = __import__(package, fromlist=['x'])\n"
+        "            if name:\n"
+        "                getattr(module, name)\n"
+        "            done = 0\n"
+        "        finally:\n"
+        "            os._exit(done)\n"
+        "    if os.waitpid(child, 0)[1]:\n"
+        "        print(package, name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == [""]

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
+from pocketmq.client import forks
 from pocketmq.client.errors import ForkedClient
-from pocketmq.client.sync import forks
 
 T = TypeVar("T")
 Body = Callable[[AsyncExitStack], Awaitable[object]]
