@@ -13,10 +13,11 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from pocketmq.client import forks, instances
+from pocketmq.client import forks
 from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.declared_subscriptions import Description
 from pocketmq.client.errors import ForkedClient, NotRunning
+from pocketmq.client.network import instances
 from pocketmq.client.network.config import own_instance_name
 from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.network.namespace import check_topic, shown, with_namespace
