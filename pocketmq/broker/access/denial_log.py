@@ -48,6 +48,6 @@ class DenialLog:
                 reason,
                 times,
             )
-        # What has not come again in a minute is new when it comes.
+        # A denial not repeated within a minute is logged in full again.
         self._known = set(self._again)
         self._again.clear()

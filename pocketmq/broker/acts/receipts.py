@@ -177,7 +177,7 @@ class ReceiptActs:
     ) -> Postponed | None:
         """Make a message visible in `invisible_ms` from now (invariant 3); None if it is done already.
 
-        suspend: nobody tried to consume it, so this is not counted as an attempt (5.5). Raises: Refused.
+        suspend: the client did not try to consume it, so it counts as no attempt (5.5). Raises: Refused.
         """
         self._check(queue, peer)
         low, high = self._bounds(queue)
@@ -285,7 +285,7 @@ class ReceiptActs:
         point = self._pop.log.state.get(name)
         if point is not None:
             return point.is_out(offset)
-        # A check point that an Apache broker's timer still holds: nobody can tell, so believe the client.
+        # An Apache broker's timer may still hold the check point, unreadable here: believe the client.
         return (
             self._pop.log.may_be_hidden(name, receipt.revive_queue)
             and name.pop_ms + receipt.invisible_ms > self._clock.now_ms()

@@ -4,8 +4,8 @@
 
 Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value of 64 bits is accepted; a smaller one
 is only logged. A group without members keeps its offsets, however far it lags: without them it would start
-at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (where nobody calls scanUnsubscribedTopic, in 5.x
-neither).
+at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (which never calls its scanUnsubscribedTopic, nor
+does 5.x).
 
 A reset of a queue (5.x, server side) is stored like any offset and marked until a member knows of it:
 
@@ -89,7 +89,7 @@ class ConsumerOffsetManager(ConfigManager):
                     key,
                     error,
                 )
-                # The group goes on in its other queues where it was.
+                # The group keeps its readable offsets in its other queues.
                 if kept := _readable(queues):
                     self.offsets[str(key)] = kept
         log.info("consumer offsets loaded count=%d", len(self.offsets))

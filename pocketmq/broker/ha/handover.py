@@ -9,7 +9,7 @@
     undo      instead of hand_to: this broker continues as the master
 
 The handover is controlled over one direct connection to this server. If it closes before the other broker
-leads, everything is undone: nobody is left to continue.
+leads, everything is undone: the program that would continue has disconnected.
 """
 
 import asyncio

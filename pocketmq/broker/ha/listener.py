@@ -1,7 +1,7 @@
 """HaListener: a master's HA port, where slaves connect; sockets around slaves.py and replicas.py.
 
 1. Slices are taken from the mapped log, up to a bound per slave and turn of the event loop; a slave that
-   does not read holds up nobody else, and costs 512 KiB.
+   does not read delays no other slave, and costs 512 KiB.
 2. What this process found in its log when it started is flushed before any of it is sent: a power cut must
    not take from the master what a slave has.
 3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
@@ -84,7 +84,7 @@ class HaListener:
         self.connections: set[SlaveConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
-        # Somebody connected, or wants to be sent something; and whether that is arranged.
+        # Set when a slave connects; awaited while there is neither a connection nor a waiting send.
         self._there = asyncio.Event()
         # Compares the log of a slave with this one; None before the broker serves.
         self._comparison: Comparison | None = None
@@ -153,7 +153,7 @@ class HaListener:
             self.wake()
 
     async def round(self) -> None:
-        """Pause, send what nobody waits for, and expire overdue waits."""
+        """Pause, send the log's new end even if no producer waits for it, and expire overdue waits."""
         if self.connections or self.replicas.waiting:
             seen, self._seen = self._seen, self.store.commit_log_max_position
             await asyncio.sleep((PAUSE_LOOK_MS if seen == self._seen else LOOK_MS) / 1000)

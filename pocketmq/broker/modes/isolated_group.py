@@ -205,7 +205,7 @@ class IsolatedGroup(SubGroupOrder):
                 each.queues[key].rewind = Rewind.FOREIGN
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:
-        """Forget what was read beyond the ends of the queues: it is gone, and others come in its place."""
+        """Forget progress beyond the ends of the queues: those messages are lost, and others replace them."""
         for each in self.sub_groups:
             for key, state in each.queues.items():
                 state.cut(max_offset(*key))

@@ -59,8 +59,8 @@ class Compatible:
 
     def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
         """Return the client ids that share queues with the caller, each once."""
-        # Ours: a connection that is just ending is no member any more, and a second one of a client is no
-        # further member: each would take the first share, and the queues of the other would be nobody's.
+        # Ours: a closing connection no longer counts, and two connections of one client count as one member:
+        # each would take the first share, and the queues of the second share would have no reader.
         members = group.channels.values()
         return list(dict.fromkeys(each.client_id for each in members if each.connection.writable))
 
@@ -241,7 +241,7 @@ class Policies:
         return self._compatible
 
     def entered(self, group: str) -> Compatible:
-        """Return the policy that admits a new member: by the group's mode, whoever is in it already."""
+        """Return the policy that admits a new member: by the group's mode, whatever members it has."""
         mode = self._modes.mode(group)
         if mode is GroupMode.COMPATIBLE:
             return self._compatible

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 REVIVE_QUEUES = 8
 # An Apache broker's timer delivers a check point 1 s before it is due and its acks when it is, each up to
-# a second off: whoever looks too early hands out what was acknowledged.
+# a second off: a look before both have come redelivers acknowledged messages.
 TIMER_GRACE_MS = 3_000
 # Invariant 4: old check points are appended again once so many records are behind the oldest one and most
 # of them are finished.
