@@ -3,8 +3,8 @@
     message: 1 byte 0 (not compressed), 4 bytes length (big-endian), the message
     an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
 
-1. A call is answered once, now or later; sends on a call that is gone are dropped.
-2. What a call holds (`wait`, `answer`) is told once if the client no longer wants the answer.
+1. A call is answered once, now or later; sends on an ended call (`gone`) are dropped.
+2. The holder of a call (`wait`, `answer`) is notified once if the client no longer wants the answer.
 """
 
 from collections.abc import Callable, Iterator
@@ -99,7 +99,7 @@ class Carrier(Protocol):
 
 class Call:
     """Attributes: connection; metadata (headers by name); gone; held (2); state (kept by the server of a
-    session); body (an incomplete message, with what came before it; None: there is none).
+    session); body (an incomplete message, with the frames before it; None without one).
     """
 
     __slots__ = (

@@ -190,7 +190,7 @@ class Receives:
     def _again(
         self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
     ) -> None:
-        """Retry a receive that is done waiting; somebody may have been quicker."""
+        """Retry a receive that is done waiting; another client may have been quicker."""
         try:
             self._pop(ask, client, call, until_ms, renew=renew)
         except Refused as refused:

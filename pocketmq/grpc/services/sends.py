@@ -260,7 +260,7 @@ def _size_without_bodies(data: bytes) -> int:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield key, first byte and end of each field. Raises: IndexError, ValueError for what is none."""
+    """Yield key, first byte and end of each field. Raises: IndexError, ValueError for malformed data."""
     while at < end:
         key, at = _varint(data, at)
         kind = key & 7

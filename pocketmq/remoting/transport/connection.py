@@ -353,7 +353,7 @@ class Connection(Sending):
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
 
     def _finish_waiting(self) -> None:
-        """Handle what was read, such as commits and one-way sends, though nobody takes the answers.
+        """Handle the frames read so far, such as commits and one-way sends, though no peer takes the answers.
 
         It is one read's worth at most.
         """

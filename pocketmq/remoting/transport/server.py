@@ -60,7 +60,7 @@ class RemotingServer:
         self._listeners: list[asyncio.Server] = []
         # Takes new connections in this server's place, for a while (proxy.py).
         self._instead: Accepts | None = None
-        # Takes those that begin with HTTP/2, where somebody does.
+        # Takes those that begin with HTTP/2; None: no gRPC front.
         self._http2: Accepts | None = None
         self.connections: set[Connection] = set()
         self.shares = Shares(limits or ConnectionLimits())
@@ -115,7 +115,7 @@ class RemotingServer:
         self._instead = other
 
     def serve_http2(self, front: Accepts | None) -> None:
-        """Have `front` take new connections that begin with HTTP/2; None: nobody."""
+        """Have `front` take new connections that begin with HTTP/2; None: refuse them."""
         self._http2 = front
 
     def _accept(self) -> asyncio.Protocol:

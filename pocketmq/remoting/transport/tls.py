@@ -164,7 +164,7 @@ def _self_signed() -> ssl.SSLContext:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    # ssl loads a key from a file only; this one is gone before anybody is served.
+    # ssl loads a key from a file only; this one is deleted before the first client connects.
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:
         file.write(pem)
         file.flush()
