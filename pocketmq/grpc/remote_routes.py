@@ -57,7 +57,7 @@ class Neighbours:
         self._announcements = announcements
         self._monotonic_ms = monotonic_ms
         self._fronts: Mapping[str, str] = {}
-        # What each front has told, and since when it is that.
+        # Each front's last announcement, and since when it is unchanged.
         self._told: dict[str, tuple[str, int]] = {}
         self._asked_ms: int | None = None
 

@@ -32,7 +32,7 @@ _SCAN_MS = 1_000
 _IDLE_MS = 120_000
 _STALLED_MS = 10_000
 _BACKLOG = 1_024
-"""Of name servers: under it, each broker's name has its front's address as value, and when it was told."""
+"""Of name servers: under it, each broker's name has its front's address and the announcement's time."""
 
 
 class GrpcServer:

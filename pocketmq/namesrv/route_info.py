@@ -156,7 +156,7 @@ class RouteInfo:
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
         if before is None and broker_id == MASTER_ID:
-            # It has just begun: it knows better than an operator who met another process.
+            # This process has just started: its permission replaces one that was set for an earlier process.
             self._permissions.forget(name)
         sent = Sent() if before is None else before.sent
         self._live[address] = LiveInfo(
@@ -306,7 +306,7 @@ class RouteInfo:
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.addresses.get(broker_id) == address:
             self._remove([(broker, broker_id)], "unregistered")
-        # Under another name there may be a successor, which must still be found gone one day.
+        # A successor under another name may have the address, and must still be able to expire.
         if not any(address in each.addresses.values() for each in self._brokers.values()):
             self._forget(address)
 

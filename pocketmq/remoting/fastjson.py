@@ -146,7 +146,7 @@ _REQUEST_DIALECT_SIZE_MAX = 32 << 10
 
 
 def loads_request(data: bytes | bytearray | memoryview) -> Any:
-    """Decode the body of a request like `loads`, but bounded in size, since anybody can have sent it.
+    """Decode the body of a request like `loads`, but bounded in size, since any client may have sent it.
 
     Raises: FastjsonError.
     """

@@ -349,7 +349,7 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_REPLICA_TABLES),
     Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
     Row(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
-    # ------------------------------------------------------------ served by name servers, to anybody
+    # ------------------------------------------------------------ served by name servers, to any client
     *_served_by(
         Server.NAME_SERVER,
         Row(C.PUT_KV_CONFIG, ah.PutKVConfigHeader),

@@ -1,4 +1,4 @@
-"""PlainAccessValidator: who may send what where, by signatures and a file of accounts (wire.md 7.1, 7.2).
+"""PlainAccessValidator: access control of requests, by signatures and account files (wire.md 7.1, 7.2).
 
 The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it counts, too:
 

@@ -62,9 +62,9 @@ class ClientActs:
         self._producers = members.producers
         self._policies = members.policies
         self._locks = members.locks
-        # Members of large groups that are still to be told that theirs has changed.
+        # Members of large groups that are still to be notified of a change in their group.
         self._untold: dict[str, set[Peer]] = {}
-        # Members of new groups whose retry topic is being stored: when told, they ask for its route.
+        # Members of new groups whose retry topic is being stored: once notified, they ask for its route.
         self._early: dict[str, set[Peer]] = {}
         self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 

@@ -58,7 +58,7 @@ _POWERS = 32
 _RATE_POINTS = 601
 _PERIODS = (10, 60, 600)
 PIECE = 8_192
-# What making an item costs, in figures.
+# Cost of making an item, in figures.
 _NEW_ITEM = 8
 
 

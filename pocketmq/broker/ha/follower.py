@@ -297,7 +297,7 @@ class _Taking(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an instance of it under uvloop.
         self._transport = cast("asyncio.Transport", transport)
-        # What is written goes to the kernel at once: the master waits for it.
+        # Reports go to the kernel at once: the master waits for them.
         self._transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:

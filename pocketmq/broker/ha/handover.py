@@ -161,7 +161,7 @@ class Handover:
     def _closed(self, connection: Peer) -> None:
         if connection is self._by and not self._is_handed_over:
             self._by = None
-            log.warning("the program that moves this broker has gone")
+            log.warning("the program that moves this broker has disconnected")
             self._server.spawn(self._undone())
 
     async def _undone(self) -> None:

@@ -2,11 +2,11 @@
 
 1. Slices are taken from the mapped log, up to a bound per slave and turn of the event loop; a slave that
    does not read delays no other slave, and costs 512 KiB.
-2. What this process found in its log when it started is flushed before any of it is sent: a power cut must
-   not take from the master what a slave has.
-3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
-   (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
-   RocketMQ does. Without slaves nothing runs.
+2. Messages that this process found in its log when it started are flushed before any is sent: a power cut
+   must not take from the master messages that a slave has.
+3. Messages for which a producer waits are sent in the next turn of the loop, with all others of the same
+   turn (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within
+   PAUSE_LOOK_MS, as RocketMQ does. Without slaves nothing runs.
 4. With accounts, a slave needs a ticket (proof.py) as its first 8 bytes, or an address of the global list:
    the log holds every topic. RocketMQ accepts every connection.
 5. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the

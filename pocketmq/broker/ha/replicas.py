@@ -95,7 +95,7 @@ class Replicas:
         return None
 
     def sent(self) -> None:
-        """What this turn of the loop waits for is on its way to the slaves."""
+        """Note that the messages for which this turn of the loop waits are on their way to the slaves."""
         self._until_ms = 0
 
     def acked(self) -> None:

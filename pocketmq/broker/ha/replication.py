@@ -135,7 +135,7 @@ class Replication:
         if self.follower is not None and self.metadata is not None:
             state = self.follower.state
             age_ms = now_ms - state.heard_ms if state.heard_ms else -1
-            # What is read is acknowledged at once.
+            # A slave acknowledges bytes as soon as it reads them.
             heard_ms = self._node.clock.now_ms() - age_ms if state.heard_ms else 0
             found["haClientRuntimeInfo"] = {
                 "masterAddr": state.master,

@@ -69,10 +69,10 @@ from pocketmq.store.timer.service import TimerService
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 3_000
-# For what the master's log had when it told of its progress.
+# Looks whether this log has reached the end that the master's log had when it reported its progress.
 _LOOKS_MAX = 100
 _LOOK_S = 0.01
-# Whether it has the queues of a topic that it does not name any more.
+# Questions to the master whether it has the queues of a topic that its table lacks.
 _ASKED_MAX = 3
 _C = RequestCode
 
@@ -320,7 +320,7 @@ class Metadata:
                 with readable():
                     self._copied.ours.take_progress(ahead.ours)
         else:
-            # Groups may have begun since that was told.
+            # Groups may have begun since that report.
             self._take_offsets(await self._progress(), is_here=False)
 
     async def _progress(self) -> Progress:
@@ -417,7 +417,7 @@ class Metadata:
         offsets = self._tables.offsets
         before = self._said
         if not before:
-            # What was set back at the master, or deleted, while this broker did not look.
+            # Offsets that were set back at the master, or deleted, before this broker's first look.
             deleted = {topic for topic, _ in self._store.deleted.names()}
             before = {
                 key: dict(queues)

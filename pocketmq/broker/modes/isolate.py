@@ -66,7 +66,7 @@ class IsolatedGroups(ConfigManager):
         self._first_match = first_match
         # Groups in this mode that have or had members: what the hot paths look at.
         self.groups: dict[str, IsolatedGroup] = {}
-        # What a master said last.
+        # The master's last table.
         self._taken: Any = None
 
     def to_json(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Compatible:
         return group
 
     def may_pop(self, group: str) -> bool:
-        """Return True if members may be told to pop."""
+        """Return True if the broker may assign members to pop."""
         return True
 
     def pop_refusal(self, group: str, peer: Peer) -> str | None:

@@ -153,7 +153,7 @@ class ConsumerOrderInfo(ConfigManager):
         self._ticked_ms = clock.now_ms()
         self._events = events or Events()
         self._logged: dict[str, int] = {}
-        # No file, and no master, has told us anything yet.
+        # True until a file or a master has filled the table.
         self.is_new = True
 
     def to_json(self) -> dict[str, Any]:

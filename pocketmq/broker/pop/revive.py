@@ -8,7 +8,7 @@
 3. Ours (popDeadLetterEnable): after retryMaxTimes failed attempts a message goes to %DLQ%GROUP, as with pull
    consumers. RocketMQ leaves that to its proxy, and redelivers to classic pop clients for ever.
 4. Ours: what a connected consumer holds (auto-renew of 5.x SDKs) is not redelivered for three hours.
-5. What cannot be copied stays in flight and is retried with growing pauses; it blocks no other message.
+5. A message that cannot be copied stays in flight and is retried with growing pauses; it blocks no other.
 Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 

@@ -105,8 +105,8 @@ class StoredTable(ConfigManager, Generic[V]):
         table = data.get(self.table) if isinstance(data, dict) else None
         for name, fields in (table or {}).items():
             try:
-                # As in RocketMQ the place in the table tells which it is; who adds a row by hand may leave
-                # the name inside out, or copy another's.
+                # As in RocketMQ the key in the table is the name; a row that an operator added by hand may
+                # lack the name inside, or hold another's.
                 row = self.row_class.from_json({**fields, self.key_name: name})
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error(

@@ -1,11 +1,12 @@
 """TopicConfigManager: the topics of this broker, config/topics.json. Source: TopicConfigManager, 4.9.7.
 
-1. A change is on disk before anybody is told, and every name server is told at once (topics_changed).
+1. A change is on disk before it is answered, and then registered at every name server at once
+   (topics_changed).
 2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
    = min(the producer's number, the default topic's write queues), permission without that bit.
 3. The default topic TBW102 exists only with autoCreateTopicEnable.
-4. Who waits for a new or changed topic to be stored waits until name servers of other processes know it, too,
-   but for no more than a second: a client asks for a route as soon as its request is answered.
+4. Requests that wait for a new or changed topic to be stored also wait until name servers of other processes
+   know it, but for no more than a second: a client asks for a route as soon as its request is answered.
 """
 
 import asyncio

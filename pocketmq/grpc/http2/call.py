@@ -21,7 +21,7 @@ _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _ANSWER = encode(_HEADERS)
 _OK = encode([(b"grpc-status", b"0")])
 _FORM = Form(_ANSWER, _OK)
-# What a header's value may hold as it is.
+# Characters that a header's value may hold as they are.
 _MESSAGE_SAFE = " !\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 _MESSAGE_SIZE_MAX = 1_000
 _UNITS_NS = {
@@ -65,7 +65,7 @@ class Method(NamedTuple):
 
 
 class Held(Protocol):
-    """What is to be given up with an answer that its client no longer wants."""
+    """The holder of an answer, which it gives up when the client no longer wants it."""
 
     def gone(self, unsent: int) -> None:
         """Give it up. unsent: bytes of the answer that were not sent."""
@@ -164,11 +164,11 @@ class Call:
         self.connection.flush_soon()
 
     def wait(self, held: Held | None) -> None:
-        """Answer later; meanwhile `held` is told if the client goes. None: it waits no longer."""
+        """Answer later; until then `held` is notified if the client disconnects. None: it waits no longer."""
         self.held = held
 
     def answer(self, framed_messages: bytes, held: Held | None = None) -> None:
-        """Answer successfully and to the end; `held` is told if the client goes before it has everything."""
+        """Answer successfully, to the end; `held` is notified if the client leaves before it has it all."""
         self.held = held
         if self.gone:
             # It went while the answer was made.

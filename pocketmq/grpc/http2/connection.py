@@ -417,7 +417,7 @@ class GrpcConnection(asyncio.Protocol):
         self.calls.pop(call.stream_id, None)
         self._drop(call)
 
-    # ------------------------------------------------------------ what goes
+    # ------------------------------------------------------------ output
 
     def when_read(self, run: Callable[[], None]) -> None:
         """Call `run` now, or once the peer has read the data waiting for it."""

@@ -100,7 +100,7 @@ class Questions:
             waiting.set_result(answer)
 
     def close(self) -> None:
-        """Fail what waits: the client has left."""
+        """Fail the waiters: the client has left."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionLost(f"the client {self._client_id} has left"))

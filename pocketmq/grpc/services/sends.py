@@ -36,7 +36,7 @@ _MESSAGES_MAX = 1_024
 _FIELDS_MAX = 32_768
 # Keys on the wire: SendMessageRequest.messages, Message.body.
 _MESSAGE, _BODY = 1 << 3 | 2, 4 << 3 | 2
-# What takes the short way: neither later nor perhaps.
+# Types that take the short way: without delay, transaction or priority.
 _PLAIN = (MessageType.NORMAL, MessageType.FIFO)
 
 

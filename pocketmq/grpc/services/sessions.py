@@ -337,7 +337,7 @@ def _enter(client: GrpcClient, member: Membership) -> None:
 
 
 def _size_of(client: GrpcClient) -> int:
-    """Estimate the memory that a client's settings take: its own, those it was told, what they became."""
+    """Estimate the memory of a client's settings: its own, those sent to it, and the broker's entries."""
     kept = 0 if client.settings is None else 2 * client.settings.ByteSize()
     kept += sum(_ENTRY_SIZE + len(topic) for topic in client.topics)
     for member in client.memberships.values():

@@ -35,8 +35,8 @@ _KEPT_NAMES = (b"WAIT",)
 _SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
 
 Place = tuple[int, int]
-# What a quick way says: an answer, b"" for one that comes later or never, or None: then nothing was done,
-# and the request is parsed. Bytes are a frame that cost little to make.
+# A quick way returns an answer, b"" for one that comes later or never, or None: then it has done nothing, and
+# the request is parsed. Bytes are a frame that cost little to make.
 Quick = bytes | RemotingCommand | Sequence[Buffer] | None
 
 

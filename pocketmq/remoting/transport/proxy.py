@@ -177,7 +177,7 @@ class Passed(asyncio.Protocol):
             self.close()
 
     def _plain(self, data: bytes) -> bytes:
-        """What the client says in these bytes (6). Raises: NotAccepted, ssl.SSLError."""
+        """Return these bytes of the client in plain (6). Raises: NotAccepted, ssl.SSLError."""
         if not self._is_begun:
             self._is_begun = True
             self._tls = layer_for(data, self._passage.server.tls)
@@ -320,7 +320,7 @@ class Passed(asyncio.Protocol):
         self._held_size = sum(len(frame) for frame, _, _ in kept)
 
     def _asked_anew(self) -> list[bytes] | None:
-        """Return the frames that a moved client begins with; None if it must be told of a loss (1)."""
+        """Return the frames that a moved client begins with; None if it must learn of a loss (1)."""
         if self.is_asking:
             return None
         first = []

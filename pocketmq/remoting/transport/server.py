@@ -122,7 +122,7 @@ class RemotingServer:
         return self.make_connection() if self._instead is None else self._instead.accept()
 
     def make_plain_connection(self) -> Connection:
-        """What serves a client that comes by way of a passage: its TLS, if it has any, ended there."""
+        """Return a connection for a client that comes through a passage, where its TLS, if any, ended."""
         return self.make_connection(tls=False)
 
     def make_connection(self, *, tls: bool = True) -> Connection:

@@ -1,4 +1,4 @@
-"""What a plain message is: one that needs no look at anything but its queue; and what many of them share."""
+"""Plain messages: sends that need no look at anything but their queue; and the values that many share."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
