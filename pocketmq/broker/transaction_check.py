@@ -344,11 +344,11 @@ class TransactionCheck:
             return True
         topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         if self._store.deleted.has_waiting(topic, record.position):
-            # Before it is replaced: a later record would be of the topic that was made again.
+            # Before it is replaced: a later record would belong to the recreated topic.
             log.info("dropped a half message of a deleted topic topic=%s", topic)
             self._half.decide(record.queue_offset)
             return True
-        # It may be the producer's own word: below zero it would be asked about for ever.
+        # The producer may have set this count: with one below zero the broker would never stop asking.
         times = max(0, property_number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000
         if times >= self._config.transaction_check_max or age_ms > reserved_ms:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENT_MS = 120_000
-# Longer than the pause between two heartbeats, with which a client that lives comes again.
+# Longer than the pause between two heartbeats: a living client reconnects with the next one.
 PARTED_MS = 15_000
 _ID_SIZE_MAX = 255
 _COUNT_MAX = 20_000
@@ -206,7 +206,7 @@ class Clients:
             del self._count_of[client.owner]
 
     def _announce(self, client: GrpcClient, why: str) -> None:
-        log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)
+        log.info("client removed id=%s peer=%s why=%r", client.client_id, client.address, why)
         self._gone(client)
 
     def _part(self, lost: tuple[GrpcClient, str]) -> None:

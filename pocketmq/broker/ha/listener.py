@@ -133,7 +133,7 @@ class HaListener:
             connection.abort()
 
     def drop_strangers(self) -> None:
-        """Close the connections of those who may not follow any more (invariant 4)."""
+        """Close the connections of slaves that may not follow any more (invariant 4)."""
         for connection in list(self.connections):
             if not self.admission.may_stay(connection.address, connection.admitted):
                 connection.abort()
@@ -193,7 +193,7 @@ class HaListener:
     def refused(self, address: str) -> None:
         """Log that a connection from `ip:port` is refused for want of a ticket."""
         host = address.rpartition(":")[0]
-        # A slave that is refused comes again: one line for each host that is another than the last.
+        # A refused slave reconnects: one line in the log whenever the host differs from the last.
         if host != self._told:
             self._told = host
             log.warning(

@@ -214,7 +214,7 @@ class Slaves:
                 return now_ms - at_ms
         return now_ms - min(slave.connected_ms, self._ends[0][1] if self._ends else now_ms)
 
-    # ------------------------------------------------------------ who has what
+    # ------------------------------------------------------------ progress of the slaves
 
     def is_in_sync(self, slave: Slave) -> bool:
         """Apply invariant 5."""

@@ -131,7 +131,7 @@ class Master:
         return self._ha_address
 
     def look_again(self) -> None:
-        """Ask the name servers who is the master."""
+        """Ask the name servers for the master."""
         self._met = None
         self._registration.ask_again()
 

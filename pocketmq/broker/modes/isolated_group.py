@@ -243,7 +243,7 @@ class IsolatedGroup(SubGroupOrder):
         for heir in self.live():
             moved |= owe(self, self.begun, leaving, heir, first_match, rewind=True)
         log.info(
-            "a sub-group has ended; what it had not consumed goes to members that ask for it group=%s %s "
+            "a sub-group has ended; its unread messages go to members that ask for them group=%s %s "
             "queues_sent_back=%d",
             self.name,
             leaving,

@@ -1,14 +1,14 @@
 """policies.of(group): how a group treats members that subscribe differently.
 
     question        compatible (RocketMQ)        strict                        isolate
-    admit           everybody                    who asks what members ask     while there are few sub-groups
+    admit           every client                 clients that subscribe alike  while there are few sub-groups
     shown           the last heartbeat's         the same                      what all members ask together
     peers           all members                  the same                      members that ask the same
     start           the group's offset           the same                      the sub-group's
-    filter          the group's subscription     none for a refused one      what is the sub-group's
+    filter          the group's subscription     none for a refused client     the sub-group's messages
     commit          the group's offset           the same                      the sub-group's; members' only
     lock_name       the group                    the same                      the sub-group
-    pop_refusal     -                            who was refused               everybody
+    pop_refusal     -                            refused clients               every client
 Request handlers ask these questions and never look at the mode. A changed mode takes effect within a second
 (IsolatedGroups.tick).
 """

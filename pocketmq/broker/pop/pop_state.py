@@ -136,7 +136,7 @@ class PopState:
         heapq.heappush(self._deadlines, (deadline_ms, self._count, point))
 
     def hasten(self, by_ms: int) -> None:
-        """Bring every deadline nearer: for a clock that is turned, whose monotonic time stands."""
+        """Bring every deadline nearer: for a test's clock that is turned while its monotonic time stands."""
         self._deadlines = [(at - by_ms, count, point) for at, count, point in self._deadlines]
 
     def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:

@@ -228,7 +228,7 @@ class Receives:
                 try:
                     written = framed_message(record, unpacking, topic, str(handle), attempt)
                 except Exception:
-                    # A bug, but this message's alone: it comes again, until it is a dead letter.
+                    # A bug, but this message's alone: it is redelivered until it is a dead letter.
                     where = record.position
                     log.exception("a message cannot be put into an answer position=%d", where)
                     continue

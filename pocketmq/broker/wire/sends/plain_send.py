@@ -50,7 +50,7 @@ class Template(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """What plain messages have in common whose headers were cut by place.
+    """Values that plain messages share whose headers were cut by place.
 
     It ends when target is no longer the topic's. answer(opaque, position, queue_id, queue_offset): its frame.
     """
