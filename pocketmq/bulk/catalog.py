@@ -147,7 +147,7 @@ def _check_rows(files: list[ArchivedFile], rows: pa.Table) -> None:
     for name, count in zip(named, (end - start).tolist(), strict=True):
         counts[name] += count
     if any(counts[file.first] != file.records for file in files):
-        raise ValueError("its rows have not as many messages as a file that they are of")
+        raise ValueError("the number of its rows disagrees with the file that they describe")
 
 
 def read_parts(folders: Folders, paths: Iterable[str]) -> list[Part]:

@@ -120,7 +120,7 @@ class GroupClient(ABC, Generic[Options, M]):
         try:
             await self._leave(member)
         finally:
-            # Whoever cuts this short has left, too.
+            # A shutdown that was cut short has left, too.
             await instances.release(member.instance)
         log.info("%s shut down group=%s client=%s", self._noun, self.group, self._client_id)
 

@@ -210,7 +210,7 @@ class DelayService:
         return 0 if data is None else store_ms_of(data) + self._delay_ms(queue_id + 1)
 
     def _delay_ms(self, level: int) -> int:
-        """Return how long messages wait in a level; the longest there may be in one that is gone (5)."""
+        """Return how long messages wait in a level; the longest possible delay for a removed level (5)."""
         return self._levels[level - 1] if level <= self.level_max else LONGEST_DELAY_MS
 
     def _deliver_one(self, position: int, size: int) -> None:

@@ -155,14 +155,14 @@ class ReadStore(OpenStore):
         return list(self._queues)
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time in ms of the record at an offset; -1 if there is none."""
+        """Return the store time in ms of the record at an offset; -1 if absent."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
         return self._store_ms(queue, queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Return the store time in ms of the first readable record; -1 if there is none."""
+        """Return the store time in ms of the first readable record; -1 if absent."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1

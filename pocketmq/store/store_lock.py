@@ -5,7 +5,7 @@
             second line that identifies the boot of the machine whose memory holds the writes (memory_of);
             nothing behind the first line's end: an fsync failed
 
-A record lock belongs to the process: closing any descriptor of the file drops it, so nobody else opens it.
+A record lock belongs to the process: closing any descriptor of the file drops it, so no other code opens it.
 Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
 """
 

@@ -209,10 +209,10 @@ class Rebalance:
             log.warning(
                 "a topic does not exist yet, waiting for it group=%s topic=%s", self.group, topic
             )
-        # A group's retry topic is made by its first heartbeat; until then nobody need hear of it.
+        # A group's retry topic is made by its first heartbeat; until then its absence is no warning.
         if not client_ids and not (all_queues is None and is_retry_topic(topic)):
             log.warning(
-                "cannot learn who is in the group, will ask again group=%s topic=%s",
+                "cannot learn the members of the group, will ask again group=%s topic=%s",
                 self.group,
                 topic,
             )

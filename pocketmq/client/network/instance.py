@@ -5,8 +5,8 @@ It owns the connections, the routes, the broker addresses and every timer:
     every                       from            what
     two minutes                 10 s            addresses of the name servers, if they are looked up by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
-    second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours;
-                                                our name servers also tell when one appears)
+    second, for a minute        1 000 ms        routes of subscribed topics that do not exist yet (ours;
+                                                our name servers also notify of a new one)
     heartbeat_interval          1 000 ms        drop brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
     rebalance_interval, or woken                rebalance

@@ -63,7 +63,7 @@ class Asking:
         self._timeout_ms = timeout_ms
         self._encoding = int(encoding)
         self._name_server = 0
-        # Whether a frame may be put together by hand: JSON headers that nobody signs.
+        # Whether a frame may be put together by hand: JSON headers without a signature.
         self.plain_frames = encoding == Encoding.JSON and not remoting.signs
         # The connection to a broker if it is open already and may be written to directly.
         self.open_connection = remoting.open_connection

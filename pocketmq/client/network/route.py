@@ -213,7 +213,7 @@ class BrokerAddresses:
         return self._table.get(broker_name, {}).get(MASTER_ID)
 
     def any_of(self, broker_name: str, broker_id: int) -> str | None:
-        """Return the address of that id; if there is none, of the next slave, else any."""
+        """Return the address of that id; if absent, of the next slave, else any."""
         by_id = self._table.get(broker_name)
         if not by_id:
             return None

@@ -118,7 +118,7 @@ class Retention:
         return gone
 
     def _archived_to(self) -> int:
-        """Return where the archive ends in the log; 0 if there is none."""
+        """Return where the archive ends in the log; 0 without an archive."""
         try:
             with open(
                 os.path.join(os.path.dirname(self._log.files.folder), ARCHIVED), "rb"
@@ -182,7 +182,7 @@ class Retention:
         self._refusing = full
 
     def look_again(self) -> None:
-        """Measure the disk where somebody else has resumed appending."""
+        """Measure the disk again after another part of the store has resumed appending."""
         self._refusing = False
         self.check_disk()
 

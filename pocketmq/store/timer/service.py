@@ -56,7 +56,7 @@ ROLL_SECONDS = 172_800
 # Records taken from the queue, seconds looked at and messages delivered in one turn of the event loop.
 _STEP = 256
 _SECONDS_STEP = 20_000
-# Between two pieces of a count that nobody waits for.
+# Between two pieces of a count that no caller waits for.
 _COUNT_PAUSE_MS = 5
 _WAIT_MS_MAX = 1_000
 _SYNC_INTERVAL_MS = 1_000
@@ -186,7 +186,7 @@ class TimerService:
         return properties
 
     def _enqueue(self, master: TimerCheck | None = None) -> bool:
-        """Read records from the queue into log and wheel; False if there is none.
+        """Read records from the queue into log and wheel; False if no record is there.
 
         master: while this broker follows, read no further than its master has.
         """
@@ -290,7 +290,7 @@ class TimerService:
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 
     def _work(self) -> bool:
-        """Do one piece of the pending work; False if there is none."""
+        """Do one piece of the pending work; False if no work is pending."""
         if self._due is not None:
             self._deliver_some()
             return True
@@ -340,7 +340,7 @@ class TimerService:
                 return
             self.check.read_ms += PRECISION_MS
         if self._over_ms - self.check.read_ms > SLOTS * 1000:
-            # After a stop of weeks nobody counts these seconds one by one.
+            # After a stop of weeks, empty seconds are skipped: one by one they take too long.
             self.check.read_ms = self._wheel.next(self.check.read_ms, self._over_ms)
 
     def _collect(self, slot: Slot) -> None:
