@@ -87,7 +87,7 @@ class Groups:
     async def connection(self, group: str) -> GroupConnection:
         """Return the group's connected consumers, from the first broker that knows them.
 
-        Raises: ConsumerNotOnline if there are none.
+        Raises: ConsumerNotOnline without one.
         """
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
@@ -106,7 +106,7 @@ class Groups:
         raise last
 
     async def producers(self, group: str) -> list[Member]:
-        """Return the group's connected producers; [] if there are none."""
+        """Return the group's connected producers; [] without one."""
         found: dict[str, Member] = {}
         async for _, told in self._site.ask_each(
             await self._site.masters(),

@@ -39,10 +39,10 @@ class ConsoleConfig(Settings):
     trusted_proxies: str = key(
         "",
         name="consoleTrustedProxies",
-        help="Addresses or networks of reverse proxies, comma-separated, whose X-Forwarded-For says who "
-        "asks: failed logins count for that address, and the log names it.",
+        help="Trusted reverse proxies (addresses or networks, comma-separated), whose X-Forwarded-For "
+        "is used for login limits and the log.",
     )
-    user: str = key("", name="consoleUser", help="User of the console; set, everybody must log in.")
+    user: str = key("", name="consoleUser", help="User of the console; set, a login is required.")
     password: str = key("", name="consolePassword", help="Password of consoleUser.")
     password_file: str = key(
         "", name="consolePasswordFile", help="File whose first line is the password of consoleUser."
@@ -73,8 +73,7 @@ class ConsoleConfig(Settings):
     alarm_file: str = key(
         "",
         name="consoleAlarmFile",
-        help="TOML file of alarm rules about groups and the web hooks that are told; read again when it "
-        "changes.",
+        help="TOML file of alarm rules for groups and their web hooks; reloaded when it changes.",
     )
 
     @property

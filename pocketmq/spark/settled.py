@@ -44,7 +44,7 @@ def settle() -> None:
 
 
 def quiet(worker: "Worker") -> Any:
-    """Return a daemon's function that serves a call, without the text for an answer that nobody reads."""
+    """Return a daemon's function that serves a call, without the text for an answer that is never read."""
 
     def serve(sock: "socket.socket", authenticated: bool) -> int:
         try:

@@ -116,7 +116,7 @@ class OffsetStream(DataSourceStreamReader):
     @abstractmethod
     def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
         """Return what tells the messages at these offsets from any others there, queue and offset first, as
-        of the last look; None where there is none, or nothing tells.
+        of the last look; None if absent or unknown.
         """
 
     def stores(self) -> Stores:
@@ -338,8 +338,8 @@ class OffsetStream(DataSourceStreamReader):
         found: set[TopicKey] = set()
         for one, now in zip(asked, self.marks(list(asked.values())), strict=True):
             mark = seen.topics[one]
-            # A query may go on over brokers where it read files, whose marks have another length. What
-            # retention has deleted says nothing; a queue that now begins behind its offset is told as such.
+            # A query may continue over brokers after it read files, whose marks have another length. Messages
+            # that retention has deleted prove nothing; a queue that begins behind its offset is reported itself.
             if now is not None and len(now) == len(mark) and now != mark:
                 found.add(one)
             else:

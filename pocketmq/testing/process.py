@@ -64,7 +64,7 @@ class ServerProcess(External):
         """Start it. Raises: RuntimeError with its log if it ends before it serves, or does not in a minute;
         what a client that connects to it raises. Then it is ended, and of a first start nothing is left.
         """
-        # Nobody leaves a with block that was not entered.
+        # If entering a with block fails, its exit is not called.
         undo = self.stop if self._folder is None else self._end
         try:
             return self._started()

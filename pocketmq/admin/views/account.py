@@ -34,5 +34,5 @@ class AccountView:
 
     @property
     def may_all(self) -> bool:
-        """Return True for an administrator without lists, whose default permissions nobody asks."""
+        """Return True for an administrator without lists, whose default permissions are not asked."""
         return self.admin and not self.topics and not self.groups

@@ -55,7 +55,7 @@ class MemberView:
 class GroupView:
     """All that is known of a group.
 
-    connection: None if nobody is online, or no reachable broker knows the group (failure). told: what each
+    connection: None if no member is online, or no reachable broker knows the group (failure). told: what each
     PocketMQ broker reports, by its name. findings: where members differ, with the reporting broker, None if
     compared here. known: members whose own subscription is known.
     """

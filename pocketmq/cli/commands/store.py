@@ -361,7 +361,7 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
         not_built = further_queues(store)
         mending.set_aside(store, kept / "damaged")
         mending.fill()
-        # RocketMQ's checkpoint would let recovery begin behind records whose entries are gone.
+        # RocketMQ's checkpoint would let recovery begin behind records whose entries were moved away.
         derived = ("consumequeue", "consumequeue_ext", "index", "checkpoint")
         for name in derived if is_foreign else derived[:3]:
             if (root / name).exists():

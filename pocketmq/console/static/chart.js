@@ -127,7 +127,7 @@ function nearest(times, time) {
   return found;
 }
 
-/** One line for each stretch of known values; isGap: whether there is none before a place. */
+/** One line for each stretch of known values; isGap: whether a value is missing before a place. */
 function lines(values, index, x, y, isGap) {
   const stretches = [[]];
   values.forEach((value, place) => {

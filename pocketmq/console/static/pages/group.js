@@ -63,7 +63,7 @@ function past(page) {
 
 // ---------------------------------------------------------------- the verdict
 
-// With sub-groups nobody is bound to the subscription that is stored.
+// With sub-groups no member is bound to the stored subscription.
 const isolated = ({ mode, subGroups }) => mode === "isolate" && subGroups.length > 0;
 
 function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
