@@ -339,7 +339,7 @@ class OffsetStream(DataSourceStreamReader):
         for one, now in zip(asked, self.marks(list(asked.values())), strict=True):
             mark = seen.topics[one]
             # A query may continue over brokers after it read files, whose marks have another length. Messages
-            # that retention has deleted prove nothing; a queue that begins behind its offset is reported itself.
+            # that retention has deleted prove nothing; a queue that begins behind its offset is reported.
             if now is not None and len(now) == len(mark) and now != mark:
                 found.add(one)
             else:

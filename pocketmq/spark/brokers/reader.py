@@ -267,7 +267,7 @@ def cut_ranges(
         for whole, mean in of_broker:
             start = whole.start
             while start < whole.end:
-                # Rounded to the nearest message, the rest is carried over: else few messages make a task more.
+                # Rounded to the nearest message, the rest carried over: else few messages make one more task.
                 count = max(1, min(whole.end - start, (room + mean // 2) // mean))
                 taken.append(Range(whole.queue, start, start + count))
                 start += count
