@@ -1,4 +1,4 @@
-"""Doctor: knowledge of PocketMQ's brokers only: differing members, verdicts, modes of groups. Ours.
+"""Doctor: what only PocketMQ's brokers report: differing members, verdicts, modes of groups.
 
 Requests 900001 and 900002 (PocketRequestCode), and the group attribute `group.mode`. An Apache broker answers
 the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mixed cluster works.

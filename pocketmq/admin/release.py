@@ -1,4 +1,4 @@
-"""Release: predicts what a rolled-out change of subscriptions does to messages. Ours.
+"""Release: predicts what a rolled-out change of subscriptions does to messages. PocketMQ only.
 
 During the roll-out old and new members run side by side. A wish is a member's subscription of a topic;
 messages that pass the wishes of all members, whichever of them heartbeats last and holds the queue, are

@@ -68,7 +68,7 @@ class TransactionResult:
 class TransactionOptions(ProducerOptions):
     """Options of a TransactionProducer."""
 
-    check: Annotated[Check, "the broker asked about a transaction whose end it was not told"]
+    check: Annotated[Check, "called when the broker asks for a transaction's missing outcome"]
 
 
 class TransactionProducer(Producer):

@@ -87,7 +87,7 @@ class _Guarded:
 
         names = {name for name, _ in scope["headers"]}
         if {b"content-length", b"transfer-encoding"} <= names:
-            # A proxy may have read it by the other one: what follows would be another's request.
+            # A proxy may have read it by the other length: the rest would be another client's request.
             two = ApiError(400, "BAD_REQUEST", "the request has two lengths", None)
             answer = _error(two)
             answer.headers["connection"] = "close"

@@ -1,4 +1,4 @@
-"""ConsoleConfig: the settings of the web console, as `key=value` of broker.conf or --set. Ours."""
+"""ConsoleConfig: the settings of the web console, as `key=value` of broker.conf or --set. PocketMQ only."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ OFF = -1
 
 @dataclass
 class ConsoleConfig(Settings):
-    """Where the console listens, and who may use it."""
+    """The address of the console, its login and its limits."""
 
     port: int = key(
         DEFAULT_PORT,
@@ -91,7 +91,7 @@ class ConsoleConfig(Settings):
             return False
 
     def proxies(self) -> list[str]:
-        """Return what trusted_proxies names. Raises: IllegalArgument for what is no address or network."""
+        """Return the entries of trusted_proxies. Raises: IllegalArgument if one is no address or network."""
         found = [each.strip() for each in self.trusted_proxies.split(",") if each.strip()]
         for each in found:
             try:

@@ -89,7 +89,7 @@ class FileStream(OffsetStream):
             head = None if file is None else store.head(file)
             if file is not None and head is not None:
                 return (file.first, _digest(head)) != (first, digest)
-        # Retention deletes from the front; what is behind the end of every log is another's.
+        # Retention deletes from the front; a position behind the end of every log is of another store.
         return any(s.log_files for s in mine) and all(s.log_end <= first for s in mine)
 
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:

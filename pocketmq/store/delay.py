@@ -10,7 +10,7 @@ time and host. config/delayOffset.json keeps per level the offset of the next re
    crash may redeliver what was delivered since, but loses nothing.
 3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
 4. With enableConsumeQueueExt the entry holds the address of a unit that has the due time.
-5. Ours: what waits in a level that messageDelayLevel does not have any more comes when it is due, too.
+5. PocketMQ only: messages in a level that messageDelayLevel no longer has are delivered when due, too.
 6. Disk errors are retried; delivering and saving the offsets do not wait for each other.
 Owner: the Broker; run() in its TaskGroup.
 """
@@ -273,7 +273,7 @@ class DelayService:
         data = self._encoded()
         if not self.offsets or data == self._saved:
             return
-        # Offsets on the disk that are ahead of the log would lose what was delivered to a power cut.
+        # Offsets on the disk ahead of the log would lose delivered messages in a power cut.
         await self._store.on_disk()
         await in_thread(lambda: self._file.write((data,)), self._pool)
         self._saved = data

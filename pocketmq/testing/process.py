@@ -15,7 +15,7 @@ from pocketmq.testing.external import External
 from pocketmq.testing.folders import MEMORY, RunFolder
 from pocketmq.testing.in_process import SETTINGS, STORES
 
-# What this process is told on its command line, or has no use for.
+# Settings that stand on the command line, or that this process does not use.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
 _READY_WITHIN_S = 60
 _STOP_WITHIN_S = 60

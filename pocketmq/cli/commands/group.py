@@ -236,7 +236,7 @@ def producers(
     namesrv: NameServer,
     as_json: Json = False,
 ) -> None:
-    """Who is online as a producer group."""
+    """The connected producers of a group."""
     found = with_admin(namesrv, lambda admin: admin.groups.producers(group))
     rows = [
         {

@@ -52,7 +52,7 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Move a group back or forward in a topic; members that are online are notified."""
-    # Not by this machine's clock: what is stored now is over, whatever the broker's time of it.
+    # Not by this machine's clock: messages stored until now count as past, whatever the broker's clock.
     words = {"earliest": 0, "latest": -1, "now": -1}
     moment = words[to] if to in words else parse_moment(to)
     if not dry_run:

@@ -142,7 +142,7 @@ class Inwards:
 
         queues = list(store.queues())
         ends = await together(ask, queues, _ASKED_AT_ONCE)
-        # What has come there since is on its way.
+        # Messages stored there since are on their way.
         await self._level()
         for (topic, queue_id), end in zip(queues, ends, strict=True):
             if store.max_offset(topic, queue_id) < end:
@@ -295,7 +295,7 @@ class Inwards:
             if store.commit_log_max_position >= end == last:
                 return
             if self._monotonic_ms() > until_ms:
-                # What comes of its own accord, such as delayed messages, may never stand still.
+                # Appends by the source itself, such as delayed messages, may never stop.
                 if store.commit_log_max_position >= last >= 0:
                     return
                 raise MigrationRefused(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 # No group consumes by this name: its offset says how fresh a slave's copy of the offsets is.
 _MARK = "pocketmq-migration"
 _ASKED_AT_ONCE = 16
-# What a successor takes over of timers and pops: also such; none; none, and what came late is waited for.
+# Timers and pops that a successor takes over: all; none; none, and late ones are waited for.
 ANYTHING, EMPTY, EMPTY_AGAIN = "anything", "empty", "empty again"
 Offsets = dict[str, dict[str, int]]
 

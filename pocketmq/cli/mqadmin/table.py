@@ -73,7 +73,7 @@ topics:
     =%-32s #Broker Name|  %-4s #QID|  %-20s #Min Offset|  %-20s #Max Offset|    %s #Last Updated
   topicClusterList | the clusters that have a topic | topic show
     t:topic=!
-  updateTopicPerm | change who may use a topic: 6 read and write, 4 read, 2 write | topic create --perm
+  updateTopicPerm | change the permission of a topic: 6 read and write, 4 read, 2 write | topic create --perm
     b:brokerAddr? c:clusterName? t:topic=! p:perm=!
   updateOrderConf | get, put or delete the order configuration of a topic | topic create --order
     t:topic=! v:orderConf= m:method=!
@@ -100,7 +100,7 @@ groups:
   consumer | the members of a group, and whether they agree | group doctor
     g:consumerGroup=! s:jstack
     =%-10s #Index| %-40s #ClientId| %-20s #Version| %s #Subscribes
-  consumerConnection | who is online as a group, and its subscription | group show
+  consumerConnection | the connected members of a group, and its subscription | group show
     g:consumerGroup=! b:brokerAddr=
     =%-36s #ClientId| %-22s #ClientAddr| %-10s #Language| %s #Version
     =%-20s #Topic| %s #SubExpression
@@ -128,7 +128,7 @@ groups:
     b:brokerAddr? c:clusterName? t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=
   producer | every producer at a broker | group producers
     b:broker=!
-  producerConnection | who is online as a producer group | group producers
+  producerConnection | the connected producers of a group | group producers
     g:producerGroup=! t:topic=!
 messages:
   sendMessage | send a message | message send

@@ -218,7 +218,7 @@ class History:
             crc = zlib.crc32(memoryview(self._image)[at + 4 : at + _NAME.size])
             _NAME.pack_into(self._image, at, crc, len(raw), raw)
             self._changed(at, _NAME.size)
-        # What was read back, or stands in the future of a clock that went back, begins to count now.
+        # A time that was read back, or is in the future after the clock was set back, restarts now.
         if is_active or place.active_ms == 0 or place.active_ms > at_ms:
             place.active_ms = at_ms
         return place

@@ -148,7 +148,7 @@ class IndexService:
             if again is None:
                 continue
             place = self.files.index(file)
-            # What follows a file with a gap would be out of order: it is made again from the log.
+            # Files behind one with a gap would be out of order: they are rebuilt from the log.
             for later in self.files[place + (again >= 0) :]:
                 log.warning("rebuilding an index file from the log name=%s", later.name)
                 later.delete()

@@ -10,8 +10,8 @@
    round.
 2. Then queue and index files whose records are all gone, never the last of each.
 3. A file's age counts from its last write (modification time).
-4. Ours: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above 85 % it
-   is deleted all the same: a broker that accepts no messages helps no archive.
+4. PocketMQ only: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above
+   85 % it is deleted all the same: a broker that accepts no messages helps no archive.
 Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
 """
 

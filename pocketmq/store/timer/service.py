@@ -64,7 +64,7 @@ _RATE_INTERVAL_MS = 1_000
 _CLEAN_INTERVAL_MS = 30_000
 # Farther behind than this a new message could take the slot of a second that was not delivered yet.
 _BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
-# How long after its time a master may deliver what was due when it came.
+# How long after its time a master may deliver a message that was already due when stored.
 MASTER_GRACE_MS = 3_000
 
 
@@ -234,7 +234,7 @@ class TimerService:
             if due_ms + MASTER_GRACE_MS <= read_ms:
                 # The master has delivered it, or let it go round.
                 return
-        # What is due already goes to the next second that is delivered.
+        # A message that is already due goes to the next second that is delivered.
         at_ms, magic = unit_of(max(int(text), read_ms), write_ms, roll)
         if get_property(record.properties, DEL_KEY) is not None:
             magic |= DELETE
@@ -349,7 +349,7 @@ class TimerService:
         self._due = Due(self._store, self._log, slot, self._recall)
 
     def _recall(self, unit: Unit) -> bool:
-        """Note what is recalled; False if it waits itself: its unit says otherwise by mistake."""
+        """Note the recalled message; False if the record waits itself: its unit is marked by mistake."""
         record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
         if record is not None and key is not None:
