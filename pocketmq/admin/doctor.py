@@ -32,7 +32,7 @@ class Doctor:
         """Return everything about one group, or every group with a finding, by broker name.
 
         A group: {"group", "mode", "members", "findings", "subGroups"}. Brokers that do not know the request
-        or do not answer are left out: {} means that no broker could tell.
+        or do not answer are left out: {} means that no broker knows.
         """
         asked = self._site.ask_each(
             await self._site.masters(),

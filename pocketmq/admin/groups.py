@@ -223,9 +223,9 @@ class Groups:
     ) -> list[OffsetReset]:
         """Reset the group to the first message stored at or after a time; -1: to the end.
 
-        While members are online, their broker tells them and they store the new offsets; else the offsets
+        While members are online, their broker notifies them and they store the new offsets; else the offsets
         are stored from here. force: False moves backwards only. dry: only report what would be done.
-        Raises: BrokerRefused if a broker has members but does not tell them.
+        Raises: BrokerRefused if a broker has members but does not notify them.
         """
         plan = await self._plan_reset(group, topic, timestamp_ms, force=force)
         if dry:

@@ -218,7 +218,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
     def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
         """Subscribe to a topic: all messages, those with one of the tags `A || B`, or a SQL92 condition.
 
-        May be called before and after start(); afterwards brokers are told at once. start() has a broker
+        May be called before and after start(); afterwards brokers are notified at once. start() has a broker
         check a SQL92 text. Raises: IllegalTopic, IllegalArgument.
         """
         inner = self._inner_topic(check_topic(topic))

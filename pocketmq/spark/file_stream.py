@@ -120,7 +120,7 @@ class FileStream(OffsetStream):
 
 
 def _position_of(bounds: Bounds | None, offset: int) -> int | None:
-    """Return where in the log the index says that a message is; None where there is no index of it."""
+    """Return the position in the log of a message by the index; None without an index of it."""
     live = bounds.live if isinstance(bounds, JoinedBounds) else bounds
     if not isinstance(live, FileBounds) or not live.min_offset <= offset < live.indexed_end:
         return None

@@ -207,7 +207,7 @@ class Following:
         return done
 
     def _told(self, queue: ConsumeQueue, code: int, store_ms: int, properties: bytes) -> bool:
-        """Tell the waiters of the queue about its new, last entry. Returns: whether there are any."""
+        """Notify the waiters of the queue of its new, last entry. Returns: whether there are any."""
         arrivals, topic, queue_id = self._arrivals, queue.topic, queue.queue_id
         if arrivals is None or not arrivals.awaited(topic, queue_id):
             return False
@@ -242,7 +242,7 @@ class Following:
             commit_log.move_end(file.end, commit_log.store_ms)
 
     def _put(self, record: Entry) -> int:
-        """Write the record's entry and tell the listeners. Returns: what it cost. Raises: Diverged."""
+        """Write the record's entry and notify the listeners. Returns: its cost. Raises: Diverged."""
         sys_flag, cost = record.sys_flag, _ALONE
         if not sys_flag & _PREPARED_OR_ROLLBACK:
             topic = self._topics.get(record.topic)

@@ -66,7 +66,7 @@ class StoreLock:
 
 
 def _holder(descriptor: int) -> str:
-    """Return which process locks byte 0, as part of a sentence; empty if the system does not tell."""
+    """Return which process locks byte 0, as part of a sentence; empty if the system does not report it."""
     if sys.platform != "linux":
         return ""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

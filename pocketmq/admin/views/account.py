@@ -9,7 +9,7 @@ DENY = "DENY"
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """An account as a broker tells of it. topics, groups: NAME=PERM; white_address: None if it must sign."""
+    """An account as a broker reports it. topics, groups: NAME=PERM; white_address: None if it must sign."""
 
     access_key: str
     admin: bool

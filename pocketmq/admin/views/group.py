@@ -21,7 +21,7 @@ from pocketmq.remoting.errors import PocketMQError, RemotingError
 
 @dataclass(slots=True)
 class GroupRow:
-    """A group in one row. members, lag: None if no broker that was reached could tell."""
+    """A group in one row. members, lag: None if no broker that was reached knows."""
 
     group: str
     members: int | None = 0

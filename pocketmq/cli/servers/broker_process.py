@@ -33,7 +33,7 @@ _WELL_AFTER_MS = 60_000
 
 
 class Serve(Protocol):
-    """Runs one of the servers until it is told to stop: pocketmq.cli.servers.server.serve."""
+    """Runs one of the servers until it is stopped: pocketmq.cli.servers.server.serve."""
 
     def __call__(
         self, role: str, arguments: list[str], *, until_input_ends: bool = False

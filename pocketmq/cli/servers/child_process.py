@@ -66,7 +66,7 @@ class Child:
                 os.kill(self.pid, number)
 
     def close_input(self) -> None:
-        """Close its input, which tells it to stop (invariant 1)."""
+        """Close its input, which stops it (invariant 1)."""
         with suppress(BrokenPipeError):
             self.input.close()
 

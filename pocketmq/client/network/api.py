@@ -28,7 +28,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, RemotingError
 from pocketmq.remoting.requests import WaitingRouteHeader
 
-# What a pop is answered that found nothing, has waited in vain, or may not wait.
+# Answers to a pop that found nothing, has waited in vain, or may not wait.
 NOTHING_POPPED = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.POLLING_TIMEOUT,
@@ -36,7 +36,7 @@ NOTHING_POPPED = (
 )
 
 
-# What the answer to a query unpacks to: 64 messages of the size that brokers take by default.
+# The unpacked size of the answer to a query: 64 messages of the size that brokers take by default.
 _QUERIED_SIZE_MAX = 256 << 20
 
 

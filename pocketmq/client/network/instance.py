@@ -177,7 +177,7 @@ class MQClientInstance:
             )
 
     async def unregister_producer(self, group: str) -> None:
-        """Remove a producer and tell every broker at once."""
+        """Remove a producer and notify every broker at once."""
         if self.producers.pop(group, None) is not None:
             await self.presence.unregister(group, None)
 
@@ -341,7 +341,7 @@ class MQClientInstance:
         return broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
 
     async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None:
-        """Return the client ids of the group, without duplicates; None if no broker can tell."""
+        """Return the client ids of the group, without duplicates; None if no broker answers."""
         address = await self.broker_of_topic(topic)
         if address is None:
             return None

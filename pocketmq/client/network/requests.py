@@ -56,7 +56,7 @@ class Asking:
         encoding: Encoding = Encoding.JSON,
         what_listens: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
-        """what_listens: tells what is at an address that does not answer; None: do not look."""
+        """what_listens: describes the peer at an address that does not answer; None: do not look."""
         self._what_listens = what_listens
         self._remoting = remoting
         self.name_servers = tuple(name_servers)

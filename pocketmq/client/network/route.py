@@ -117,7 +117,7 @@ class TopicRoute:
 def _ordered(order_conf: str | None) -> tuple[list[tuple[str, int]], list[str]]:
     """Return the broker names of an order configuration, `a:4;b:4`, with their queues; and what is malformed.
 
-    A malformed entry takes the topic from no producer: the others hold (ours: Java keeps the old route).
+    A malformed entry is skipped and the others hold (PocketMQ only: Java keeps the old route).
     """
     found, malformed = [], []
     left = ROUTE_QUEUES_MAX
