@@ -14,7 +14,7 @@ OFF = -1
 
 @dataclass
 class ConsoleConfig(Settings):
-    """The address of the console, its login and its limits."""
+    """The address of the console, its login, charts and alarms."""
 
     port: int = key(
         DEFAULT_PORT,
