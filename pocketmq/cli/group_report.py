@@ -86,7 +86,7 @@ def symptom_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return who subscribes what, where members differ."""
+    """Return the members of each subscription, where they differ."""
     return [
         {
             "group": group["group"],
@@ -101,7 +101,7 @@ def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def loss_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what is lost to whom, in which queues."""
+    """Return the messages lost, their queues and the members that lose them."""
     return [
         {
             "group": group["group"],

@@ -74,7 +74,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str =
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, value in rows[0].items():
         right = isinstance(value, (int, float))
-        # An id that is cut off is of no use: it goes on in the next line.
+        # A truncated id is of no use: it continues in the next line.
         table.add_column(_title(name), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))
