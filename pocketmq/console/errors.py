@@ -5,6 +5,7 @@ An answer is `{"error": what is wrong, "whatToDo": the next step or null, "code"
 
 from pocketmq.client import errors
 from pocketmq.remoting.errors import (
+    Carried,
     ConnectFailed,
     IllegalArgument,
     MessageCodecError,
@@ -14,7 +15,7 @@ from pocketmq.remoting.errors import (
 )
 
 
-class ApiError(Exception):
+class ApiError(Carried, Exception):
     """An answer with an HTTP status; retry_after_s: for 429."""
 
     def __init__(
