@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.servers.server_log import keep_readable
 from pocketmq.model.names import FAQ
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
@@ -53,6 +52,8 @@ def completed(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
 
 def answered(call: Callable[[], _T]) -> _T:
     """Return what `call` returns, converting its errors to this command line's."""
+    # Nothing of these is needed for --help.
+    from pocketmq.cli.servers.server_log import keep_readable
     from pocketmq.client.errors import Unauthorised
 
     keep_readable()
