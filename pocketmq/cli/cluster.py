@@ -32,10 +32,7 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
             return await work(admin)
 
     # The command's own error line says what a wrong port answered.
-    log, nowhere = (
-        logging.getLogger("pocketmq.remoting.transport.connection"),
-        logging.NullHandler(),
-    )
+    log, nowhere = logging.getLogger("pocketmq.remoting.transport"), logging.NullHandler()
     log.addHandler(nowhere)
     try:
         return completed(run)
