@@ -23,7 +23,7 @@ from typing import Any
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import MAGIC_V1, Record, body_crc, write_record
 

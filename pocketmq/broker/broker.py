@@ -54,7 +54,7 @@ class Broker:
     """One broker: its settings, its role and, once entered, its parts and its server.
 
     address: `ip:port` advertised to clients; listen_address: where it listens. parts, server,
-    outward: see their modules. Nobody is given `self`.
+    outward: see their modules. No other object gets `self`.
     """
 
     parts: Parts
@@ -209,7 +209,7 @@ class Broker:
             # A kill came before the table without them was saved.
             self.parts.tables.offsets.remove_topic(topic)
         if store.recovery.may_have_lost and store.following is None:
-            # What groups had read may be gone; what comes in its place is still to be read.
+            # Messages that groups had consumed may be lost; those that replace them are still unread.
             self.parts.tables.cut_offsets(store.max_offset)
         stack.callback(housekeeping.save_all)
         self.parts.tables.topics.restore_internal(store)

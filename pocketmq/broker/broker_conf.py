@@ -1,8 +1,8 @@
 """A broker.conf: the settings of a broker and of its store in one file.
 
 A real one also has settings for features that PocketMQ lacks (thread pools, commercial counters): each is
-logged once and never makes reading fail. Only who shares its name with other brokers by rules that PocketMQ
-lacks is refused: each of them would be a master, and take messages of its own.
+logged once and never makes reading fail. Only a broker that shares its name with others by rules that
+PocketMQ lacks is refused: each of them would be a master, and take messages of its own.
 """
 
 import logging

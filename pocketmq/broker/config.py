@@ -272,8 +272,8 @@ class BrokerConfig(HaConfig, TableConfig):
         min=0,
         unit="ms",
         runtime=True,
-        help="groupMode=isolate: how long messages are kept for members with one subscription that have "
-        "all gone. After that, others that ask for the same messages get them.",
+        help="groupMode=isolate: how long messages are kept for a sub-group (members with one subscription) "
+        "that has no member left. After that, others that ask for the same messages get them.",
     )
     isolate_remember_time: int = key(
         72 * 3_600_000,
@@ -281,8 +281,8 @@ class BrokerConfig(HaConfig, TableConfig):
         min=0,
         unit="ms",
         runtime=True,
-        help="groupMode=isolate: how long messages that nobody asks for any more wait for a new "
-        "subscription, provided that fileReservedTime keeps them.",
+        help="groupMode=isolate: how long messages without a subscriber are kept for a new one (within "
+        "fileReservedTime).",
     )
     timer_wheel_enable: bool = key(
         True,

@@ -1,4 +1,4 @@
-"""Promise: when a stored message may be answered with success. One place for every front and every act.
+"""Promise: when a stored message may be acknowledged. One place for every front and every act.
 
     flushDiskType   brokerRole                    on success the message is
     ASYNC_FLUSH     ASYNC_MASTER                  in this machine's memory: it survives the process

@@ -58,7 +58,7 @@ class Events:
         self.offset_copied: Event[[str, str, int, int]] = Event()
         # An administrator resets a group's offset, which is not changed yet: the same arguments.
         self.offset_reset: Event[[str, str, int, int]] = Event()
-        # The messages that held pulls of a topic may get have changed: topic.
+        # The messages available to held pulls of a topic have changed: topic.
         self.shares_changed: Event[[str]] = Event()
         # There are messages to pop (again): topic, group.
         self.poppable: Event[[str, str]] = Event()
@@ -119,7 +119,7 @@ class Arrivals:
             self.arrived, self.awaited = self._tell, self._asked
 
     def mapped_by(self, bit_map_of: Callable[[str, bytes], bytes] | None) -> None:
-        """Set the function that computes bit maps; None: there are none."""
+        """Set the function that computes bit maps; None: compute no bit maps."""
         self.bit_map_of = bit_map_of or _no_bit_map
 
     def _tell(

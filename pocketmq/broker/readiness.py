@@ -28,7 +28,7 @@ def readiness(broker: "Broker") -> Health:
     found.check(
         "permitted",
         ok=bool(broker.config.broker_permission & _READ_OR_WRITE),
-        reason="brokerPermission lets nobody read or write: set it to 6",
+        reason="brokerPermission forbids reading and writing: set it to 6",
     )
     found.check(
         "serving",

@@ -24,7 +24,7 @@ class OffsetMoved(Carried, Exception):
     """A pull whose client must continue at `offset` instead."""
 
     def __init__(self, offset: int) -> None:
-        super().__init__(f"go on at {offset}")
+        super().__init__(f"continue at {offset}")
         self.offset = offset
 
 

@@ -2,7 +2,7 @@
 
 A master writes on its own: due delayed messages, transaction checks, redelivered pops, automatically created
 topics. A broker that follows a master must do none of this: its log is the master's, byte for byte. All of it
-is listed here, and nowhere else does code ask who leads.
+is listed here, and no other module asks whether this broker leads.
 
 1. The services are tasks; `lead` starts them, `follow` ends them and waits for their end.
 2. MASTER_ONLY names the requests that a follower refuses. While it follows, refusals replace their entries

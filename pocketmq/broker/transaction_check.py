@@ -11,9 +11,9 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.
 2. An undecided one that is due is replaced: appended again with TRANSACTION_CHECK_TIMES + 1, so that the
    half offset can advance, and its producer group is asked (CHECK_TRANSACTION_STATE). One with
    CHECK_IMMUNITY_TIME_IN_SECONDS that is not due is replaced without asking.
-3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset, so that after
-   a crash before the offsets are saved nobody is asked twice, and a decision that names the old one applies
-   to the new one. RocketMQ carries out the first and later asks about the second.
+3. Ours: an op message for the replaced one follows at once, with REPLACED_BY = the new offset. So after a
+   crash before the offsets are saved the broker asks no producer twice, and a decision that names the old
+   message applies to the new one. RocketMQ carries out the first and later asks about the second.
 4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC. A decision
    that comes later is carried out, once, as long as the half message is in the log.
 5. A start restores everything from the two queues: nothing else has to survive.
@@ -88,7 +88,7 @@ class HalfMessages:
         # Of those that were given up lately, below half_offset: whether they are still undecided.
         self._given_up: dict[int, bool] = {}
         self._op_read = 0
-        # What became of the messages before both offsets ends in the log before that.
+        # The outcomes of all messages before both offsets lie before this position of the log.
         self.end = 0
         # (topic, whether it was committed) -> how many since the start.
         self.ended: Counter[tuple[str, bool]] = Counter()
@@ -344,11 +344,11 @@ class TransactionCheck:
             return True
         topic = (get_property(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         if self._store.deleted.has_waiting(topic, record.position):
-            # Before it is replaced: a later record would be of the topic that was made again.
+            # Before it is replaced: a later record would belong to the recreated topic.
             log.info("dropped a half message of a deleted topic topic=%s", topic)
             self._half.decide(record.queue_offset)
             return True
-        # It may be the producer's own word: below zero it would be asked about for ever.
+        # The producer may have set this count: with one below zero the broker would never stop asking.
         times = max(0, property_number(get_property(record.properties, _CHECK_TIMES)) or 0)
         reserved_ms = self._store.config.file_reserved_time * 3_600_000
         if times >= self._config.transaction_check_max or age_ms > reserved_ms:
@@ -376,7 +376,7 @@ class TransactionCheck:
         appended = self._half.replace(record, properties)
         topic = (get_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         group = (get_property(properties, b"PGROUP") or b"").decode("utf-8", "replace")
-        # Ours: RocketMQ shows the half message to whoever names the group.
+        # Ours: RocketMQ shows the half message to any client that names the group.
         connection = self._producers.available(group, lambda peer: self._may_publish(peer, topic))
         if connection is None:
             log.warning("Check transaction failed, channel is null. groupId=%s", group)

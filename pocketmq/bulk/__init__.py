@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pocketmq.bulk.errors import BulkError, DataLoss, NotAStore, OtherStore
     from pocketmq.bulk.offsets import LossRule, Offsets, Positions
     from pocketmq.bulk.partition import Filters, Partition, QueueRange, Sizes, Topics
-    from pocketmq.bulk.plan.planner import Planner
+    from pocketmq.bulk.planning.planner import Planner
     from pocketmq.bulk.rows import Read
     from pocketmq.bulk.scanner import read_partition
     from pocketmq.bulk.store import Root, find_roots
@@ -77,7 +77,7 @@ __getattr__, __dir__ = lazy_names(
             "Sizes",
             "Topics",
         ),
-        "pocketmq.bulk.plan.planner": ("Planner",),
+        "pocketmq.bulk.planning.planner": ("Planner",),
         "pocketmq.bulk.rows": ("Read",),
         "pocketmq.bulk.scanner": ("read_partition",),
         "pocketmq.bulk.columns.schema": (

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pocketmq.bulk.columns.schema import resolve, schema_of
 from pocketmq.bulk.offsets import LossRule, Offsets, Positions
 from pocketmq.bulk.partition import Filters, Partition, Sizes, Topics
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.store import Root, find_roots

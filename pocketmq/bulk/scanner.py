@@ -16,8 +16,8 @@ from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
-from pocketmq.bulk.plan.archived import ArchivedLog
-from pocketmq.bulk.plan.log_partitions import read_by_log, read_walked
+from pocketmq.bulk.planning.archived import ArchivedLog
+from pocketmq.bulk.planning.log_partitions import read_by_log, read_walked
 from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined
 from pocketmq.bulk.rows import ROWS_MAX, Read, cut, decode_filtered, needed
 from pocketmq.bulk.store import Store

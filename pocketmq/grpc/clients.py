@@ -1,13 +1,13 @@
 """GrpcClient: an SDK's client as a peer of the broker; and the table of all of them by account and id.
 
-1. Account and id identify the client, whichever connections it uses: who only knows the id of another
-   account's client cannot speak for it. A client that says goodbye, is silent for SILENT_MS, or has had no
-   connection for PARTED_MS, is gone.
+1. Account and id identify the client, whichever connections it uses: a peer that only knows the id of another
+   account's client cannot act for it. A client is removed when it says goodbye, is silent for SILENT_MS, or
+   has had no connection for PARTED_MS.
 2. The broker's requests to clients go over their Telemetry calls. SDK clients do not share queues themselves,
    so notices to rebalance are not passed on.
 3. A client that has sent no settings is registered by its requests: after a restart of the broker most are.
-4. If there are too many, whoever has the most (an account; without accounts, an address) loses the one that
-   was seen the longest ago. If their settings are too large together, the client with the most is removed.
+4. If there are too many, the owner with the most (an account; without accounts, an address) loses its client
+   with the oldest request. If all settings together are too large, the client with the largest is removed.
 """
 
 import logging
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENT_MS = 120_000
-# Longer than the pause between two heartbeats, with which a client that lives comes again.
+# Longer than the pause between two heartbeats: a living client reconnects with the next one.
 PARTED_MS = 15_000
 _ID_SIZE_MAX = 255
 _COUNT_MAX = 20_000
@@ -206,7 +206,7 @@ class Clients:
             del self._count_of[client.owner]
 
     def _announce(self, client: GrpcClient, why: str) -> None:
-        log.info("client gone id=%s peer=%s why=%r", client.client_id, client.address, why)
+        log.info("client removed id=%s peer=%s why=%r", client.client_id, client.address, why)
         self._gone(client)
 
     def _part(self, lost: tuple[GrpcClient, str]) -> None:
@@ -219,7 +219,7 @@ class Clients:
         count_of = self._count_of
         most = max(count_of, key=count_of.__getitem__)
         oldest = next(client for client in self.by_id.values() if client.owner == most)
-        self.remove(oldest, f"too many clients, and {count_of[most]} of them are of {most}")
+        self.remove(oldest, f"too many clients ({count_of[most]} of them from {most})")
 
     def keep(self, client: GrpcClient, size: int) -> None:
         """Set the bytes of a client's settings, and apply invariant 4 to them."""

@@ -1,7 +1,7 @@
-"""What is written most, field after field by hand: messages that are delivered, and answers that all is well.
+"""Hand-written protobuf encoders of the hottest messages: a delivered message, and answers with status OK.
 
 The runtime's objects, which are filled and then written, cost three times as much for a small message. The
-numbers are those of schema.py; tests hold every field to what the runtime reads.
+numbers are those of schema.py; tests compare every field with the one that the runtime reads.
 
     field: key (number << 3 | kind), then a varint (kind 0), or a length and bytes (kind 2)
 """

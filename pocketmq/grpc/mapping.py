@@ -23,7 +23,7 @@ _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 _GZIP, _LITE = int(Encoding.GZIP), int(MessageType.LITE)
 _TRANSACTION = int(MessageType.TRANSACTION)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Ours to set: nobody may send one as a property of his own, and nobody sees one.
+# Ours to set: no client may send one as its own property, and no client sees one.
 _RESERVED = """
     TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC ORIGIN_GROUP REAL_TOPIC REAL_QID TRAN_MSG PGROUP
     MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME
@@ -110,7 +110,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
         _check_group(group)
         properties["__SHARDINGKEY"] = group
     if system.message_type == _LITE or system.HasField("lite_topic"):
-        # Nobody could consume it.
+        # No client could consume it.
         raise no_lite_topics()
     trace = system.trace_context
     if trace and not _has_control(trace):

@@ -3,7 +3,7 @@
 A client that gets them in a route connects to each front itself. A broker without such a port, e.g. one of
 Apache's, is left out. The name servers know the fronts' addresses (broker.announcements): each front
 announces itself repeatedly, with a new number each time. If the number stays the same, the front was killed;
-whoever notices removes its entry.
+the first front that notices removes its entry.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Neighbours:
         self._announcements = announcements
         self._monotonic_ms = monotonic_ms
         self._fronts: Mapping[str, str] = {}
-        # What each front has told, and since when it is that.
+        # Each front's last announcement, and since when it is unchanged.
         self._told: dict[str, tuple[str, int]] = {}
         self._asked_ms: int | None = None
 

@@ -3,7 +3,7 @@
     async with GrpcServer(broker, config, tls=tls) as grpc:      # while the broker serves
         grpc.address
 
-It serves those, too, who come without TLS to the broker's own port: HTTP/2 begins as no frame does.
+It also serves clients that connect to the broker's own port without TLS: HTTP/2 begins as no frame does.
 
 The front is not imported before the first connection: a broker without such clients starts as fast and stays
 as small as before. The import runs in a thread, and the first connections wait for it.
@@ -32,7 +32,7 @@ _SCAN_MS = 1_000
 _IDLE_MS = 120_000
 _STALLED_MS = 10_000
 _BACKLOG = 1_024
-"""Of name servers: under it, each broker's name has its front's address as value, and when it was told."""
+"""Of name servers: under it, each broker's name has its front's address and the announcement's time."""
 
 
 class GrpcServer:

@@ -5,7 +5,7 @@
 2. A body beyond that goes out packed, as RocketMQ's proxy sends any, to an SDK that unpacks it: the encoding
    is called GZIP, and the SDK looks at its first bytes.
 3. To other SDKs it goes with a later answer, where it is the first: then it is unpacked alone.
-4. What cannot be unpacked goes out packed: the SDK says then that the body is broken.
+4. A body that cannot be unpacked goes out packed: the SDK then reports that the body is broken.
 Source of what SDKs unpack: rocketmq-clients, java Utilities, golang utils, python misc, csharp Utilities, cpp
 UtilAll.
 """

@@ -50,7 +50,7 @@ class Camp:
 class Loss:
     """What is lost in some queues: `lost` (tags, or a text about them) to the clients of one camp.
 
-    holder: the client that holds these queues; None if nobody receives their messages.
+    holder: the client that holds these queues; None if no client receives their messages.
     """
 
     queue_ids: tuple[int, ...]
@@ -89,7 +89,7 @@ class Finding:
         """Return one sentence for logs and terminals."""
         camps = "; ".join(f"{_asks(camp)}: {_names(camp.client_ids)}" for camp in self.camps)
         losses = "; ".join(
-            f"queue {','.join(map(str, loss.queue_ids))} ({loss.holder or 'nobody reads it'}) "
+            f"queue {','.join(map(str, loss.queue_ids))} ({loss.holder or 'no client reads it'}) "
             f"loses {loss.lost} of {_names(loss.lost_to)}"
             for loss in self.losses
         )

@@ -27,11 +27,11 @@ from pocketmq.model.names import retry_topic
 from pocketmq.model.track import Severity
 from pocketmq.remoting.java_number import number
 
-# The counters of what comes and goes are not read at the very same moment.
+# In and out counters are not read at the same instant.
 _NOISE = 0.02
 # An hour may see this many times as many failures as a minute.
 _HOUR_TIMES = 10
-# What would take longer to empty is not catching up.
+# A backlog that needs longer than this is not catching up.
 _SOON_S = 86_400
 
 
@@ -114,9 +114,9 @@ class MemberFacts:
 
 @dataclass(slots=True)
 class GroupFacts:
-    """members: None if nobody could tell. divides: the members divide the queues among them
-    (clustering, neither isolated nor popping). unread: non-empty queues without an owner, if every member
-    has answered. retry_lag: messages that wait in the group's retry topic, which is none of topics.
+    """members: None if unknown. divides: the members divide the queues among them (clustering, neither
+    isolated nor popping). unread: non-empty queues without an owner, if every member has answered.
+    retry_lag: messages that wait in the group's retry topic, which topics does not list.
     """
 
     group: str
@@ -171,7 +171,7 @@ def diagnose(facts: GroupFacts, limits: Thresholds) -> list[Symptom]:
 
 
 def is_sick(symptoms: Sequence[Symptom]) -> bool:
-    """Return True if somebody should act."""
+    """Return True if an operator should act."""
     return any(each.severity is not Severity.INFO for each in symptoms)
 
 
@@ -318,7 +318,7 @@ def _lag(group: str, topic: TopicFacts, limits: Thresholds, forbids: str = "") -
     if grows:
         advice = "add members (up to one for each queue), or make the listener faster"
         if forbids:
-            advice = f"nobody may read these messages now: see {forbids}"
+            advice = f"no member may read these messages now: see {forbids}"
     yield Symptom(
         "LAG",
         Severity.ERROR if grows and topic.lag >= limits.lag_max else Severity.WARNING,

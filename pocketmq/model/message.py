@@ -91,7 +91,7 @@ class Reader(Protocol):
 
 
 class Late:
-    """What a decoder leaves unread until somebody asks for it.
+    """The part of a message that a decoder leaves unread until its first use.
 
     Attributes: late (None: nothing is left; else what `reader` reads), started (CONSUME_START_TIME, not yet
     among the properties).

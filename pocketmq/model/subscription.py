@@ -17,7 +17,7 @@ ALL = "*"
 TAG = "TAG"
 SQL92 = "SQL92"
 
-# What is asked of a topic: (TAG, the tags; none is all) or (SQL92, the expression).
+# A filter of a topic: (TAG, the tags; () is all) or (SQL92, the expression).
 Wish = tuple[str, tuple[str, ...]]
 
 

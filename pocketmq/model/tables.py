@@ -19,7 +19,7 @@ READ_WRITE = int(Perm.READ | Perm.WRITE)
 QUEUE_COUNT_MAX = 65_536
 """Ours: a topic of more queues than this at one broker is a mistake, and each queue costs a file."""
 ROUTE_QUEUES_MAX = 262_144
-"""Queues of a topic at all brokers that whoever reads a route counts out, a tenth of a second's work."""
+"""Queues of a topic at all brokers that a reader of its route lists: a tenth of a second's work."""
 
 
 def perm_text(perm: int) -> str:
@@ -65,8 +65,8 @@ class BrokerData:
 def countable(rows: Any) -> list[Any]:
     """Return the queueDatas of a route without those that have too many queues, which the log names.
 
-    Ours: whoever reaches a name server may register any number of queues for a topic, and everybody who reads
-    the route would make as many.
+    Ours: any client of a name server may register any number of queues for a topic, and every reader of the
+    route would make as many.
     """
     found: list[Any] = []
     left = ROUTE_QUEUES_MAX

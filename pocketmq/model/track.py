@@ -5,12 +5,12 @@ TrackType is computed by administration tools from the current offsets and subsc
     CONSUMED               the group's offset is beyond the message, and its tags pass the subscription
     CONSUMED_BUT_FILTERED  beyond it, but the group's current subscription does not name its tag (E3b)
     NOT_CONSUME_YET        the group's offset is at it or before (E3c)
-    NOT_ONLINE             nobody of the group is connected (E3c)
+    NOT_ONLINE             no member of the group is connected (E3c)
     PULL                   a pull consumer, which does not report its progress
     CONSUME_BROADCASTING   every member keeps its own offset (5.x)
     UNKNOWN                the broker could not be asked
 
-CONSUMED means no more than that: with members that subscribe different tags, a message that nobody received
+CONSUMED means no more than that: with members that subscribe different tags, a message that no member got
 counts as CONSUMED (E3). Compatible with mqadmin and the dashboard on purpose.
 Source: TrackType, DefaultMQAdminExtImpl.messageTrackDetail, RocketMQ 4.9.7, 5.3.3.
 """

@@ -82,7 +82,7 @@ def _packed_ip(ip: str) -> bytes:
 
 
 class KeyParts(NamedTuple):
-    """What a unique key says of its origin; near_ms is the likeliest time (months repeat)."""
+    """The origin in a unique key; near_ms is the likeliest time (months repeat)."""
 
     ip: str
     pid: int

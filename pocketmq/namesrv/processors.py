@@ -55,7 +55,7 @@ class NameServerProcessors:
         config: NamesrvConfig,
         waits: Callable[[str, Connection], None],
     ) -> None:
-        """waits: called for a client that asked for an unknown topic and wants to be told of it."""
+        """waits: called for a client that asked for an unknown topic and wants to be notified of it."""
         self._routes = routes
         self._waits = waits
         self._kv = kv_config

@@ -1,7 +1,7 @@
 """Room: how much all registrations together may take. Ours.
 
-A name server knows no accounts, so whoever reaches it may register brokers and topics. What does not fit any
-more is refused; what is there stays, and so do the signs of life of the brokers that are there.
+A name server knows no accounts, so any of its clients may register brokers and topics. A registration that
+exceeds the bound is refused; known ones stay, and brokers that are known stay alive.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Room:
         return count < BROKERS_MAX
 
     def take_queues(self, topic: str, *, own: bool) -> bool:
-        """Take room for a broker's queues of a topic; False if there is none.
+        """Take room for a broker's queues of a topic; False if there is no room.
 
         own: for a broker of this process, which is never refused.
         """

@@ -30,8 +30,8 @@ _TOPICS_MAX = 200_000
 # Between two steps: some milliseconds.
 _UNPACKED_AT_ONCE = 1 << 20
 _TOPICS_AT_ONCE = 500
-# What Java's readers of a route take for a number of queues, a permission or a flag: one more, and they
-# could not read the queues of the other brokers either.
+# Numbers of queues, permissions and flags that Java's readers of a route accept. With one outside they could
+# not read the queues of the other brokers either.
 _INT = range(-(1 << 31), 1 << 31)
 # Brokers write plain JSON, of which a registration may have as much as a frame holds.
 _DIALECT_SIZE_MAX = 32 << 10
@@ -39,7 +39,7 @@ _DIALECT_SIZE_MAX = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """What a registration brings. topics is None when the body held no table."""
+    """The content of a registration. topics is None when the body held no table."""
 
     data_version: DataVersion
     topics: dict[str, TopicConfig] | None

@@ -15,9 +15,9 @@
 4. One address has one id: registering it under another id moves it.
 5. A broker of this process cannot be impersonated: requests over a connection can neither take its place or
    address nor remove it. Ours: in RocketMQ, and for brokers of other processes here, the last request wins.
-6. Answers are ordered by name, so a client that compares two of them sees no change where there is none.
+6. Answers are ordered by name, so a client that compares two of them sees real changes only.
 7. A route has at most QUEUES_MAX queues: the brokers with most of them are left out of its queues. Ours:
-   whoever reaches a name server may register any number, and all clients would make as many queues.
+   any client of a name server may register any number, and all clients would make as many queues.
 8. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
@@ -156,7 +156,7 @@ class RouteInfo:
         before = self._live.get(address)
         changed = before is None or before.data_version != registration.data_version
         if before is None and broker_id == MASTER_ID:
-            # It has just begun: it knows better than an operator who met another process.
+            # This process has just started: its permission replaces one that was set for an earlier process.
             self._permissions.forget(name)
         sent = Sent() if before is None else before.sent
         self._live[address] = LiveInfo(
@@ -266,7 +266,7 @@ class RouteInfo:
             live.is_let_go = True
 
     def register_topic(self, topic: str, queues: Mapping[str, TopicConfig]) -> None:
-        """Add a topic that nobody has registered; a known one stays unchanged (217, 5.x)."""
+        """Add a topic that no broker has registered; a known one stays unchanged (217, 5.x)."""
         if topic not in self._topics:
             found = {
                 name: data
@@ -306,7 +306,7 @@ class RouteInfo:
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.addresses.get(broker_id) == address:
             self._remove([(broker, broker_id)], "unregistered")
-        # Under another name there may be a successor, which must still be found gone one day.
+        # A successor under another name may have the address, and must still be able to expire.
         if not any(address in each.addresses.values() for each in self._brokers.values()):
             self._forget(address)
 

@@ -1,11 +1,11 @@
-"""WaitingClients: whom to tell when a topic appears that nobody knew when they asked for its route. Ours.
+"""WaitingClients: clients to notify when a topic appears whose route they have asked for in vain. Ours.
 
-RocketMQ's clients ask again every 30 s. PocketMQ's say in their query that they can be told
+RocketMQ's clients ask again every 30 s. PocketMQ's clients offer in their query to be notified
 (`tellWhenKnown`), and get NOTIFY_TOPIC_KNOWN over the same connection; others never see that code.
 
-1. A client waits for TIME_MS after it last asked, until it is told, or until its connection ends.
-2. CLIENT_MAX topics per client and ALL_MAX in all; a query beyond them is not remembered. Nothing was
-   promised: clients go on asking.
+1. A client waits for TIME_MS after it last asked, until it is notified, or until its connection ends.
+2. CLIENT_MAX topics per client and ALL_MAX in all; a query beyond them is not remembered. No notice was
+   promised: clients continue to ask.
 Owner: the name server's event loop. No I/O but the notification, no task.
 """
 
@@ -43,7 +43,7 @@ class WaitingClients:
         self._topics.setdefault(topic, {})[client] = self._clock.monotonic_ms()
 
     def tell(self, topics: Iterable[str]) -> None:
-        """Tell the clients that wait for one of the topics."""
+        """Notify the clients that wait for one of the topics."""
         for topic in topics:
             for client in list(self._topics.get(topic, ())):
                 self._remove(topic, client)
@@ -65,7 +65,7 @@ class WaitingClients:
             self._remove(topic, client)
 
     def forget(self, client: Peer) -> None:
-        """Forget a client that is gone."""
+        """Forget a client that has disconnected."""
         for topic in list(self._clients.get(client, ())):
             self._remove(topic, client)
 

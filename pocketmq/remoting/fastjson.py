@@ -10,7 +10,7 @@ of objects in alphabetical order and no white space, as Java's tools expect byte
     None in an object  -> left out
 
 Whatever is read can be written: half of a surrogate pair is read as `?`, which Java writes for it, and
-numbers beyond those of a double are refused; numbers that are none are written as null.
+numbers beyond those of a double are refused; NaN and infinities are written as null.
 """
 
 import json
@@ -146,14 +146,14 @@ _REQUEST_DIALECT_SIZE_MAX = 32 << 10
 
 
 def loads_request(data: bytes | bytearray | memoryview) -> Any:
-    """Decode the body of a request like `loads`, but bounded in size, since anybody can have sent it.
+    """Decode the body of a request like `loads`, but bounded in size, since any client may have sent it.
 
     Raises: FastjsonError.
     """
     return loads(data, size_max=REQUEST_SIZE_MAX, dialect_size_max=_REQUEST_DIALECT_SIZE_MAX)
 
 
-# What is none of the others, a quote without an end above all, is a token of one character: a mistake.
+# Any other character, above all a quote without an end, is a token by itself: a syntax error.
 _TOKEN = re.compile(
     r"""
       //[^\n]*+

@@ -71,7 +71,7 @@ class Header:
                 try:
                     values[name] = long(text) if kind is int else kind(text)
                 except OutOfRange:
-                    # What is larger could be kept, but not be read by a real broker.
+                    # A larger number could be kept here, but no RocketMQ broker could read it.
                     raise HeaderError(
                         f"the field {wire_name!r} is over 64 bits: {text[:100]!r}"
                     ) from None

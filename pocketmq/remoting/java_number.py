@@ -63,7 +63,7 @@ def _whole(text: str, largest: int) -> int:
     import unicodedata
 
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Character.digit is asked one UTF-16 unit at a time, so digits beyond the first plane are none.
+    # Java calls Character.digit for one UTF-16 unit at a time, so digits beyond the first plane do not count.
     values = [unicodedata.decimal(digit, None) if digit <= "\uffff" else None for digit in digits]
     if not values or None in values:
         raise ValueError(f"{text!r} is not a whole number")

@@ -1,9 +1,9 @@
 """Requests, as one table: one row per code with everything that servers and their guards know of it.
 
     code      number and name: codes.py; PocketMQ's own are below
-    header    class of its header fields, `answer` that of its answer's; None: there are none
+    header    class of its header fields, `answer` that of its answer's; None: no header fields
     access    the right an account needs if signatures are checked; None: an administrator's
-    server    who serves it; if nobody, `why` gives the reason
+    server    the servers that answer it; if no server does, `why` gives the reason
 
 The tables of handlers are compared with it (`complete`), access control obeys it, and the compatibility page
 is generated from it. RocketMQ's numbers and headers are in codes.py and headers.py; for a code that only
@@ -36,7 +36,7 @@ class PocketRequestCode(Request):
     GET_GROUP_FINDINGS = 900_001, "asking whose members differ"
     # Header msgId? topic? queueId? queueOffset? group? -> {"topic", "queueId", "queueOffset",
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
-    # its offset id, by topic and unique key, or by its place; 22 if there is none.
+    # its offset id, by topic and unique key, or by its place; 22 if it does not exist.
     GET_MESSAGE_TRACK = 900_002, "asking what became of the message"
     # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
     # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
@@ -349,7 +349,7 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_REPLICA_TABLES),
     Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
     Row(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
-    # ------------------------------------------------------------ served by name servers, to anybody
+    # ------------------------------------------------------------ served by name servers, to any client
     *_served_by(
         Server.NAME_SERVER,
         Row(C.PUT_KV_CONFIG, ah.PutKVConfigHeader),
@@ -386,7 +386,7 @@ _ROWS: tuple[Row, ...] = (
         Row(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
         Row(P.NOTIFY_TOPIC_KNOWN, NotifyTopicKnownHeader),
     ),
-    # ------------------------------------------------------------ served by nobody
+    # ------------------------------------------------------------ not served
     Row(
         C.UPDATE_AND_GET_GROUP_FORBIDDEN,
         ah.GroupForbiddenHeader,

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pocketmq.bulk.columns.schema import parts_of
 from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
 from pocketmq.bulk.partition import Filters, Partition, Sizes
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Root, Store, find_roots
 from pocketmq.remoting.errors import IllegalArgument

@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
-from pocketmq.bulk.plan.archived import ArchivedBounds, JoinedBounds
-from pocketmq.bulk.plan.bounds import FileBounds
-from pocketmq.bulk.plan.plan_cache import Kept
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.archived import ArchivedBounds, JoinedBounds
+from pocketmq.bulk.planning.bounds import FileBounds
+from pocketmq.bulk.planning.plan_cache import Kept
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
 from pocketmq.bulk.store import Identity, find_roots
 from pocketmq.remoting.errors import IllegalArgument

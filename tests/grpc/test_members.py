@@ -95,7 +95,7 @@ async def test_the_port_costs_nothing_before_its_first_client(tmp_path: Path) ->
         ready = await asyncio.to_thread(server.ready)
         log = server.log_path.read_text().splitlines()
         modules = {line.rpartition("|")[2].strip() for line in log if line.startswith("import t")}
-        assert len(modules) <= 462
+        assert len(modules) <= 500
         part = {name for name in modules if name.startswith(("pocketmq.grpc", "google"))}
         assert part == {"pocketmq.grpc", "pocketmq.grpc.config", "pocketmq.grpc.server"}
         process = Path(f"/proc/{server.process.pid}")
@@ -195,7 +195,7 @@ async def test_a_member_prints_its_threads_and_one_that_leaves_answers_nothing(
         answer = await tool.answer(opaque)
         assert json.loads(bytes(answer.body))["jstack"] == "main: runs"
         plain = await tool.ask(CODES.GET_CONSUMER_RUNNING_INFO, ask)
-        assert "it uses gRPC, which has no such question" in (plain.remark or "")
+        assert "uses gRPC, which does not support this request" in (plain.remark or "")
         opaque = tool.send(CODES.GET_CONSUMER_RUNNING_INFO, {**ask, "jstackEnable": True})
         await told_by(client, stream, 2)
         await client.ask("NotifyClientTermination", classes["NotifyClientTerminationRequest"]())

@@ -151,7 +151,7 @@ def test_what_forbids_to_consume_is_told() -> None:
     for off, cause in ([], "TOPIC_NOT_READABLE"), (["b"], "GROUP_DISABLED"):
         found = diagnose(GroupFacts("g", ONE, topics=[behind], disabled_on=off), LIMITS)
         [lag] = [each for each in found if each.kind == "LAG"]
-        assert lag.advice == f"nobody may read these messages now: see {cause}"
+        assert lag.advice == f"no member may read these messages now: see {cause}"
     assert kinds(facts) == [
         ("GROUP_DISABLED", "warning"),
         ("TOPIC_NOT_READABLE", "warning"),

@@ -16,8 +16,8 @@ from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.catalog import Part
 from pocketmq.bulk.offsets import LossRule, Positions
-from pocketmq.bulk.plan.archived import JoinedBounds
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.archived import JoinedBounds
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.remoting.errors import IllegalArgument
 
 START_MS = 1_700_000_000_000

@@ -11,7 +11,7 @@ from tests.store.bulk_stores import Message, WrittenStore, table_rows
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 
 QUEUES = 160
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "commitLogOffset", "storeSize")

@@ -13,9 +13,9 @@ from tests.store.bulk_stores import Message, WrittenStore
 from pocketmq import bulk
 from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, QueueKey
-from pocketmq.bulk.plan import live_store as looks
-from pocketmq.bulk.plan.plan_cache import Kept
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning import live_store as looks
+from pocketmq.bulk.planning.plan_cache import Kept
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.files.layout import Listed
 
 Found = dict[QueueKey, tuple[int, int]]

@@ -12,7 +12,7 @@ from tests.store.bulk_stores import Message, WrittenStore
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule, Offsets, QueueKey, each, lookup, store_at
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 
 QUEUES = 240
 

@@ -12,7 +12,7 @@ from tests.store.bulk_stores import Message, WrittenStore
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.offsets import LossRule, Positions
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 
 MIB = 1 << 20
 
@@ -93,7 +93,7 @@ def test_an_archive_is_planned_and_read_with_few_requests(bucket: Bucket, tmp_pa
 def test_a_long_file_comes_in_few_requests(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.bulk.plan.log_partitions._PIECE", 4 * MIB)
+    monkeypatch.setattr("pocketmq.bulk.planning.log_partitions._PIECE", 4 * MIB)
     store = WrittenStore(tmp_path / "broker-b" / "store", log_file_size=16 * MIB)
     body = bytes(300_000)
     store.add(Message(topic="Big", body=body, store_ms=i) for i in range(60))

@@ -23,7 +23,7 @@ from pocketmq.bulk import store as layout
 from pocketmq.bulk.export import export_parquet
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.partition import Sizes, Topics
-from pocketmq.bulk.plan.planner import Planner
+from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.queue import Queue
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
@@ -378,7 +378,7 @@ def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "['bulk', 'files', 'remoting'] False False"
+    assert answer.stdout.strip() == "['bulk', 'files', 'model', 'remoting'] False False"
 
 
 def test_a_file_missing_between_two_others_is_reported_with_and_without_index(

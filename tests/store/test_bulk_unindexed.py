@@ -10,7 +10,7 @@ import pytest
 from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
-from pocketmq.bulk.plan.tail_records import is_held
+from pocketmq.bulk.planning.tail_records import is_held
 from pocketmq.bulk.store import Store
 
 START_MS = 1_700_000_000_000

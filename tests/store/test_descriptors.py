@@ -8,7 +8,8 @@ from pathlib import Path
 _STORE = """
 import sys
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.store import MessageStore, StoreConfig, descriptors
+from pocketmq.store import MessageStore, StoreConfig
+from pocketmq.store.log import descriptors
 
 config = StoreConfig(store_path_root_dir=sys.argv[1])
 store = MessageStore(config, clock=SystemClock(), store_host=bytes(8))
@@ -21,7 +22,7 @@ print("done")
 # In a process of its own: the limit is that of the process.
 _PROGRAM = """
 import errno, os, resource, sys
-from pocketmq.store import descriptors
+from pocketmq.store.log import descriptors
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
 assert descriptors.raise_limit() == 256

@@ -1,4 +1,4 @@
-"""PlainAccessValidator: who may send what where, by signatures and a file of accounts (wire.md 7.1, 7.2).
+"""PlainAccessValidator: access control of requests, by signatures and account files (wire.md 7.1, 7.2).
 
 The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it counts, too:
 
@@ -14,8 +14,8 @@ The file is RocketMQ's plain_acl.yml; every .yml of the folder `acl` beside it c
    counts.
 3. A file that cannot be read when the broker starts keeps it from starting; later the accounts that are
    known stay, and the log says why.
-4. When the file has changed the new accounts hold from the next tick on. Connections whose account, or
-   address, may do less than before are closed: what they wait for was asked with rights that are gone.
+4. When the file has changed the new accounts hold from the next tick on. Connections whose account or
+   address has lost rights are closed: their held requests were made with the old rights.
 5. Brokers of one machine may share the files: each change is made to what stands there, by one at a time.
 
 RocketMQ 4.9 names an admin for five codes and looks at the topics of a dozen others; all the rest needs a
@@ -66,10 +66,10 @@ MessageAt = Callable[[int], memoryview | None]
 
 
 def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> Iterator[Need]:
-    """Yield what an account must hold for this request.
+    """Yield the rights that this request needs.
 
-    Raises: AccessDenied for a request that does not say what it is about; ProtocolError for a body that
-    is no JSON, or a larger one than its handler would read.
+    Raises: AccessDenied for a request that does not name its topic or group; ProtocolError for a body that
+    is not JSON, or larger than its handler would read.
     """
     values: Any = fastjson.loads_request(request.body) if access.in_body else request.ext or {}
     groups: list[str] = []
@@ -337,7 +337,7 @@ class PlainAccessValidator:
             acl_file.write(path, content)
 
     def delete_account(self, access_key: str) -> bool:
-        """Delete an account; return False if there is none. Raises: IllegalArgument; OSError."""
+        """Delete an account; return False if it does not exist. Raises: IllegalArgument; OSError."""
         with one_writer(*self._files()):
             path, content = self._where(access_key)
             if not acl_file.remove_account(content, access_key):
@@ -349,7 +349,7 @@ class PlainAccessValidator:
         """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
         wanted = self._path if path is None else Path(path)
         if wanted not in self._files():
-            raise IllegalArgument(f"{path} is none of this broker's files of accounts")
+            raise IllegalArgument(f"{path} is not one of this broker's account files")
         for address in addresses:
             AddressPattern(address)
         with one_writer(wanted):
@@ -440,7 +440,7 @@ class PlainAccessValidator:
             account.check_needs(_needs(wanted))
 
     def note(self, peer: Peer, access_key: str) -> None:
-        """Remember the access key that a client authenticated with, until it is gone."""
+        """Remember the access key that a client authenticated with, until it disconnects."""
         # At times, not by weak references: those to objects of compiled classes are left behind.
         if len(self._key_of) % 256 == 255 and peer not in self._key_of:
             self._key_of = {peer: key for peer, key in self._key_of.items() if not peer.closed}

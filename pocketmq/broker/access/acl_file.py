@@ -53,7 +53,7 @@ def write(path: Path, content: Content) -> None:
     # Brokers of one machine may share it.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
-    # The secrets in it are for nobody else at any moment.
+    # Readable for the owner only from the first moment: the file holds secrets.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,6 +1,6 @@
 """AddressPattern: the addresses that an ACL file lets in without a signature (wire.md 7.2).
 
-    (nothing)             nobody                    *  *.*.*.*         everybody
+    (empty)               no address                *  *.*.*.*         every address
     192.168.1.7           that one                  10.1.1.1,10.1.1.2  each of them
     192.168.*.*           any number there          192.168.1-5.*      a range, ends included
     192.168.1.{7,9}       one of these              ::1  1050:*:...    IPv6 likewise, hexadecimal

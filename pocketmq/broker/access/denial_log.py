@@ -10,7 +10,7 @@ from collections import Counter
 log = logging.getLogger("pocketmq.broker.access.acl")
 
 _TICKS = 60
-# Which denials are told apart: reasons may hold what a client has made up.
+# Kinds of denials that are distinguished: reasons may hold texts that a client has invented.
 _KINDS_MAX = 1_000
 
 
@@ -48,6 +48,6 @@ class DenialLog:
                 reason,
                 times,
             )
-        # What has not come again in a minute is new when it comes.
+        # A denial not repeated within a minute is logged in full again.
         self._known = set(self._again)
         self._again.clear()

@@ -58,7 +58,7 @@ class BearerAccess(Protocol):
         ...
 
     def delete_account(self, access_key: str) -> bool:
-        """Delete an account; return False if there is none. Raises: IllegalArgument; OSError."""
+        """Delete an account; return False if it does not exist. Raises: IllegalArgument; OSError."""
         ...
 
     def set_white_addresses(self, addresses: list[str], path: str | None) -> None:

@@ -62,9 +62,9 @@ class ClientActs:
         self._producers = members.producers
         self._policies = members.policies
         self._locks = members.locks
-        # Members of large groups that are still to be told that theirs has changed.
+        # Members of large groups that are still to be notified of a change in their group.
         self._untold: dict[str, set[Peer]] = {}
-        # Members of new groups whose retry topic is being stored: when told, they ask for its route.
+        # Members of new groups whose retry topic is being stored: once notified, they ask for its route.
         self._early: dict[str, set[Peer]] = {}
         self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 
@@ -106,7 +106,7 @@ class ClientActs:
         if group is not None:
             notify = group.notify_consumer_ids_changed_enable
             topic = retry_topic(name)
-            # Ours: a name too long for a topic has no retry topic, instead of one that nobody can use.
+            # Ours: a name too long for a topic gets no retry topic, instead of one that no client can use.
             if topic_fault(topic) is None and self._role.leads:
                 unit = _UNIT_SUB if consumer.unit_mode else 0
                 if topic not in self._topics.topics:
@@ -187,10 +187,10 @@ class ClientActs:
         self._locks.unlock_batch(name, list(queues), client_id)
 
     def notify_members(self, group: str, peers: list[Peer]) -> None:
-        """Tell members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED), skipping those that are gone.
+        """Notify members to rebalance (NOTIFY_CONSUMER_IDS_CHANGED), skipping disconnected ones.
 
-        A large group is notified in slices, and only once however often it changes meanwhile; a new one when
-        name servers know its retry topic.
+        A large group is notified in slices, and only once however often it changes meanwhile. A new group is
+        notified when name servers know its retry topic.
         """
         if not self._config.notify_consumer_ids_changed_enable:
             return

@@ -7,10 +7,10 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
    first or last by chance; what it hands out is in the revive log before (revive_log.py).
 2. Records of a retry topic are written anew with the topic's own name and their receipt in POP_CK: the
    client sees no retry topic.
-3. A pop that finds nothing waits (pop_polling.py) for its pollTime. Ours: from when it came, by the broker's
-   clock; RocketMQ's begins at bornTime, by the client's, and refuses all that one with a slow clock asks.
-4. A pop whose filter lets nothing through of what one look at a queue sees looks again in a later turn of the
-   loop, between those of others, until it finds something, has seen all, or its time is over.
+3. A pop that finds nothing waits (pop_polling.py) for its pollTime. Ours: from its arrival, by the broker's
+   clock; RocketMQ counts from bornTime, by the client's clock, and refuses every pop of a slow clock.
+4. A pop whose filter rejects all messages of one look at a queue looks again in a later turn of the loop,
+   between the looks of others, until it finds a message, has seen all, or its time is over.
 5. An orderly pop (order=true) takes no check point, it blocks its queue (order_info.py).
 6. Ours: a group's policy may refuse a pop (policy.py): a pop is filtered by its own expression, and the
    group moves on behind what another member asks for.

@@ -100,7 +100,7 @@ class ProgressActs:
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
         """Yield those topics that exist and, while the group is online, that it subscribes.
 
-        Who pops a topic takes what comes again from the topic's pop retry topic, which is in no subscription.
+        Groups that pop also read the topic's pop retry topic, which no subscription names.
         """
         online = self._consumers.groups.get(group)
         for topic in topics:

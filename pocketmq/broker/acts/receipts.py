@@ -6,12 +6,12 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, RocketMQ 5.3.3.
    returns the position up to which the log must be there.
 2. A receipt that is not valid any more (the message was acknowledged, or its time is over) is no error for
    an acknowledgement, as in RocketMQ. Ours: changing its time is refused with 208, where RocketMQ would
-   hand out again what was acknowledged.
+   redeliver an acknowledged message.
 3. Changing the invisible time writes a new check point for that message, then acknowledges the old one. Its
    pop time is later than the old one's, within the same millisecond, too: two of one name would be one.
-4. Who acknowledges twice within the invisible time, because the answer was lost, is told twice that it is
-   done, as by the proxy of 5.5. A receipt whose message has another one since (invariant 3) is not valid;
-   the latest CHANGED_MAX of those are remembered, and none over a restart: such a message comes again.
+4. A client that acknowledges twice within the invisible time, because the answer was lost, gets success
+   twice, as from the proxy of 5.5. A receipt whose message has another one since (invariant 3) is not valid;
+   the latest CHANGED_MAX of those are remembered, but not over a restart: such a message is redelivered.
 """
 
 import logging
@@ -177,7 +177,7 @@ class ReceiptActs:
     ) -> Postponed | None:
         """Make a message visible in `invisible_ms` from now (invariant 3); None if it is done already.
 
-        suspend: nobody tried to consume it, so this is not counted as an attempt (5.5). Raises: Refused.
+        suspend: the client did not try to consume it, so it counts as no attempt (5.5). Raises: Refused.
         """
         self._check(queue, peer)
         low, high = self._bounds(queue)
@@ -285,7 +285,7 @@ class ReceiptActs:
         point = self._pop.log.state.get(name)
         if point is not None:
             return point.is_out(offset)
-        # A check point that an Apache broker's timer still holds: nobody can tell, so believe the client.
+        # An Apache broker's timer may still hold the check point, unreadable here: believe the client.
         return (
             self._pop.log.may_be_hidden(name, receipt.revive_queue)
             and name.pop_ms + receipt.invisible_ms > self._clock.now_ms()

@@ -98,7 +98,7 @@ class SendBackActs:
             return
         topic = self._retry_topic(sent, group)
         name = topic.topic
-        # Ours: the topic stays as it was made when the group gets more, and nobody would read those.
+        # Ours: when the group gets more retry queues the topic keeps its number, and no client reads others.
         queue_id = self._random_below(max(1, min(group.retry_queues, topic.read_queues)))
         stored = self._store.message_at(sent.position)
         if stored is None:
@@ -175,8 +175,8 @@ def _marked(record: Record) -> tuple[bytes, bytes]:
     """Return the properties of the copy (invariant 3), and the original topic."""
     properties = remove_property(record.properties, b"POP_CK")
     if not record.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-        # Ours: here they are its sender's, who may have sent on a message that was retried once. RocketMQ
-        # takes them for true, and its clients then see another topic.
+        # Ours: here the sender set them, perhaps by forwarding a message that was retried once. RocketMQ
+        # believes them, and its clients then see another topic.
         properties = remove_property(properties, b"RETRY_TOPIC")
         properties = remove_property(properties, b"ORIGIN_MESSAGE_ID")
     first_topic = get_property(properties, b"RETRY_TOPIC")

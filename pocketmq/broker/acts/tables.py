@@ -137,7 +137,7 @@ class TopicActs:
         """Delete the queues and offsets of topics whose removal is saved."""
         for name in names:
             if self._topics.get(name) is not None:
-                # Somebody has made it again meanwhile.
+                # It was recreated meanwhile.
                 continue
             self._store.delete_topic(name)
             # As in 5.x: a topic that is made again under the name must not begin with old offsets.

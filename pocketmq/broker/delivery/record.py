@@ -1,7 +1,7 @@
 """DeliveryRecord: what the broker delivered to whom, the evidence for a message's track. Ours.
 
-RocketMQ computes a track from offsets and subscriptions as they are when somebody asks; a message that was
-filtered out, or dropped by a client, looks consumed (acceptance E3). This file records what happened:
+RocketMQ computes a track from the current offsets and subscriptions; a message that was filtered out, or
+dropped by a client, looks consumed (acceptance E3). This file records the deliveries themselves:
 
     deliveries/current, deliveries/previous      blocks: int32 size, int32 CRC-32, msgpack arrays
     [0, number, text]                            from here on in this file `number` stands for `text`
@@ -12,11 +12,11 @@ filtered out, or dropped by a client, looks consumed (acceptance E3). This file 
 1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
    expression `by`; the client itself asks for `own`. Pulls that continue each other within MERGE_MS, by
    the same client and filter, are one span. The hot path adds to a span; once a second they are written.
-2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" when there is none.
+2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" without an expression.
 3. Two files of at most half of size_max each: the older one goes when the newer one is full. Memory holds
    one span per group and queue that a connected client has pulled, nothing else.
-4. Nobody depends on it: what cannot be written is counted and left out; after kill -9 up to a second is
-   missing; a torn block is cut off. It says how far it reaches back.
+4. Deliveries do not depend on it: rows that cannot be written are counted and left out; after kill -9 up to
+   a second of rows is missing; a torn block is cut off. `since_ms` returns how far it reaches back.
 Owner: the Broker, on its event loop; `find` may run in a thread.
 """
 
@@ -43,7 +43,7 @@ from pocketmq.store import EntryFilter
 log = logging.getLogger(__name__)
 
 MERGE_MS = 2_000
-# Spans of clients that are gone are let go after this time.
+# Spans of disconnected clients are dropped after this time.
 _IDLE_MS = 600_000
 _SEEN_MS = 60_000
 _TEXT, _SPAN, _EVENT, _DELETED = 0, 1, 2, 3
@@ -58,7 +58,7 @@ class EventKind(StrEnum):
 
     # The group came to the queue for the first time, at `end`; it never asks for what is before.
     START = "start"
-    # The group's offset was set from `begin` to `end` by somebody who is no member.
+    # The group's offset was set from `begin` to `end` by a client that is not a member.
     RESET = "reset"
     # The message at `begin` was sent back; the text says where it went and why.
     RETRY = "retry"
@@ -294,7 +294,7 @@ class DeliveryRecord:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Write what has happened and drop spans that nobody pulls; called once a second."""
+        """Write the changed spans and drop those that no client pulls; called once a second."""
         now = self._clock.monotonic_ms()
         for key in list(self._changed):
             span = self._open[key]
@@ -351,7 +351,7 @@ class DeliveryRecord:
             yield key, span.end
 
     def pulled_to(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset up to which a group pulled a queue; -1 if nobody pulls it."""
+        """Return the offset up to which a group pulled a queue; -1 if no member pulls it."""
         span = self._open.get((group, topic, queue_id))
         return -1 if span is None else span.end
 
@@ -392,7 +392,7 @@ class DeliveryRecord:
         return found
 
     def since_ms(self) -> int:
-        """Return the wall time of the oldest row; 0 if there is none."""
+        """Return the wall time of the oldest row; 0 without rows."""
         for _, row in self._rows():
             return int(row[-2] if row[0] == _SPAN else row[-1])
         return 0

@@ -100,7 +100,7 @@ class MessageTracks:
         return sorted((known | history.keys()) - {TOOLS_GROUP})
 
     def track(self, place: Place, group: str, history: History | None, since_ms: int) -> GroupTrack:
-        """Return the verdict for one group; since_ms: start of the record, 0 if there is none."""
+        """Return the verdict for one group; since_ms: start of the record, 0 without a record."""
         online = self._consumers.get(group)
         verdict, text = self._verdict(
             place, group, online, history or History([], [], since_ms), since_ms

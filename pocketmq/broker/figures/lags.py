@@ -2,8 +2,8 @@
 
 1. A scrape looks at queues in turn until LOOKS are used up, twice; so does each following second,
    once, until all were seen: an open queue costs one, a closed one OPENING. Up to some thousand queues the
-   figures are current; beyond that, each is as of the last look. Rows whose offsets are gone are dropped at
-   the same pace.
+   figures are current; beyond that, each is as of the last look. Rows whose offsets were deleted are dropped
+   at the same pace.
 2. A closed queue is looked at once, and again when its group has moved or queues were closed since. It is
    not kept open for this.
 3. An offset beyond the end of its queue (a store that was rolled back) has no lag.
@@ -35,7 +35,7 @@ class GroupLag:
         return sum(each.end - each.at for each in self.behind.values())
 
     def age_ms(self, now_ms: int) -> int:
-        """Return the age of the oldest message that waits; 0 if there is none, or it is unknown."""
+        """Return the age of the oldest waiting message; 0 if absent or unknown."""
         known = [each.stored_ms for each in self.behind.values() if each.stored_ms > 0]
         return max(0, now_ms - min(known, default=now_ms))
 
@@ -66,7 +66,7 @@ class Lags:
             looks += self._look(group, topic)
 
     def _drop(self) -> None:
-        """Drop rows whose offsets are gone."""
+        """Drop rows whose offsets were deleted."""
         offsets = self._tables.offsets.offsets
         for group, topic in self._unchecked[-LOOKS:]:
             if f"{topic}{SEPARATOR}{group}" not in offsets:

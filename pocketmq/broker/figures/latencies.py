@@ -17,7 +17,7 @@ _Rows = dict[tuple[int, int], list[int]]
 
 
 class Latencies:
-    """left: plain sends until the next measured one, counted down by whoever serves them."""
+    """left: plain sends until the next measured one; the code that answers them counts it down."""
 
     def __init__(self) -> None:
         self.left = 1

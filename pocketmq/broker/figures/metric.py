@@ -27,9 +27,9 @@ class Spread(NamedTuple):
 class Metric:
     """One row of the tables.
 
-    name: of a counter with _total, as it is shown. unit: RocketMQ's word for it ("milliseconds", "bytes"):
-    Prometheus' text carries it in the name from RocketMQ 5.3 on, and did not before, so that both
-    are shown. read: the samples, labels in the order of `labels`; spread: those of a histogram.
+    name: as exported: counters with _total. unit: RocketMQ's word for it ("milliseconds", "bytes").
+    RocketMQ's Prometheus text carries the unit in the name from 5.3 on, and did not before: both names are
+    exported. read: the samples, labels in the order of `labels`; spread: those of a histogram.
     """
 
     name: str

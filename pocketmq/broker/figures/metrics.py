@@ -9,9 +9,9 @@ DefaultStoreMetricsConstant, RocketMQ 5.3.3, and what the metrics port of 5.5.0 
 1. Every sample begins with the labels of its node: cluster, node_type, node_id.
 2. A family has at most metricsOtelCardinalityLimit label sets; what is beyond is one sample with
    otel_metric_overflow="true", as OpenTelemetry has it, and is counted in pocketmq_metrics_overflow_series.
-3. Our own families are named pocketmq_..., so that nobody takes them for RocketMQ's.
-4. A scrape of many queues is taken in pieces, with others served between them: samples are
-   read from copies of the tables, and who must count for long before the first one yields None meanwhile.
+3. Our own families are named pocketmq_..., to tell them from RocketMQ's.
+4. A scrape of many queues is taken in pieces, with clients served between them: samples are read from
+   copies of the tables, and a reader that counts for long before its first sample yields None meanwhile.
 """
 
 import asyncio

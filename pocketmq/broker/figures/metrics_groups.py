@@ -1,7 +1,7 @@
 """Metrics of unhealthy groups: the symptoms of `pocketmq group doctor`, as far as a broker knows.
 
-The rules and the words are those of remoting.diagnosis. What only the members know (who has which queue, who
-is stuck) is as of their last reports (groups.member_reports), for which a scrape asks.
+The rules and the words are those of model.diagnosis. Facts that only members know (their queues, whether they
+are stuck) are as of their last reports (groups.member_reports), which a scrape requests.
 """
 
 from collections.abc import Generator, Iterable, Iterator

@@ -150,7 +150,7 @@ def _lag_latency(broker: "Broker") -> Iterator[Sample]:
         yield _group_labels(broker, group, topic), row.age_ms(now_ms)
 
 
-# What a group has pulled is known from the record of deliveries, while somebody pulls.
+# The record of deliveries knows what a group has pulled, while a member pulls.
 
 
 def _pulled(broker: "Broker") -> Iterator[tuple[str, str, int, int, int]]:
@@ -184,7 +184,7 @@ def _ready(broker: "Broker") -> Iterator[Sample | None]:
 
 
 def _queueing_latency(broker: "Broker") -> Iterator[Sample | None]:
-    """Yield the age of the oldest message not pulled yet; 0 if there is none."""
+    """Yield the age of the oldest message not pulled yet; 0 if all are pulled."""
     oldest: dict[tuple[str, str], int] = {}
     now_ms = broker.clock.now_ms()
     for number, (group, topic, queue_id, offset, end) in enumerate(_pulled(broker), 1):

@@ -58,7 +58,7 @@ _POWERS = 32
 _RATE_POINTS = 601
 _PERIODS = (10, 60, 600)
 PIECE = 8_192
-# What making an item costs, in figures.
+# Cost of making an item, in figures.
 _NEW_ITEM = 8
 
 
@@ -242,7 +242,7 @@ class BrokerStats:
         self.got: dict[tuple[str, str, int], GetCounter] = {}
         self.sent_back: dict[tuple[str, str], int] = {}
         self._items: dict[tuple[str, str], _Item] = {}
-        # What is to be sampled, and the sampling that is under way.
+        # Items to sample, and the running sampling round.
         self._due: list[int] = []
         self._sampling: Iterator[None] | None = None
         self._rates: deque[tuple[int, Totals]] = deque(maxlen=_RATE_POINTS)
@@ -365,7 +365,7 @@ class BrokerStats:
         return cost
 
     def _kept_item(self, name: str, key: str) -> _Item:
-        """Return an item that is a sum, made if there is none."""
+        """Return a sum item, creating it if absent."""
         item = self._items.get((name, key))
         if item is None:
             made = _Item() if name in (_TOPIC_PUT, _GROUP_GET) else _OneValue()
@@ -391,7 +391,7 @@ class BrokerStats:
         return counter.counted
 
     def _counter(self, name: str, key: str) -> PutCounter | GetCounter | None:
-        """Return the counter of which an item is; None for a sum over some, or if there is none yet."""
+        """Return the counter behind an item; None for a sum over several, or if it does not exist yet."""
         if name == _QUEUE_PUT:
             topic, _, queue = key.rpartition("@")
             return self.put.get(topic, {}).get(_number(queue))
@@ -495,5 +495,5 @@ def _add(
 
 
 def _number(text: str) -> int:
-    """Return a queue id; -1 for what is none."""
+    """Parse a queue id; -1 if it is not a number."""
     return int(text) if text.isdecimal() and len(text) < 12 else -1

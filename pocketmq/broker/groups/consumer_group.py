@@ -128,8 +128,8 @@ class ConsumerGroup:
         return changed
 
 
-# Called with a group and a member that heartbeats: the subscription that the group shows then; None: the
-# member's, as in RocketMQ. Ours.
+# merge(group, heartbeating member) -> the group's subscriptions to publish; None publishes the member's, as
+# RocketMQ does. Ours.
 Merge = Callable[[ConsumerGroup, ClientChannel], list[SubscriptionData] | None]
 
 

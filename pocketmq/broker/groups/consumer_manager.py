@@ -1,13 +1,13 @@
 """ConsumerManager: the consumer groups that are online. A pure state machine. Source: ConsumerManager,
 ConsumerGroupInfo, RocketMQ 4.9.7; acceptance S64-S72.
 
-1. A group has ONE subscription per topic, whoever of its members asked for it (E2, E3).
+1. A group has ONE subscription per topic, shared by all its members (E2, E3).
 2. A subscription is replaced only by one of a greater subVersion; an equal or older one is ignored, and
-   a replacement alone notifies nobody.
-3. A topic that a heartbeat does not name is removed from the group, whoever else subscribes it: two
+   a replacement alone notifies no member.
+3. A topic that a heartbeat does not name is removed from the group, even if other members subscribe it: two
    members with different topics remove each other's every 30 s.
 4. Members are keyed by connection. A new connection, a new topic or a removed topic is a *change*: all
-   members, the new one too, are told to rebalance (NOTIFY_CONSUMER_IDS_CHANGED).
+   members, the new one too, are notified to rebalance (NOTIFY_CONSUMER_IDS_CHANGED).
 5. consumeType, messageModel and consumeFromWhere are those of the last heartbeat (S71).
 6. A group ends with its last member.
 Ours: each member's own subscription is kept beside the group's (ClientChannel.subscriptions).
@@ -40,7 +40,7 @@ class ConsumerManager:
     ) -> None:
         """call_soon: see Slices."""
         self._clock = clock
-        # Members whose connections have ended, and groups that have lost such.
+        # Disconnected members not yet removed, and the groups that they were in.
         self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
         self._losses = Slices[str](clock, call_soon, self._settle)
         self._bereft: set[str] = set()
@@ -139,7 +139,7 @@ class ConsumerManager:
             self._changed(group)
 
     def scan(self) -> None:
-        """Remove members silent for 120 s and close their connections, notifying nobody (wire.md 4.1)."""
+        """Remove members silent for 120 s, close their connections, notify no other member (wire.md 4.1)."""
         now = self._clock.monotonic_ms()
         for name, group in list(self.groups.items()):
             expired = False

@@ -4,8 +4,8 @@
 
 Saved every flushConsumerOffsetInterval (5 s) and on stop. Any value of 64 bits is accepted; a smaller one
 is only logged. A group without members keeps its offsets, however far it lags: without them it would start
-at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (where nobody calls scanUnsubscribedTopic, in 5.x
-neither).
+at the end. Source: ConsumerOffsetManager, RocketMQ 4.9.7 (which never calls its scanUnsubscribedTopic, nor
+does 5.x).
 
 A reset of a queue (5.x, server side) is stored like any offset and marked until a member knows of it:
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 SEPARATOR = "@"
 _INT, _LONG = 1 << 31, 1 << 63
-# What entries of the table take, with the copies for a save: a topic and group, a queue.
+# Bytes that entries of the table take, with the copies for a save: a topic and group, a queue.
 _KEY_SIZE, _QUEUE_SIZE = 1_500, 150
 
 
-# What members of a group may fill of the table, and what other clients may.
+# Share of the table that members of a group may fill, and the share of other clients.
 MEMBERS_SHARE, OTHERS_SHARE = 1.0, 0.5
 
 
@@ -44,7 +44,7 @@ class OffsetTableFull(IllegalArgument):
 
 @dataclass(slots=True)
 class _Reset:
-    """A queue's new offset, and the connection of the client that has been told of it."""
+    """A queue's new offset, and the connection of the client that was notified of it."""
 
     offset: int
     told: object = None
@@ -65,7 +65,7 @@ class ConsumerOffsetManager(ConfigManager):
         """size_max: consumerOffsetTableSize."""
         super().__init__(file)
         self._size_max = size_max
-        # What the table takes, bytes; None when it has to be counted again.
+        # Size of the table in bytes; None when it has to be counted again.
         self._size: int | None = None
         self.offsets: dict[str, dict[int, int]] = {}
         self.resets: dict[tuple[str, str, int], _Reset] = {}
@@ -89,7 +89,7 @@ class ConsumerOffsetManager(ConfigManager):
                     key,
                     error,
                 )
-                # The group goes on in its other queues where it was.
+                # The group keeps its readable offsets in its other queues.
                 if kept := _readable(queues):
                     self.offsets[str(key)] = kept
         log.info("consumer offsets loaded count=%d", len(self.offsets))
@@ -173,7 +173,7 @@ class ConsumerOffsetManager(ConfigManager):
         self.commit(group, topic, queue_id, offset, client, share=OTHERS_SHARE)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Reset the group to `offset`, which its members are told."""
+        """Reset the group to `offset`, of which its members are notified."""
         self.place(group, topic, queue_id, offset)
         self.resets[group, topic, queue_id] = _Reset(offset)
 

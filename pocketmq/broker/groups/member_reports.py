@@ -1,12 +1,12 @@
-"""MemberReports: what the members of groups say of themselves, for the metrics of sick groups. Ours.
+"""MemberReports: what the members of groups report of themselves, for the metrics of sick groups. Ours.
 
-Which queues a member has, and since when it has finished nothing, only the member knows. It is asked by
+Only a member knows which queues it has, and since when it has finished no message. The broker asks it by
 GET_CONSUMER_RUNNING_INFO, which every client since RocketMQ 3.1.8 answers.
 
-1. Members are asked only while somebody scrapes: one round after a scrape, and none sooner than INTERVAL_S
-   after the last. A scrape shows the round before it.
-2. TOGETHER are asked at once, and then nobody for PAUSE_S, so thousands of members cost a few percent of a
-   processor. Answers beyond SIZE_MAX are left out; the others are read in a thread.
+1. Members are asked only while the metrics are scraped: one round after a scrape, at least INTERVAL_S after
+   the last round. A scrape shows the round before it.
+2. TOGETHER are asked at once, and the next ones after PAUSE_S, so thousands of members cost a few percent of
+   a processor. Answers beyond SIZE_MAX are left out; the others are read in a thread.
 3. A member that does not answer in time has no report; neither has one that speaks gRPC.
 Owner: the broker, on its event loop.
 """
@@ -55,7 +55,7 @@ class MemberReports:
         self.by_group: dict[str, dict[str, Report]] = {}
 
     def want(self) -> None:
-        """Ask the members soon: somebody scrapes."""
+        """Ask the members soon, for the next scrape."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -96,7 +96,7 @@ class MemberReports:
                     report_of, member.client_id, answer.body, self._broker_name, now_ms
                 )
         except (PocketMQError, AttributeError, TypeError, ValueError):
-            # It is gone, or what it says cannot be read: without a report nothing is concluded.
+            # It disconnected, or its answer cannot be read: without a report no symptom is concluded.
             return
 
 

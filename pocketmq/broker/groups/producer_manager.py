@@ -78,7 +78,7 @@ class ProducerManager:
     def _forget(self, gone: tuple[Peer, str]) -> None:
         connection, group = gone
         channel = self._remove(group, connection)
-        log.info("producer gone: connection closed, group=%s channel=%s", group, channel)
+        log.info("producer removed: connection closed, group=%s channel=%s", group, channel)
 
     def _remove(self, group: str, connection: Peer) -> ClientChannel | None:
         members = self.groups.get(group)

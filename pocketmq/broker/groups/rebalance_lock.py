@@ -3,7 +3,7 @@ RebalanceLockManager, 4.9.7.
 
 1. A lock belongs to a client id, not to a connection: locking again by the same id renews it.
 2. A lock that is not renewed for 60 s may be taken by another client.
-3. Nobody checks that the queue exists; unlocking by anybody but the owner does nothing.
+3. The queue need not exist; an unlock by any client but the owner has no effect.
 4. Ours: a group has LOCKS_OF_GROUP_MAX at most, and all have LOCKS_MAX: names and numbers of queues are free,
    and each takes memory.
 """

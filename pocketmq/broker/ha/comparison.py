@@ -2,15 +2,15 @@
 
 RocketMQ's protocol compares nothing: an old master of Apache's that comes back as a slave, with records that
 this master never had, would be sent bytes from the middle of other records, and serve them. Slaves of ours
-compare the logs themselves (tail.py) and say so; of all others the master asks the slave's own port:
+compare the logs themselves (tail.py) and report the result; for all others the master asks the slave's port:
 
 1. The slave is the member of this broker's name, other than the master, whose log ends where the slave's
    first report does; those at the host that it connects from come first. Name servers give the addresses, so
    nothing is signed.
-2. It is asked for the last record of this log that lies wholly before that end, and for what stands behind
+2. It is asked for the last record of this log that lies wholly before that end, and for the record behind
    it: by position, which every version answers. Records hold their position, queue offset and time, so equal
    ones have the same history.
-3. What cannot be asked (not registered, an account is wanted) is served, and the log says so.
+3. A slave that cannot be asked (not registered, or it wants an account) is served, with a line in the log.
 """
 
 import logging

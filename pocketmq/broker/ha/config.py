@@ -100,7 +100,7 @@ class HaConfig(AddressConfig):
         runtime=True,
         min=1,
         help="SYNC_MASTER: a send succeeds when this many brokers have it, including the master. RocketMQ "
-        "5.x waits for nobody by default (1); 4.9 has no such setting and waits for one slave.",
+        "5.x waits for no slave by default (1); 4.9 has no such setting and waits for one slave.",
     )
     min_in_sync_replicas: int = key(
         1,

@@ -275,7 +275,7 @@ class Follower:
                 taking.report()
             await taking.ended
         finally:
-            # What it has ended with was told above, or does not matter any more.
+            # Its error was reported above or no longer matters.
             taking.ended.cancel() or taking.ended.exception()
             transport.abort()
 
@@ -297,7 +297,7 @@ class _Taking(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an instance of it under uvloop.
         self._transport = cast("asyncio.Transport", transport)
-        # What is written goes to the kernel at once: the master waits for it.
+        # Reports go to the kernel at once: the master waits for them.
         self._transport.set_write_buffer_limits(high=0)
 
     def data_received(self, data: bytes) -> None:
@@ -389,7 +389,7 @@ async def _connected(
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Raises: CannotFollow for what is no address: whoever answers for the master's name may say anything."""
+    """Raises: CannotFollow for an invalid address: any program may answer under the master's name."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > _PORT_MAX:
         raise CannotFollow(f"{address[:100]!r}, the master's port for slaves, is not host:port")

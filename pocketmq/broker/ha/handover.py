@@ -9,7 +9,7 @@
     undo      instead of hand_to: this broker continues as the master
 
 The handover is controlled over one direct connection to this server. If it closes before the other broker
-leads, everything is undone: nobody is left to continue.
+leads, everything is undone: the program that would continue has disconnected.
 """
 
 import asyncio
@@ -161,7 +161,7 @@ class Handover:
     def _closed(self, connection: Peer) -> None:
         if connection is self._by and not self._is_handed_over:
             self._by = None
-            log.warning("the program that moves this broker has gone")
+            log.warning("the program that moves this broker has disconnected")
             self._server.spawn(self._undone())
 
     async def _undone(self) -> None:

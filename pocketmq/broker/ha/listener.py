@@ -1,12 +1,12 @@
 """HaListener: a master's HA port, where slaves connect; sockets around slaves.py and replicas.py.
 
 1. Slices are taken from the mapped log, up to a bound per slave and turn of the event loop; a slave that
-   does not read holds up nobody else, and costs 512 KiB.
-2. What this process found in its log when it started is flushed before any of it is sent: a power cut must
-   not take from the master what a slave has.
-3. What a producer waits for is sent in the next turn of the loop, with everything from the same turn
-   (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within PAUSE_LOOK_MS, as
-   RocketMQ does. Without slaves nothing runs.
+   does not read delays no other slave, and costs 512 KiB.
+2. Messages that this process found in its log when it started are flushed before any is sent: a power cut
+   must not take from the master messages that a slave has.
+3. Messages for which a producer waits are sent in the next turn of the loop, with all others of the same
+   turn (the event slaves_awaited); the rest is sent within LOOK_MS, after an idle period within
+   PAUSE_LOOK_MS, as RocketMQ does. Without slaves nothing runs.
 4. With accounts, a slave needs a ticket (proof.py) as its first 8 bytes, or an address of the global list:
    the log holds every topic. RocketMQ accepts every connection.
 5. Bytes are handed to the kernel at once: uvloop would first read what other clients have sent, and the
@@ -84,7 +84,7 @@ class HaListener:
         self.connections: set[SlaveConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
-        # Somebody connected, or wants to be sent something; and whether that is arranged.
+        # Set when a slave connects; awaited while there is neither a connection nor a waiting send.
         self._there = asyncio.Event()
         # Compares the log of a slave with this one; None before the broker serves.
         self._comparison: Comparison | None = None
@@ -133,7 +133,7 @@ class HaListener:
             connection.abort()
 
     def drop_strangers(self) -> None:
-        """Close the connections of those who may not follow any more (invariant 4)."""
+        """Close the connections of slaves that may not follow any more (invariant 4)."""
         for connection in list(self.connections):
             if not self.admission.may_stay(connection.address, connection.admitted):
                 connection.abort()
@@ -153,7 +153,7 @@ class HaListener:
             self.wake()
 
     async def round(self) -> None:
-        """Pause, send what nobody waits for, and expire overdue waits."""
+        """Pause, send the log's new end even if no producer waits for it, and expire overdue waits."""
         if self.connections or self.replicas.waiting:
             seen, self._seen = self._seen, self.store.commit_log_max_position
             await asyncio.sleep((PAUSE_LOOK_MS if seen == self._seen else LOOK_MS) / 1000)
@@ -193,7 +193,7 @@ class HaListener:
     def refused(self, address: str) -> None:
         """Log that a connection from `ip:port` is refused for want of a ticket."""
         host = address.rpartition(":")[0]
-        # A slave that is refused comes again: one line for each host that is another than the last.
+        # A refused slave reconnects: one line in the log whenever the host differs from the last.
         if host != self._told:
             self._told = host
             log.warning(

@@ -10,8 +10,8 @@ from pocketmq.remoting.transport.server import RemotingServer
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What exists only while a broker serves: its entry at name servers, its clients, its own requests, its
-    tasks.
+    """The parts that exist only while a broker serves: its entry at name servers, its clients, its own
+    requests, its tasks.
     """
 
     registration: Registration

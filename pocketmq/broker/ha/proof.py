@@ -10,8 +10,8 @@ it was sent at the real master. That must give it nothing:
 
 1. The master proves itself first, and only for an address that is its own; so a slave signs nothing for a
    program that has merely registered as its master.
-2. The slave's proof holds for a challenge that belongs to one connection and CHALLENGE_MS, and only the one
-   who proves gets a ticket. The address of the port for slaves is part of both proofs.
+2. The slave's proof holds for a challenge that belongs to one connection and CHALLENGE_MS, and only the slave
+   that proves itself gets a ticket. The address of the port for slaves is part of both proofs.
 3. A stranger may collect proofs to guess a secret at home: each guess costs _ROUNDS of PBKDF2.
 PocketMQ only; Apache masters do not know the two requests, Apache slaves follow from listed addresses.
 """

@@ -1,7 +1,7 @@
-"""What a master tells of its tables, read before anything is replaced by it; no I/O.
+"""Validates the tables received from a master before anything is replaced; no I/O.
 
-Whoever reaches a name server may claim to be the master, and a real one may be broken: what cannot be is
-refused as a whole, and the slave keeps what it has.
+Any client of a name server may claim to be the master, and a real master may be broken: an invalid table is
+refused as a whole, and the slave keeps its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +20,12 @@ _INT, _LONG = 1 << 31, 1 << 63
 
 
 class MasterRefused(PocketMQError):
-    """The master refused a slave's request, or its answer is none."""
+    """The master refused a slave's request, or its answer is unusable."""
 
 
 @contextmanager
 def readable(what: str = "the master's own tables") -> Iterator[None]:
-    """Say what cannot be read."""
+    """Raises: MasterRefused, naming the table, for errors of reading one."""
     try:
         yield
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
@@ -45,7 +45,7 @@ def _within(value: Any, limit: int) -> int:
 
 
 def offsets(data: Any) -> dict[str, dict[int, int]]:
-    """Read an `offsetTable`; an offset below 0 says that there is none. Raises: as `readable` says."""
+    """Read an `offsetTable`; an offset below 0 is absent. Raises: as `readable` says."""
     return offset_rows(data["offsetTable"])
 
 
@@ -64,7 +64,7 @@ def offset_rows(table: Any) -> dict[str, dict[int, int]]:
 
 
 def levels(data: Any) -> dict[int, int]:
-    """Read the offsets of delay levels; none of a master that has none. Raises: as `readable` says."""
+    """Read the offsets of delay levels; {} if the master has no delay levels. Raises: as `readable` says."""
     table = (data.get("offsetTable") if isinstance(data, Mapping) else None) or {}
     found = {_within(level, _INT): long(offset) for level, offset in table.items()}
     return {level: offset for level, offset in found.items() if level > 0 <= offset}
@@ -77,7 +77,7 @@ def timer_check(data: bytes, now_ms: int) -> TimerCheck | None:
     check = TimerCheck.unpack(data)
     # Further ahead than the wheel reaches: all that waits here would count as delivered.
     if not 0 <= check.read_ms <= now_ms + SLOTS * 1000:
-        raise MasterRefused(f"the next second of the master's timers is none: {check.read_ms} ms")
+        raise MasterRefused(f"invalid timer position from the master: {check.read_ms} ms")
     return check
 
 

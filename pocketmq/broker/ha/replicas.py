@@ -25,7 +25,7 @@ Done = Callable[[ResponseCode], object]
 class Replicas:
     """Owner of the waits.
 
-    awaited: said when somebody waits for slaves. Whoever sends them the log then calls `sent`.
+    awaited: emitted when a send waits for slaves. The sender of the log then calls `sent`.
     """
 
     def __init__(self, config: HaConfig, clock: Clock, slaves: Slaves, awaited: Event[[]]) -> None:
@@ -35,7 +35,7 @@ class Replicas:
         self._awaited = awaited
         # Until when those wait that ask before `sent`; 0: the next one is looked at.
         self._until_ms = 0
-        # (position, until when in monotonic ms, who waits)
+        # (position, deadline in monotonic ms, the waiter's callback)
         self._waiting: deque[tuple[int, int, Done]] = deque()
 
     @property
@@ -95,7 +95,7 @@ class Replicas:
         return None
 
     def sent(self) -> None:
-        """What this turn of the loop waits for is on its way to the slaves."""
+        """Note that the messages for which this turn of the loop waits are on their way to the slaves."""
         self._until_ms = 0
 
     def acked(self) -> None:

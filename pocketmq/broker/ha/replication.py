@@ -3,8 +3,8 @@
     master    accepts slaves (listener.py), and nothing else
     slave     follows the master's log (follower.py) and tables (table_sync.py); role.py keeps the rest silent
 
-1. A promotion first checks that the old master is gone: two masters of one name write two histories, which
-   cannot be merged again.
+1. A promotion first checks that the old master has stopped or become a slave: two masters of one name write
+   two histories, which cannot be merged again.
 2. Before it leads, a slave appends every whole record it received, and reloads what is kept in the log only:
    transactions, pops, timers.
 3. Routes show the new master within a second: the broker registers its new id at once. The configuration
@@ -135,7 +135,7 @@ class Replication:
         if self.follower is not None and self.metadata is not None:
             state = self.follower.state
             age_ms = now_ms - state.heard_ms if state.heard_ms else -1
-            # What is read is acknowledged at once.
+            # A slave acknowledges bytes as soon as it reads them.
             heard_ms = self._node.clock.now_ms() - age_ms if state.heard_ms else 0
             found["haClientRuntimeInfo"] = {
                 "masterAddr": state.master,
@@ -186,7 +186,7 @@ class Replication:
     # ------------------------------------------------------------ following
 
     def _follow(self) -> None:
-        """Begin to follow whoever is the master."""
+        """Begin to follow the present master."""
         outside, node, store = self._outside, self._node, self._store
         assert outside is not None
         master = Master(node.config, outside.registration, outside.client)
@@ -249,9 +249,9 @@ class Replication:
                     ) from error
             store.lead()
             self._tables.topics.restore_young(store, topics_as_of)
-            # What the master had and this broker never got is not skipped in what comes in its place.
+            # Messages that only the old master had must not make groups skip the messages that replace them.
             self._tables.cut_offsets(store.max_offset)
-            # What a slave will be sent must not be lost to a power cut here.
+            # A power cut here must not lose bytes that slaves will have.
             await store.on_disk()
             self._load_anew()
             self._node.config.broker_role = role
@@ -262,7 +262,7 @@ class Replication:
             log.warning("this broker is now the master role=%s end=%d", role, self._end)
 
     async def demote(self, broker_id: int) -> None:
-        """Become a slave with this id, and follow whoever is the master. Raises: Refused."""
+        """Become a slave with this id, and follow the present master. Raises: Refused."""
         async with self._changing:
             if self.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already a slave")
@@ -338,8 +338,9 @@ class Replication:
                 return False
             interval_ms = self._node.config.ha_housekeeping_interval
             why = (
-                "does not answer, but the connection to it still stands. If it is gone, that is noticed "
-                f"within {interval_ms} ms (haHousekeepingInterval): try again then, or force the promotion"
+                "does not answer, but the connection to it is still open. If it has crashed, this slave "
+                f"notices within {interval_ms} ms (haHousekeepingInterval): try again then, or force the "
+                "promotion"
             )
         else:
             if role == SLAVE:
@@ -348,7 +349,7 @@ class Replication:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the master {follower.master.address} {why}")
 
     async def _copy_last(self, until_s: float) -> None:
-        """Copy what a master that has stepped down was told since the last round, if it sends it in time."""
+        """Copy the table changes that a demoted master took since the last round, if it answers in time."""
         assert self.metadata is not None
         try:
             async with asyncio.timeout_at(until_s):

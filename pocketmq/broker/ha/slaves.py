@@ -3,8 +3,8 @@
 1. A slave counts from its first report on, which must lie within the log. 0 requests the whole log, where
    RocketMQ sends the last file only: a Java slave begins wherever the first slice does.
 2. A report beyond the log's end, or of bytes never sent, is refused and logged, and does not count: that
-   slave's log has diverged, or the report is false. RocketMQ counts it, and so acknowledges sends that
-   nobody has. The same report is refused on every later connection, too: once the log has grown past it, the
+   slave's log has diverged, or the report is false. RocketMQ counts it, and so acknowledges sends that no
+   slave has. The same report is refused on every later connection, too: once the log has grown past it, the
    divergence could not be detected any more.
 3. A refused slave stays connected and gets heartbeats: a 4.9 slave whose connection is closed reconnects at
    once, some hundred times a second.
@@ -214,7 +214,7 @@ class Slaves:
                 return now_ms - at_ms
         return now_ms - min(slave.connected_ms, self._ends[0][1] if self._ends else now_ms)
 
-    # ------------------------------------------------------------ who has what
+    # ------------------------------------------------------------ progress of the slaves
 
     def is_in_sync(self, slave: Slave) -> bool:
         """Apply invariant 5."""

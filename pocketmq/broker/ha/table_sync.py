@@ -69,10 +69,10 @@ from pocketmq.store.timer.service import TimerService
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 3_000
-# For what the master's log had when it told of its progress.
+# Looks whether this log has reached the end that the master's log had when it reported its progress.
 _LOOKS_MAX = 100
 _LOOK_S = 0.01
-# Whether it has the queues of a topic that it does not name any more.
+# Questions to the master whether it has the queues of a topic that its table lacks.
 _ASKED_MAX = 3
 _C = RequestCode
 
@@ -131,7 +131,7 @@ class Master:
         return self._ha_address
 
     def look_again(self) -> None:
-        """Ask the name servers who is the master."""
+        """Ask the name servers for the master."""
         self._met = None
         self._registration.ask_again()
 
@@ -278,11 +278,11 @@ class Metadata:
         self._store = store
         self._copied = copied
         self._master = master
-        # What the master said last, to tell an offset that was set back.
+        # The master's last offsets, to recognise one that was set back.
         self._said: dict[str, dict[int, int]] = {}
         # What waits for the log.
         self._ahead: Progress | None = None
-        # Topics that are gone at the master while their queues are not: how often it is asked again.
+        # Topics that the master's table lacks while this broker has their queues: how often to ask it again.
         self._let_go_of: dict[str, int] = {}
         # Where this log ended when the master was last asked for its topics: those that began later are not
         # in the table.
@@ -320,7 +320,7 @@ class Metadata:
                 with readable():
                     self._copied.ours.take_progress(ahead.ours)
         else:
-            # Groups may have begun since that was told.
+            # Groups may have begun since that report.
             self._take_offsets(await self._progress(), is_here=False)
 
     async def _progress(self) -> Progress:
@@ -371,11 +371,11 @@ class Metadata:
         self._let_go_of.update(dict.fromkeys(gone, _ASKED_MAX))
 
     async def _let_go(self, topic: str) -> None:
-        """Delete the queues of a topic that is gone at the master, if they are gone there, too.
+        """Delete the queues of a topic that the master's table lacks, if the master has deleted them, too.
 
-        A master that has lost its table of topics still has them, and goes on where they end as soon as
-        somebody sends. If the topic is made again, Following begins its queues anew. A master removes the
-        name first, so that it is asked more than once.
+        A master that has lost its table of topics still has the queues, and continues them with the next
+        send. If the topic is recreated, Following begins its queues anew. A master that deletes a topic
+        removes the name before the queues, so it is asked more than once.
         """
         ends = self._ends_of(topic)
         asks_left = self._let_go_of.pop(topic) - 1
@@ -385,9 +385,9 @@ class Metadata:
         try:
             end = await self._master.max_offset(topic, queue_id)
         except (MasterRefused, KeyError, ValueError) as error:
-            log.warning("kept the queues of a topic that is gone topic=%s why=%s", topic, error)
+            log.warning("kept the queues of a deleted topic topic=%s why=%s", topic, error)
             return
-        # What came while the master was asked is of a topic that was made again.
+        # Messages that arrived during the question belong to a topic that was recreated.
         if not end and ends == self._ends_of(topic):
             log.warning("deleted a topic that the master has deleted topic=%s", topic)
             self._store.delete_topic(topic)
@@ -417,7 +417,7 @@ class Metadata:
         offsets = self._tables.offsets
         before = self._said
         if not before:
-            # What was set back at the master, or deleted, while this broker did not look.
+            # Offsets that were set back at the master, or deleted, before this broker's first look.
             deleted = {topic for topic, _ in self._store.deleted.names()}
             before = {
                 key: dict(queues)

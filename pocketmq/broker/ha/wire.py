@@ -83,7 +83,7 @@ class Slices:
     """Decodes a master's slices."""
 
     def __init__(self) -> None:
-        # What has come of a slice that is not whole, and how much there must be to go on.
+        # The incomplete slice received so far, and the size from which decoding can continue.
         self._parts: list[bytes] = []
         self._size = 0
         self._needed = HEAD_SIZE

@@ -102,7 +102,7 @@ class GroupGuard:
         for topic, gone in known.items():
             if topic not in different and gone.raised is not None:
                 log.info(
-                    "members subscribe alike again, or are gone group=%s topic=%s",
+                    "members subscribe alike again, or have left group=%s topic=%s",
                     group.name,
                     topic,
                 )
@@ -112,7 +112,7 @@ class GroupGuard:
             self._groups.pop(group.name, None)
 
     def tick(self) -> list[Finding]:
-        """Raise what has lasted (invariants 2 and 3); called about once a second."""
+        """Report findings older than the grace time (invariants 2 and 3); called about once a second."""
         raised: list[Finding] = []
         for name in self._unseen:
             unseen = self._consumers.get(name)

@@ -9,12 +9,12 @@ offsets, and get what they subscribe. Sub-groups are ordered by their creation.
 3. Then it has departed for good. What it consumed stays consumed; what it did not goes to the next one in
    the order that subscribes it, as a *debt* over the offsets which that one has already passed: its clients
    are sent back (PULL_OFFSET_MOVED) and get from those offsets only what they are owed.
-4. What nobody else subscribes is remembered for `remember_ms`: a later sub-group that subscribes it gets it
-   from where the departed one had stopped.
+4. Messages that no other sub-group subscribes are kept for `remember_ms`: a later sub-group that subscribes
+   them gets them from where the departed one had stopped.
 5. The group's own offset (config/consumerOffset.json) is the lowest of its sub-groups': administrators see
    it, and a group that leaves this mode, or is opened by RocketMQ, continues there and loses nothing.
 6. A retry message belongs to the owner of its original message.
-7. An offset set by anybody but a member, or by a reset, is set for every sub-group.
+7. An offset set by a client that is not a member, or by a reset, is set for every sub-group.
 
 Kept in config/isolatedGroup.json. Owner: the Broker, on its event loop.
 """
@@ -40,8 +40,7 @@ from pocketmq.store import ConfigFile, EntryFilter, MessageStore
 
 log = logging.getLogger(__name__)
 
-# Sub-groups of one group. A group whose members subscribe in more ways than this does something else than
-# it means to.
+# Sub-groups of one group. A group with more different subscriptions than this is misconfigured.
 SUB_GROUPS_MAX = 64
 # Reads of the store, of up to 64 Ki entries each, to see whether anything is owed in one queue.
 _READS_MAX = 64
@@ -67,7 +66,7 @@ class IsolatedGroups(ConfigManager):
         self._first_match = first_match
         # Groups in this mode that have or had members: what the hot paths look at.
         self.groups: dict[str, IsolatedGroup] = {}
-        # What a master said last.
+        # The master's last table.
         self._taken: Any = None
 
     def to_json(self) -> dict[str, Any]:

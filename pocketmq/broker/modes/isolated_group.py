@@ -205,7 +205,7 @@ class IsolatedGroup(SubGroupOrder):
                 each.queues[key].rewind = Rewind.FOREIGN
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:
-        """Forget what was read beyond the ends of the queues: it is gone, and others come in its place."""
+        """Forget progress beyond the ends of the queues: those messages are lost, and others replace them."""
         for each in self.sub_groups:
             for key, state in each.queues.items():
                 state.cut(max_offset(*key))
@@ -243,7 +243,7 @@ class IsolatedGroup(SubGroupOrder):
         for heir in self.live():
             moved |= owe(self, self.begun, leaving, heir, first_match, rewind=True)
         log.info(
-            "a sub-group has ended; what it had not consumed goes to members that ask for it group=%s %s "
+            "a sub-group has ended; its unread messages go to members that ask for them group=%s %s "
             "queues_sent_back=%d",
             self.name,
             leaving,

@@ -1,14 +1,14 @@
 """policies.of(group): how a group treats members that subscribe differently.
 
     question        compatible (RocketMQ)        strict                        isolate
-    admit           everybody                    who asks what members ask     while there are few sub-groups
+    admit           every client                 clients that subscribe alike  while there are few sub-groups
     shown           the last heartbeat's         the same                      what all members ask together
     peers           all members                  the same                      members that ask the same
     start           the group's offset           the same                      the sub-group's
-    filter          the group's subscription     none for a refused one      what is the sub-group's
+    filter          the group's subscription     none for a refused client     the sub-group's messages
     commit          the group's offset           the same                      the sub-group's; members' only
     lock_name       the group                    the same                      the sub-group
-    pop_refusal     -                            who was refused               everybody
+    pop_refusal     -                            refused clients               every client
 Request handlers ask these questions and never look at the mode. A changed mode takes effect within a second
 (IsolatedGroups.tick).
 """
@@ -59,8 +59,8 @@ class Compatible:
 
     def peers(self, group: ConsumerGroup, peer: Peer) -> list[str]:
         """Return the client ids that share queues with the caller, each once."""
-        # Ours: a connection that is just ending is no member any more, and a second one of a client is no
-        # further member: each would take the first share, and the queues of the other would be nobody's.
+        # Ours: a closing connection no longer counts, and two connections of one client count as one member:
+        # each would take the first share, and the queues of the second share would have no reader.
         members = group.channels.values()
         return list(dict.fromkeys(each.client_id for each in members if each.connection.writable))
 
@@ -91,7 +91,7 @@ class Compatible:
         return group
 
     def may_pop(self, group: str) -> bool:
-        """Return True if members may be told to pop."""
+        """Return True if the broker may assign members to pop."""
         return True
 
     def pop_refusal(self, group: str, peer: Peer) -> str | None:
@@ -241,7 +241,7 @@ class Policies:
         return self._compatible
 
     def entered(self, group: str) -> Compatible:
-        """Return the policy that admits a new member: by the group's mode, whoever is in it already."""
+        """Return the policy that admits a new member: by the group's mode, whatever members it has."""
         mode = self._modes.mode(group)
         if mode is GroupMode.COMPATIBLE:
             return self._compatible

@@ -3,7 +3,7 @@
 1. The present members decide. A client that subscribes something else is not admitted: its heartbeat is
    answered with NO_PERMISSION and a remark that official clients write into their logs, its pulls with
    SUBSCRIPTION_NOT_EXIST and the same remark. Its other groups are not affected.
-2. Each heartbeat (30 s) tries again: once the members that differ are gone, the client is admitted. So a
+2. Each heartbeat (30 s) tries again: once the members that differ have left, the client is admitted. So a
    rolled-out change takes effect when the last old member has left.
 3. A member that changes its subscription while others do not is refused, too, and removed from the group.
 4. The same client over a new connection counts as the same member.

@@ -102,7 +102,7 @@ class Change(StrEnum):
     MEMBER_IN = "a member with its subscription is there"
     LAST_OUT = "it has no member"
     KEEP_OVER = "the time for which it is waited for is over"
-    SETTLED = "nobody needs to know of it any more, or it left too long ago"
+    SETTLED = "it is no longer needed, or left too long ago"
     RESTART = "the broker starts"
 
 

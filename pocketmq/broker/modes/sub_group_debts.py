@@ -1,4 +1,4 @@
-"""Debts: messages that a departed sub-group had not consumed, and who gets them now. Ours.
+"""Debts: messages that a departed sub-group had not consumed, and the sub-groups that get them. Ours.
 
 The numbers refer to the rules in isolate.py; the reasons are in
 docs/decisions/0005-isolate-exactly-one.md.

@@ -27,7 +27,7 @@ class SubGroupFilter:
     ) -> None:
         self.codes = codes
         self.record = record
-        # What a held pull asks of a new message.
+        # A held pull's test of a new message's properties.
         self.properties = properties
 
 
@@ -170,5 +170,5 @@ def _codes_left(asked: SubscriptionData, earlier: list[SubscriptionData]) -> fro
         return None
     taken = set().union(*(each.tags_set for each in earlier))
     left = {string_hash(tag) for tag in asked.tags_set - taken}
-    # Two tags can share a code: then only the tag itself tells.
+    # Two tags can share a code: then only the tag itself decides.
     return None if left & {string_hash(tag) for tag in asked.tags_set & taken} else frozenset(left)

@@ -38,7 +38,7 @@ def bind_ha(config: BrokerConfig, listen_port: int, stack: ExitStack) -> socket.
     except (OSError, OverflowError) as error:
         if wanted:
             raise
-        # Slaves are told the port by the name server.
+        # Slaves learn the port from the name server.
         sock = _bound(config.listen_address, 0)
         log.info("listenPort + 1, the port for slaves, is in use; taking another reason=%s", error)
     stack.callback(sock.close)

@@ -113,7 +113,7 @@ class Registration:
         self._is_let_go = False
         # The first repetition comes after 10 s, as RocketMQ's.
         self._wait_ms = min(10_000, config.register_name_server_period)
-        # What a slave was told of its master; empty for a master.
+        # The master's addresses by a name server's answer to a slave; empty for a master.
         self.master_address = ""
         self.master_ha_address = ""
         # Name servers that took the last registration; "" is the one of this process.
@@ -239,7 +239,7 @@ class Registration:
                 await self._changed.wait()
             changed = True
             if len(self._topics.topics) > _MANY:
-                # All of them are told each time: let some changes gather.
+                # Each registration sends all topics: let some changes gather.
                 await asyncio.sleep(_GATHER_S)
         except TimeoutError:
             changed = False

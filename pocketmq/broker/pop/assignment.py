@@ -142,7 +142,7 @@ class TopicRoutes:
         return None if kept is None else kept[1]
 
     async def _ask(self, address: str, topic: str) -> Mapping[str, Any] | None:
-        """Return one name server's answer; None if there is none."""
+        """Return one name server's answer; None without an answer."""
         ext = GetRouteInfoHeader(topic=topic, accept_standard_json_only=True).ext()
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
         try:

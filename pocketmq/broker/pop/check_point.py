@@ -46,8 +46,8 @@ class CheckPoint:
 
     Attributes: name; invisible_ms; offsets in the queue, ascending; acked, bits in their order;
     revive_queue and revive_offset: where its record is in the revive log (-1 before); is_done: it needs no
-    further work; suspend: nobody tried to consume its messages; tries: how often copying its due messages
-    failed; holder: the client that keeps its messages while it is connected (ours).
+    further work; suspend: no client tried to consume its messages; tries: how often copying its due
+    messages failed; holder: the client that keeps its messages while it is connected (ours).
     """
 
     __slots__ = (

@@ -29,7 +29,7 @@ from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
 
-# Blocks that nobody has touched for so long are forgotten.
+# Blocks are forgotten this long after their last use.
 _KEPT_MS = 24 * 3_600_000
 
 
@@ -45,11 +45,11 @@ class OrderInfo:
     consumed_ms: int = 0
     next_visible_ms: dict[int, int] = field(default_factory=dict)
     consumed_times: dict[int, int] = field(default_factory=dict)
-    # Given back before anybody tried them. Ours.
+    # Given back by a client that did not try to consume them. Ours.
     untried: set[int] = field(default_factory=set)
-    # Who keeps its messages for as long as it lives; not on the disk. Ours.
+    # The client that holds these messages while it is connected; in memory only. Ours.
     holder: Peer | None = None
-    # By how much the clock was set back since the pop; not on the disk.
+    # By how much the clock was set back since the pop; in memory only.
     set_back_ms: int = 0
 
     def look_at_clock(self, now_ms: int) -> None:
@@ -153,7 +153,7 @@ class ConsumerOrderInfo(ConfigManager):
         self._ticked_ms = clock.now_ms()
         self._events = events or Events()
         self._logged: dict[str, int] = {}
-        # No file, and no master, has told us anything yet.
+        # True until a file or a master has filled the table.
         self.is_new = True
 
     def to_json(self) -> dict[str, Any]:

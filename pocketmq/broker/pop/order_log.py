@@ -144,7 +144,7 @@ class OrderLog:
     ) -> None:
         """Change the time at which a message becomes visible again.
 
-        untried: nobody tried to consume it, so this does not count as an attempt.
+        untried: its client did not try to consume it, so this does not count as an attempt.
         Raises: StoreError; nothing has happened then.
         """
         info = self._order.get(queue)

@@ -5,7 +5,7 @@ PopLongPollingService, RocketMQ 5.3.3.
    topic, if its filter passes. The pop is run once more, and held again if another was quicker.
 2. A pop whose time is over is run one last time and always answered.
 3. A pop whose connection closed is dropped.
-Owner: the broker; one for pops, one for notifications. `arrived` costs a look-up when nobody waits.
+Owner: the broker; one for pops, one for notifications. `arrived` costs a look-up without held requests.
 """
 
 from collections.abc import Callable

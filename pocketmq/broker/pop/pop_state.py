@@ -2,7 +2,7 @@
 
 1. A message in flight is not redelivered before its check point's deadline.
 2. When a check point is due, its unacknowledged messages are redelivered: nothing is lost.
-3. What was acknowledged in time is never due.
+3. Messages acknowledged in time are never due.
 4. An acknowledgement that arrives before its check point waits for it (a store written by an Apache broker
    has check points still in its timer); if there are too many, the oldest is dropped.
 Owner: ReviveLog, which logs each step before it is made here.
@@ -136,7 +136,7 @@ class PopState:
         heapq.heappush(self._deadlines, (deadline_ms, self._count, point))
 
     def hasten(self, by_ms: int) -> None:
-        """Bring every deadline nearer: for a clock that is turned, whose monotonic time stands."""
+        """Bring every deadline nearer: for a test's clock that is turned while its monotonic time stands."""
         self._deadlines = [(at - by_ms, count, point) for at, count, point in self._deadlines]
 
     def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:

@@ -1,14 +1,14 @@
 """PopRevive: redelivers popped messages that were not acknowledged in time, from a retry topic.
 
-1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (unchanged if the check point
-   says that nobody tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME; a message popped from there and not
+1. The copy goes to %RETRY%GROUP_TOPIC (one queue) with reconsumeTimes + 1 (unchanged if, by the check point,
+   no client tried to consume it), ORIGIN_GROUP and 1ST_POP_TIME; a message popped from there and not
    acknowledged returns to it.
 2. Then the check point is acknowledged in the revive log, so that a restart does not copy once more; a log
    that refuses is asked again in each round. A kill between the two duplicates a message; nothing loses one.
 3. Ours (popDeadLetterEnable): after retryMaxTimes failed attempts a message goes to %DLQ%GROUP, as with pull
    consumers. RocketMQ leaves that to its proxy, and redelivers to classic pop clients for ever.
 4. Ours: what a connected consumer holds (auto-renew of 5.x SDKs) is not redelivered for three hours.
-5. What cannot be copied stays in flight and is retried with growing pauses; it blocks no other message.
+5. A message that cannot be copied stays in flight and is retried with growing pauses; it blocks no other.
 Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 """
 
@@ -42,7 +42,7 @@ _TRY_AGAIN_MS = 1_000
 _PAUSE_MS_MAX = 60_000
 _ILLEGAL_PAUSE_MS_MAX = 3_600_000
 _STEP_MAX = 256
-# How often somebody looks whether the holder of messages lives.
+# How often a round looks whether the holder of a check point's messages is still connected.
 _HELD_LOOK_MS = 5_000
 
 

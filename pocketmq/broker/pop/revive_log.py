@@ -7,12 +7,12 @@
    before record n, so that a start does not undo a later reset.
 3. consumerOffset.json is saved once the log is flushed up to `end` as of the table's snapshot: after a power
    cut the file contains nothing that the log does not.
-4. What stays in flight for long is appended again, so that a start reads little more than what is in flight.
+4. Check points that stay in flight for long are appended again, so that a start reads few finished ones.
 5. RocketMQ sends these records through its timer and sees them when they are due. We append them at once,
    with TIMER_DELIVER_MS set to now, which its PopReviveService takes for the time of its log: an Apache
    broker continues where we stopped. Records that its timer still held reach us later (`follow`).
-6. The log is named by the cluster. What logs of other names in the store say is copied into this one, as it
-   comes: RocketMQ would forget what was popped before its brokerClusterName was changed, or left out. Ours.
+6. The log is named by the cluster. Records of logs with other names in the store are copied into this one, as
+   they arrive: RocketMQ forgets messages popped before its brokerClusterName was changed, or left out. Ours.
 7. No two check points in flight have one name (`free_name`): the second would replace the first, and with it
    lose its messages. RocketMQ names them by the millisecond alone.
 Source: PopBufferMergeService, PopReviveService, RocketMQ 5.3.3; disk.md 10. Owner: the broker.
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 REVIVE_QUEUES = 8
 # An Apache broker's timer delivers a check point 1 s before it is due and its acks when it is, each up to
-# a second off: whoever looks too early hands out what was acknowledged.
+# a second off: a look before both have come redelivers acknowledged messages.
 TIMER_GRACE_MS = 3_000
 # Invariant 4: old check points are appended again once so many records are behind the oldest one and most
 # of them are finished.
@@ -97,7 +97,7 @@ class ReviveLog:
         self._began_ms = clock.now_ms()
         # Whether an Apache broker's timer may hold check points that we have not seen.
         self._hidden = False
-        # What is acknowledged but not logged yet, and the queue of its check point.
+        # Acknowledgements not logged yet, each with the queue of its check point.
         self.unwritten: deque[tuple[Ack, int]] = deque()
 
     # ------------------------------------------------------------ start
@@ -306,7 +306,7 @@ class ReviveLog:
         # The clock may have run ahead when it was written; and so may a pop time (invariant 7).
         wait_ms = min(wait_ms, point.invisible_ms) + grace_ms
         if not grace_ms:
-            # What acknowledges it is behind it in its queue: what came before was another's of this name.
+            # Its acknowledgements follow it in its queue: earlier ones belong to another of this name.
             self.state.forget_early(point.name)
         old = self.state.add(point, self._clock.monotonic_ms() + wait_ms)
         queue = self._queue(point.revive_queue)

@@ -147,7 +147,7 @@ class PopService:
         """Apply a group's offset that was set from outside."""
         queue = QueueOf(group, topic, queue_id)
         if self.log.state.is_popped(queue):
-            # Who pops has no offset to set, as members that pull have when they are told.
+            # Members that pop keep no offsets to reset, so the broker sets the group's offset itself.
             self._offsets.place(*queue, offset)
         self.log.reset(queue, offset)
         self.order_log.clear(queue, offset)

@@ -87,7 +87,7 @@ class PopTaking:
         chance = self._random_below(100)
         own = [queue_id] if queue_id >= 0 else self._in_turn(topic, chance)
         found = self._topics.get(topic)
-        # What is urgent goes before what failed; an orderly pop, without retry topics, keeps its turns.
+        # Urgent messages come before failed ones; an orderly pop, without retry topics, keeps its turns.
         by_priority = retry and found is not None and found.by_priority
         if by_priority:
             own.sort(reverse=True)
@@ -203,7 +203,7 @@ class PopTaking:
         return (result.count, result.next_offset) if offset == begin else None
 
     def _has_name(self, queue: QueueOf, offset: int, found: Popped, *, order: bool) -> bool:
-        """Make sure that what this pop takes from the queue can be told from what another took before.
+        """Make sure that this pop's messages of the queue can be distinguished from an earlier pop's.
 
         Only a reset or a return within a millisecond leads here twice. Returns: False if the queue has to
         wait for the next pop, because this one has handed out others' messages at its time.
@@ -323,7 +323,7 @@ def _under_its_own_name(buffer: bytes | memoryview, topic: str, receipt: Receipt
     # A body that does not match its CRC is the reader's to refuse: the others of this pop are handed out.
     for record in read_records(buffer, check_crc=False):
         text = str(receipt._replace(queue_offset=record.queue_offset))
-        # What stands there already is not of this pop: a sender's, or that of a copied record.
+        # A POP_CK that is already there is not of this pop: the sender's, or that of a copied record.
         properties = remove_property(record.properties, b"POP_CK")
         properties = add_property(properties, b"POP_CK", text.encode())
         # Java's clients of 4.9 read no other layout, and the topic's own name needs none.

@@ -190,13 +190,13 @@ class ConsumerFilterManager(ConfigManager):
                 self._bury(data, now_ms)
 
     def clean(self) -> None:
-        """Remove what has been dead for too long."""
+        """Remove data that has been dead for too long."""
         oldest_ms = self._clock.now_ms() - self._clean_time_span_ms()
         for topic, groups in list(self._by_topic.items()):
             for group, data in list(groups.items()):
                 if data.is_dead and data.dead_ms <= oldest_ms:
                     log.info(
-                        "removed the filter of a group that has long been gone group=%s topic=%s",
+                        "removed the filter of a group that left long ago group=%s topic=%s",
                         group,
                         topic,
                     )

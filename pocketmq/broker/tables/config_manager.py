@@ -2,7 +2,7 @@
 
 1. The file is replaced atomically and its previous content kept as .bak (ConfigFile of the store).
 2. `persist_soon` leaves a change to housekeeping, which writes the table in a thread (offsets). Rows that
-   must be on disk before anybody relies on them belong in a StoredTable (topics, groups).
+   must be on disk before any client relies on them belong in a StoredTable (topics, groups).
 """
 
 import logging

@@ -1,13 +1,13 @@
-"""StoredTable: a ConfigManager whose rows are on disk before anybody relies on them.
+"""StoredTable: a ConfigManager whose rows are on disk before any client relies on them.
 
-1. A put row is on disk before anybody is told; if the save fails, the row gets its old value back and the
-   waiters get the error. `keep` is for rows that the broker creates itself, and would create again: they
-   stay, and the next save includes them.
+1. A put row is on disk before it is answered or announced; if the save fails, the row gets its old value back
+   and the waiters get the error. `keep` is for rows that the broker creates itself, and would create again:
+   they stay, and the next save includes them.
 2. While `saving` runs, rows are saved off the event loop, all pending ones with one write; responses wait for
    `stored`. Otherwise, as in tools and while a broker starts or stops, each put saves at once.
 3. A table of more than WHOLE_MAX rows is not rewritten for each row: changes go to a ConfigJournal until it
    is so large that rewriting the file pays off. A clean stop leaves only the whole file.
-4. A row that cannot be read is written back as it is until it is put anew: whoever repairs it finds it.
+4. A row that cannot be read is written back as it is until it is put anew, so that it can be repaired.
 Owner: the broker, on its event loop; one write at a time.
 """
 
@@ -105,8 +105,8 @@ class StoredTable(ConfigManager, Generic[V]):
         table = data.get(self.table) if isinstance(data, dict) else None
         for name, fields in (table or {}).items():
             try:
-                # As in RocketMQ the place in the table tells which it is; who adds a row by hand may leave
-                # the name inside out, or copy another's.
+                # As in RocketMQ the key in the table is the name; a row that an operator added by hand may
+                # lack the name inside, or hold another's.
                 row = self.row_class.from_json({**fields, self.key_name: name})
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 log.error(
@@ -268,7 +268,7 @@ class StoredTable(ConfigManager, Generic[V]):
             call()
 
     def done(self, waiters: "asyncio.Future[None]") -> None:
-        """Let those go on who wait for rows that are on disk now."""
+        """Resolve the waiters whose rows are now on disk."""
         resolve(waiters)
 
     def _failed(self, batch: _Batch[V], error: Exception) -> None:
@@ -292,7 +292,7 @@ class StoredTable(ConfigManager, Generic[V]):
 
 
 def resolve(waiters: "asyncio.Future[None]") -> None:
-    """Let those go on who wait, unless they already do."""
+    """Resolve the waiters' future if it is still pending."""
     if not waiters.done():
         waiters.set_result(None)
 

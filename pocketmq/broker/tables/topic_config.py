@@ -1,11 +1,12 @@
 """TopicConfigManager: the topics of this broker, config/topics.json. Source: TopicConfigManager, 4.9.7.
 
-1. A change is on disk before anybody is told, and every name server is told at once (topics_changed).
+1. A change is on disk before it is answered, and then registered at every name server at once
+   (topics_changed).
 2. A producer's first send creates a topic from its `defaultTopic` if that one has the inherit bit: queues
    = min(the producer's number, the default topic's write queues), permission without that bit.
 3. The default topic TBW102 exists only with autoCreateTopicEnable.
-4. Who waits for a new or changed topic to be stored waits until name servers of other processes know it, too,
-   but for no more than a second: a client asks for a route as soon as its request is answered.
+4. Requests that wait for a new or changed topic to be stored also wait until name servers of other processes
+   know it, but for no more than a second: a client asks for a route as soon as its request is answered.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         self._clock = clock
         self.topics = self.rows
         self._events = events or Events()
-        # Of waiters whose topics are stored, but not told yet (invariant 4).
+        # Waiters whose topics are stored but not yet announced (invariant 4).
         self._untold: list[asyncio.Future[None]] = []
         self._holds = False
         self.system_topics = set(SYSTEM_TOPICS)
@@ -115,9 +116,9 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         return found is not None and found.order
 
     def queue_now(self, topic: str, queue_id: int) -> int:
-        """Return the queue for a message that was sent to this one before: another if it has fewer now.
+        """Return the queue for a message that was in this one before: another if the topic has fewer now.
 
-        Ours: RocketMQ stores it there, where nobody reads any more.
+        Ours: RocketMQ stores it in the old queue, from which no client reads any more.
         """
         found = self.topics.get(topic)
         if found is None or queue_id < max(found.read_queues, found.write_queues, 1):
@@ -239,7 +240,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def restore_internal(self, store: MessageStore) -> None:
         """Recreate internal topics whose queues exist.
 
-        Nobody waits for their save when they are created, so a crash may lose them.
+        No request waits for their save when they are created, so a crash may lose them.
         """
         for topic in store.topics():
             if topic not in self.topics and topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -289,10 +290,10 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         super().after_saved(calls)
 
     def hold(self) -> None:
-        """Let who waits for the topics just stored wait on: for listeners of topics_changed (invariant 4)."""
+        """Keep waiters of the topics just stored waiting, for listeners of topics_changed (invariant 4)."""
         self._holds = True
 
     def take_untold(self) -> "list[asyncio.Future[None]]":
-        """Return who waits until the topics as they are now are told."""
+        """Return the waiters to resolve once name servers know the current topics."""
         untold, self._untold = self._untold, []
         return untold

@@ -5,8 +5,8 @@ PullRequestHoldService, RocketMQ 4.9.7.
    more without holding, and always answered (wire.md 3.4.8).
 2. Messages that arrive in one turn of the event loop wake a pull once: it is answered with all of them.
 3. A pull whose connection ended is forgotten.
-Owner: the broker. `arrived` is called by the store for every entry and costs one look-up when nobody
-waits.
+Owner: the broker. `arrived` is called by the store for every entry and costs one look-up when no pull is
+held.
 """
 
 import asyncio

@@ -59,8 +59,8 @@ class ConsumerManageProcessor:
         header = QueryConsumerOffsetHeader.parse(request.ext)
         queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
         try:
-            # The Java client 5.0.0 (Spring's starter 2.2.3) asks not to be given 0, as none before or after
-            # it does. It skipped what was sent before it began; 4.9, whose face this is, gives it 0.
+            # Only the Java client 5.0.0 (Spring's starter 2.2.3) asks not to get 0, and would skip messages
+            # sent before its start. A 4.9 broker, as which this one reports itself, gives it 0.
             or_zero = header.set_zero_if_not_found is not False or request.version == Version.V5_0_0
             offset = self._offsets.query(queue, connection, or_zero=or_zero)
         except Refused as refused:

@@ -31,7 +31,7 @@ _JSON_FOUND = (
     f'"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":{OUR_VERSION}}}'
 ).encode()
 
-# What differs between the pulls of one client; the flag says whether an offset is committed.
+# Fields that differ between the pulls of one client; sysFlag holds whether an offset is committed.
 _FIELDS = ("queueId", "queueOffset", "sysFlag", "commitOffset")
 _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _BINARY = int(Encoding.ROCKETMQ)
@@ -55,7 +55,7 @@ _BINARY_FOUND = _binary_template()
 
 
 class Alike(NamedTuple):
-    """What pulls have in common whose headers differ in _FIELDS only.
+    """Values that pulls share whose headers differ in _FIELDS only.
 
     place: group and topic; rest: what follows the commit offset in a PullMessageHeader.
     """
@@ -123,7 +123,7 @@ class PullMessageProcessor:
     # ------------------------------------------------------------ the short way
 
     def _admit(self, request: RemotingCommand) -> Alike | None:
-        """Return what pulls have in common whose headers differ in _FIELDS only."""
+        """Return the values that pulls share whose headers differ in _FIELDS only."""
         try:
             ask = _header(request.ext)
         except HeaderError:

@@ -3,8 +3,8 @@
     message: 1 byte 0 (not compressed), 4 bytes length (big-endian), the message
     an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
 
-1. A call is answered once, now or later; sends on a call that is gone are dropped.
-2. What a call holds (`wait`, `answer`) is told once if the client no longer wants the answer.
+1. A call is answered once, now or later; sends on an ended call (`gone`) are dropped.
+2. The holder of a call (`wait`, `answer`) is notified once if the client no longer wants the answer.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _ANSWER = encode(_HEADERS)
 _OK = encode([(b"grpc-status", b"0")])
 _FORM = Form(_ANSWER, _OK)
-# What a header's value may hold as it is.
+# Characters that a header's value may hold as they are.
 _MESSAGE_SAFE = " !\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 _MESSAGE_SIZE_MAX = 1_000
 _UNITS_NS = {
@@ -65,7 +65,7 @@ class Method(NamedTuple):
 
 
 class Held(Protocol):
-    """What is to be given up with an answer that its client no longer wants."""
+    """The holder of an answer, which it gives up when the client no longer wants it."""
 
     def gone(self, unsent: int) -> None:
         """Give it up. unsent: bytes of the answer that were not sent."""
@@ -99,7 +99,7 @@ class Carrier(Protocol):
 
 class Call:
     """Attributes: connection; metadata (headers by name); gone; held (2); state (kept by the server of a
-    session); body (an incomplete message, with what came before it; None: there is none).
+    session); body (an incomplete message, with the frames before it; None without one).
     """
 
     __slots__ = (
@@ -164,11 +164,11 @@ class Call:
         self.connection.flush_soon()
 
     def wait(self, held: Held | None) -> None:
-        """Answer later; meanwhile `held` is told if the client goes. None: it waits no longer."""
+        """Answer later; until then `held` is notified if the client disconnects. None: it waits no longer."""
         self.held = held
 
     def answer(self, framed_messages: bytes, held: Held | None = None) -> None:
-        """Answer successfully and to the end; `held` is told if the client goes before it has everything."""
+        """Answer successfully, to the end; `held` is notified if the client leaves before it has it all."""
         self.held = held
         if self.gone:
             # It went while the answer was made.

@@ -417,7 +417,7 @@ class GrpcConnection(asyncio.Protocol):
         self.calls.pop(call.stream_id, None)
         self._drop(call)
 
-    # ------------------------------------------------------------ what goes
+    # ------------------------------------------------------------ output
 
     def when_read(self, run: Callable[[], None]) -> None:
         """Call `run` now, or once the peer has read the data waiting for it."""
@@ -455,8 +455,8 @@ class GrpcConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Say goodbye: lasting calls end, others may be answered yet.
 
-        Those of clients that said goodbye just now, too: a client that closes takes a lost connection for
-        an error that nobody listens to any more, and Node ends the process of such a one.
+        Calls of clients that just said goodbye end, too: a closing client has no listener left for the error
+        of a lost connection, and Node ends a process with an unhandled error.
         """
         for call in list(self.calls.values()):
             if call.method.is_session:

@@ -16,7 +16,7 @@ from pocketmq.remoting.errors import Carried
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_SIZE = 9
-# What every peer takes, and what we take.
+# Largest frame that every peer accepts, and that this server accepts.
 FRAME_SIZE_MAX = 16_384
 WINDOW_MAX = (1 << 31) - 1
 WINDOW_DEFAULT = 65_535

@@ -6,7 +6,7 @@
 
 1. Data from the peer is accepted at once: both windows are reopened immediately. So the owner bounds what it
    keeps, and resets a stream that sends too much.
-2. What we send obeys both windows of the peer (sending.py).
+2. Answers obey both windows of the peer (sending.py).
 3. Useless frames cost the peer credit: resets, pings, settings, empty frames, invalid requests. Requests and
    data, either way, earn it. Without credit the connection is closed (ENHANCE_YOUR_CALM).
 4. Frames for a closed stream are answered with STREAM_CLOSED; after a reset of ours they are normal.
@@ -455,7 +455,7 @@ class Http2Server:
         fault = self.sending.open_window_of(stream, increment)
         return None if fault is None else self._reset_by(stream_id, fault)
 
-    # ------------------------------------------------------------ what goes
+    # ------------------------------------------------------------ output
 
     def take(self) -> list[Buffer]:
         """Return what is to be written now."""

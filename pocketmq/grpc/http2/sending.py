@@ -1,7 +1,7 @@
 """Sending: the answers of one HTTP/2 connection, within the peer's windows.
 
-1. What does not fit waits in its stream, in order; streams that wait for the connection's window take turns,
-   a frame each.
+1. Data that does not fit waits in its stream, in order; streams that wait for the connection's window take
+   turns, a frame each.
 2. A stream exists from its headers until both sides have finished it.
 Owner: Http2Server.
 """

@@ -77,7 +77,7 @@ class _Refusals:
 
 
 class Access:
-    """Checks the broker's accounts; None: everybody may do everything (is_open)."""
+    """Checks the broker's accounts; None: every client may do everything (is_open)."""
 
     def __init__(self, accounts: BearerAccess | None, monotonic_ms: Callable[[], int]) -> None:
         self._accounts = accounts

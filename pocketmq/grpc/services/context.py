@@ -1,4 +1,4 @@
-"""Desk: shared by the services of the front: the broker's acts and tables, clients, and late answers.
+"""Desk: what every gRPC service shares: the broker's acts and tables, clients, and deferred answers.
 
 A service is a function: request, client, call -> answer, a message or its bytes. It raises Failed or Refused,
 which become the answer's status; None means that it answers later; a coroutine is awaited for the answer. A

@@ -82,12 +82,11 @@ class Questions:
             command.print_thread_stack_trace_command.nonce = nonce
             return command
         raise ConnectionLost(
-            f"the client {self._client_id} cannot be asked this: it uses gRPC, "
-            "which has no such question"
+            f"the client {self._client_id} uses gRPC, which does not support this request"
         )
 
     def answered(self, command: Any) -> None:
-        """Take what a client says on its Telemetry call; nobody may wait for it any more."""
+        """Take a client's answer from its Telemetry call; its waiter may have left."""
         kind = command.WhichOneof("command")
         if kind == "verify_message_result":
             nonce, answer = command.verify_message_result.nonce, _verified(command.status)
@@ -101,7 +100,7 @@ class Questions:
             waiting.set_result(answer)
 
     def close(self) -> None:
-        """Fail what waits: the client has left."""
+        """Fail the waiters: the client has left."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionLost(f"the client {self._client_id} has left"))

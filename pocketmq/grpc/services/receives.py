@@ -3,7 +3,7 @@ ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, Roc
 
 1. Receiving is a pop: of all queues of the topic, whatever queue the client names.
 2. A receive that finds nothing waits without a task; it ends with its client.
-3. What could not be sent to a lost client is redelivered at once, without counting an attempt.
+3. Messages that could not be sent to a lost client are redelivered at once, without counting an attempt.
 4. An answer is one status, then messages, then the time of delivery.
 5. A message's handle is made from what the pop says of its place, never from the message's properties, which
    are its sender's. A message that cannot be written costs the others nothing.
@@ -169,7 +169,7 @@ class Receives:
     def _pop(
         self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
     ) -> None:
-        """Pop, or hold the pop, unless the client has gone meanwhile. Raises: Refused."""
+        """Pop, or hold the pop, unless the client has disconnected meanwhile. Raises: Refused."""
         if call.gone or call.connection.closed:
             return
         acts = self._desk.acts.pop
@@ -190,7 +190,7 @@ class Receives:
     def _again(
         self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
     ) -> None:
-        """Retry a receive that is done waiting; somebody may have been quicker."""
+        """Retry a receive that is done waiting; another client may have been quicker."""
         try:
             self._pop(ask, client, call, until_ms, renew=renew)
         except Refused as refused:
@@ -228,7 +228,7 @@ class Receives:
                 try:
                     written = framed_message(record, unpacking, topic, str(handle), attempt)
                 except Exception:
-                    # A bug, but this message's alone: it comes again, until it is a dead letter.
+                    # A bug, but this message's alone: it is redelivered until it is a dead letter.
                     where = record.position
                     log.exception("a message cannot be put into an answer position=%d", where)
                     continue

@@ -36,7 +36,7 @@ _MESSAGES_MAX = 1_024
 _FIELDS_MAX = 32_768
 # Keys on the wire: SendMessageRequest.messages, Message.body.
 _MESSAGE, _BODY = 1 << 3 | 2, 4 << 3 | 2
-# What takes the short way: neither later nor perhaps.
+# Types that take the short way: without delay, transaction or priority.
 _PLAIN = (MessageType.NORMAL, MessageType.FIFO)
 
 
@@ -260,7 +260,7 @@ def _size_without_bodies(data: bytes) -> int:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield key, first byte and end of each field. Raises: IndexError, ValueError for what is none."""
+    """Yield key, first byte and end of each field. Raises: IndexError, ValueError for malformed data."""
     while at < end:
         key, at = _varint(data, at)
         kind = key & 7

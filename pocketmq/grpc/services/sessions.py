@@ -232,7 +232,7 @@ class Sessions:
             settings = self.settled(client.settings)
             if settings != client.told:
                 client.told = settings
-                # Who does not read gets them with its own next ones.
+                # A client that does not read receives them in the answer to its own next settings.
                 with contextlib.suppress(ConnectionLost):
                     client.command(TelemetryCommand(status=OK, settings=settings))
 
@@ -282,7 +282,7 @@ class Sessions:
                 pass
 
     def leave(self, request: Any, client: GrpcClient, call: Call) -> Generator[None, None, Any]:
-        # As a classic client unregisters: nobody is to take it for a lost one.
+        # As a classic client unregisters: the groups must not take it for a lost one.
         leave = self._desk.acts.clients.leave
         for group in list(client.memberships):
             leave(client, consumer=group, producer=None)
@@ -337,7 +337,7 @@ def _enter(client: GrpcClient, member: Membership) -> None:
 
 
 def _size_of(client: GrpcClient) -> int:
-    """Estimate the memory that a client's settings take: its own, those it was told, what they became."""
+    """Estimate the memory of a client's settings: its own, those sent to it, and the broker's entries."""
     kept = 0 if client.settings is None else 2 * client.settings.ByteSize()
     kept += sum(_ENTRY_SIZE + len(topic) for topic in client.topics)
     for member in client.memberships.values():

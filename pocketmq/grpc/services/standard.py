@@ -115,7 +115,7 @@ class Reflection:
         }
 
     def files_of(self, name: str) -> list[bytes]:
-        """Return the file of a symbol or file name, and its imports; empty if there is none."""
+        """Return the file of a symbol or file name, and its imports; empty if unknown."""
         name = self._symbols.get(name, name)
         if name in self._known:
             return [self._known[name]]

@@ -21,8 +21,8 @@ from pocketmq.remoting.transport.outbox import Buffer
 _MARK = struct.Struct(">I").unpack_from
 SAFE = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 OPAQUE_MAX = b"2147483647"
-# Frames that are answered together. At 24 both ways take the same time; by instructions, which do not tell
-# what waits for memory, it would be ten.
+# Frames that are answered together. Break-even is 24 frames by wall time (10 by instruction count, which
+# ignores memory stalls).
 RUN_MIN, RUN_MAX = 24, 256
 _SLOTS_MAX = 24
 _SHAPES_MAX = 64
@@ -35,8 +35,8 @@ _KEPT_NAMES = (b"WAIT",)
 _SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
 
 Place = tuple[int, int]
-# What a quick way says: an answer, b"" for one that comes later or never, or None: then nothing was done,
-# and the request is parsed. Bytes are a frame that cost little to make.
+# A quick way returns an answer, b"" for one that comes later or never, or None: then it has done nothing, and
+# the request is parsed. Bytes are a frame that cost little to make.
 Quick = bytes | RemotingCommand | Sequence[Buffer] | None
 
 

@@ -6,8 +6,8 @@
    these; if all of it is found in its place, the values are what lies between.
 2. A value must not contain a quotation mark: `Shaped.quick` ensures this, by `text_of`, or because it knows
    which values are possible. So the result equals that of a parser.
-3. What does not fit is parsed. A shape belongs to one connection (`RequestShapes`), and is learnt from a
-   parsed header.
+3. A header that does not fit is parsed. A shape belongs to one connection (`RequestShapes`), and is learnt
+   from a parsed header.
 4. Where the handler wants it, a header of a size that came before is first cut by place (by_place.py);
    ROCKETMQ headers are cut in that way only.
 """
@@ -106,7 +106,7 @@ class JsonShape:
 
 
 class RequestShapes:
-    """What a connection has learnt of the requests that its client sends most, of several codes."""
+    """Shapes that a connection has learnt of its client's most frequent requests, of several codes."""
 
     def __init__(self) -> None:
         # By the first word of a frame (encoding and size of the header): whose requests these are, and

@@ -4,7 +4,7 @@
 
 1. What is cut is what `FixedShape.answer` would find in each frame: the text between the values is the same,
    and values are printable ASCII that needs no escape.
-Imports numpy: whoever asks has made sure that it is there.
+Imports numpy: callers check for it first.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ class Columns:
 
 
 def numbers(text: bytes, count: int) -> NDArray[Any] | None:
-    """Return `count` numbers of the same number of digits, joined; None if they are none."""
+    """Parse `count` joined numbers with the same number of digits each; None if they are not numbers."""
     width = len(text) // count
     if not text.isdigit() or width > _DIGITS_MAX:
         return None

@@ -50,7 +50,7 @@ Handler = Callable[[RemotingCommand, "Connection"], "Reply | Later | Steps"]
 # So many small requests, answered at once, take well under a millisecond: the clock is not read.
 _LITTLE_MAX = 16
 _LITTLE_SIZE = 4_096
-# What a request takes besides its body while a coroutine answers it, about.
+# About the bytes that a request takes besides its body while a coroutine answers it.
 _KEPT_COST = 4_096
 
 
@@ -353,7 +353,7 @@ class Connection(Sending):
             self.send(command.answer(ResponseCode.SYSTEM_ERROR, remark[:1000]))
 
     def _finish_waiting(self) -> None:
-        """Handle what was read, such as commits and one-way sends, though nobody takes the answers.
+        """Handle the frames read so far, such as commits and one-way sends, though no peer takes the answers.
 
         It is one read's worth at most.
         """

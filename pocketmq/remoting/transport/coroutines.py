@@ -1,7 +1,7 @@
-"""What is awaited at a connection, whose own module may be compiled: of that, nothing is a coroutine.
+"""Coroutines of a connection. Kept apart because connection.py may be compiled by mypyc, so it has none.
 
-One that mypyc (2.4) made throws into what it awaits in a way that is deprecated from Python 3.12 on. Where
-warnings are errors, as in many test suites, a cancelled request ended in that instead.
+A coroutine that mypyc (2.4) compiled throws into its awaited object in a way that is deprecated from Python
+3.12 on. Where warnings are errors, as in many test suites, a cancelled request ended with that warning.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Entrance: what a server makes of the first bytes of a connection, and of all bytes of a TLS one.
 
     first byte 0x16          TLS, from the end of the handshake on the same as plain
-    PRI * HTTP/2.0           HTTP/2, the form of gRPC: the transport goes to who serves that
+    PRI * HTTP/2.0           HTTP/2, the form of gRPC: the transport is handed to the gRPC server
     anything else            frames; an entrance that is `open` has no more to do
 
 Owner: the Connection that it was made for.
@@ -21,10 +21,10 @@ _HTTP2 = b"PRI * HTTP/2.0"
 
 
 class Accepts(Protocol):
-    """Whoever takes connections that a server has accepted."""
+    """A server or proxy that takes connections that a server has accepted."""
 
     def accept(self) -> asyncio.Protocol:
-        """Return what serves the next connection."""
+        """Return the protocol that serves the next connection."""
         ...
 
 

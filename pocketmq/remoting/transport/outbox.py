@@ -21,9 +21,9 @@ JOIN_SIZE_MAX = 65_536
 # A client's requests leave in pieces of this size, so that the broker works while the client does: about
 # twenty small messages, a quarter of a millisecond of either's work.
 PIECE_SIZE = 8_192
-# What is handed to the operating system and to asyncio before the peer counts as one that does not read.
+# Bytes handed to the operating system and to asyncio before the peer counts as one that does not read.
 BUFFER_HIGH = 1_048_576
-# What is encrypted for a TLS peer ahead of its reading, and how much at a time.
+# Bytes encrypted for a TLS peer ahead of its reading, and how many at a time.
 _TLS_BUFFER_HIGH = 131_072
 _TLS_PIECE = 65_536
 

@@ -5,7 +5,7 @@
     client -- Connection                 `serve_here`: this server answers, on the same connection
 
 1. A request is forwarded at most once: if a client is moved while a request other than REPEATABLE is
-   unanswered, its connection is closed, which tells it so. `is_quiet` says that there is none.
+   unanswered, its connection is closed, by which it learns so. `is_quiet`: there is no such request.
 2. A moved client's held pulls and pops are repeated at the new broker, after its last heartbeat, without
    which no broker knows its group.
 3. Only whole frames are forwarded, so a client can be moved between any two of them.
@@ -35,7 +35,7 @@ from pocketmq.remoting.transport.tls import NotAccepted, TlsLayer, layer_for
 log = logging.getLogger(__name__)
 
 _C = RequestCode
-# Asking them twice changes nothing that the client notices.
+# Idempotent for the client.
 REPEATABLE = frozenset({_C.PULL_MESSAGE, _C.LITE_PULL_MESSAGE, _C.POP_MESSAGE, _C.NOTIFICATION})
 SENDS = frozenset(
     {
@@ -50,7 +50,7 @@ HELD_MS = 2_000
 LEFT_MS = 2_000
 _ONEWAY = 2
 _CONNECT_S = 3
-# A client that asks for more than this while it is held is not read from any more.
+# Stop reading from a held client that has more than this queued.
 _HELD_SIZE_MAX = 8 << 20
 # Requests of one client without an answer; as a server's own connections have.
 _OPEN_MAX = 65_536
@@ -177,7 +177,7 @@ class Passed(asyncio.Protocol):
             self.close()
 
     def _plain(self, data: bytes) -> bytes:
-        """What the client says in these bytes (6). Raises: NotAccepted, ssl.SSLError."""
+        """Return these bytes of the client in plain (6). Raises: NotAccepted, ssl.SSLError."""
         if not self._is_begun:
             self._is_begun = True
             self._tls = layer_for(data, self._passage.server.tls)
@@ -320,7 +320,7 @@ class Passed(asyncio.Protocol):
         self._held_size = sum(len(frame) for frame, _, _ in kept)
 
     def _asked_anew(self) -> list[bytes] | None:
-        """Return the frames that a moved client begins with; None if it must be told of a loss (1)."""
+        """Return the frames that a moved client begins with; None if it must learn of a loss (1)."""
         if self.is_asking:
             return None
         first = []

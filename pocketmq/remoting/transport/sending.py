@@ -1,6 +1,6 @@
-"""The sending half of a connection: what it writes, and the requests that wait for an answer.
+"""The write side of a connection: buffered output and pending requests.
 
-1. What is sent while a read is worked on leaves in one write; else soon, with what else this turn sends.
+1. Frames sent while a read is worked on leave in one write; others soon, with the rest of this turn's frames.
 2. Each waiter gets its answer, or ConnectionLost.
 3. A connection may lead nowhere although nothing closed it: a firewall or a balancer has forgotten it, and
    the bytes of both ends vanish. If nothing at all has come while a request waited for its whole time, it

@@ -60,7 +60,7 @@ class RemotingServer:
         self._listeners: list[asyncio.Server] = []
         # Takes new connections in this server's place, for a while (proxy.py).
         self._instead: Accepts | None = None
-        # Takes those that begin with HTTP/2, where somebody does.
+        # Takes those that begin with HTTP/2; None: no gRPC front.
         self._http2: Accepts | None = None
         self.connections: set[Connection] = set()
         self.shares = Shares(limits or ConnectionLimits())
@@ -115,14 +115,14 @@ class RemotingServer:
         self._instead = other
 
     def serve_http2(self, front: Accepts | None) -> None:
-        """Have `front` take new connections that begin with HTTP/2; None: nobody."""
+        """Have `front` take new connections that begin with HTTP/2; None: refuse them."""
         self._http2 = front
 
     def _accept(self) -> asyncio.Protocol:
         return self.make_connection() if self._instead is None else self._instead.accept()
 
     def make_plain_connection(self) -> Connection:
-        """What serves a client that comes by way of a passage: its TLS, if it has any, ended there."""
+        """Return a connection for a client that comes through a passage, where its TLS, if any, ended."""
         return self.make_connection(tls=False)
 
     def make_connection(self, *, tls: bool = True) -> Connection:

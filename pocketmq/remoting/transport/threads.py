@@ -1,4 +1,4 @@
-"""Threads: a pool for blocking calls that goes on where the system has no more threads to give.
+"""Threads: a pool for blocking calls that still works when the system refuses new threads.
 
 A pool of the standard library starts a thread when a call comes and none is free. Where that fails (a limit
 for processes or memory that another program has used up) it raises RuntimeError, but keeps the call: it

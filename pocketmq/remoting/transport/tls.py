@@ -144,7 +144,7 @@ def _self_signed() -> ssl.SSLContext:
 
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    # A client that was told to trust this certificate also wants to see where it went.
+    # A client that trusts this certificate also checks the address to which it connected.
     loopback = (x509.IPAddress(ip_address(text)) for text in ("127.0.0.1", "::1"))
     places = [x509.DNSName("localhost"), *loopback]
     now = datetime.now(UTC)
@@ -164,7 +164,7 @@ def _self_signed() -> ssl.SSLContext:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    # ssl loads a key from a file only; this one is gone before anybody is served.
+    # ssl loads a key from a file only; this one is deleted before the first client connects.
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:
         file.write(pem)
         file.flush()
@@ -235,7 +235,7 @@ def client_context(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> ssl.SSLContext:
-    """Return a client's context. RocketMQ's clients do not verify unless told so; nor does this."""
+    """Return a client's context. Like RocketMQ's clients it does not verify unless `verify` is set."""
     context = ssl.create_default_context(cafile=str(trust) if trust else None)
     if not verify:
         context.check_hostname = False

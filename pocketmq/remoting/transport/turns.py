@@ -1,7 +1,7 @@
 """Slices: work in many small pieces, done in each turn of the event loop as far as TURN_MS allows.
 
-So work that one client causes for many others (wake, notify, remove them) blocks nobody. The pieces are done
-in the order in which they were added.
+So work that one client causes for many others (wake, notify, remove them) blocks no client. The pieces are
+done in the order in which they were added.
 """
 
 from collections import deque

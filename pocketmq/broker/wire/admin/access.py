@@ -2,8 +2,8 @@
 clusterAclConfigVersion and getAclConfig ask.
 
 1. Accounts are returned without their secrets; RocketMQ includes them.
-2. A change is written to the file that has the account, and is in force when the answer leaves. Whose
-   connection has lost rights by it is sent away after that: it may be the one that asked.
+2. A change is written to the file that has the account, and is in force when the answer leaves. Connections
+   that lost rights by it are closed after the answer: the one that asked may be among them.
 3. A change that would leave a file that no broker can read is refused; RocketMQ writes it.
 4. Where requests are not checked there are no accounts: refused in words, as RocketMQ itself leaves some of
    these unanswered then.

@@ -133,7 +133,7 @@ class AdminClientCallProcessor:
             return request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
-        # Ours: RocketMQ takes queues that nobody reads, and an offset that passes over the next message.
+        # Ours: RocketMQ accepts queues without readers, and an offset that skips the next message.
         if queue_id >= config.read_queues:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR,

@@ -54,7 +54,7 @@ class AdminTransactionProcessor:
                 f"{_FAILED} There is no message at {position} of the commit log.",
             )
         record = read_record(data)
-        # Ours: any other message would wait in the half queue for a decision that nobody can take.
+        # Ours: any other message would wait in the half queue for a decision that no producer can take.
         if record.topic not in _HALF_TOPICS or not get_property(record.properties, b"REAL_TOPIC"):
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"{_FAILED} The message is not transactional."

@@ -3,8 +3,8 @@
 RocketMQ counts bytes only: 100,000 messages of a few bytes may come as one batch.
 
 1. A turn checks or stores one piece, whichever batch it is from, in the order in which the batches came.
-2. A batch whose lengths do not add up is refused whole. What fails later leaves the pieces before it stored:
-   the sender, who gets the error, sends all of them again.
+2. A batch whose lengths do not add up is refused whole. A piece that fails later leaves the pieces before it
+   stored: the sender gets the error and sends all of them again.
 3. A batch that is not wholly stored when the broker stops is stored then, by `drain`.
 """
 
@@ -106,7 +106,7 @@ class LongBatches:
     ) -> SentBatch:
         if before:
             ask = replace(ask, queue_id=before[0].queue_id)
-        # Each time: the topic, or what the broker may do, can have changed since.
+        # Checked for every piece: the topic or the broker's permission may have changed meanwhile.
         topic = self._acts.check(ask, connection)
         as_five = asks_as_five(request)
         return self._acts.send_batch(ask, topic, piece, connection, as_five=as_five)

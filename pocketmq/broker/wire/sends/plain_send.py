@@ -1,4 +1,4 @@
-"""What a plain message is: one that needs no look at anything but its queue; and what many of them share."""
+"""Plain messages: sends that need no look at anything but their queue; and the values that many share."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class Template(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """What plain messages have in common whose headers were cut by place.
+    """Values that plain messages share whose headers were cut by place.
 
     It ends when target is no longer the topic's. answer(opaque, position, queue_id, queue_offset): its frame.
     """
@@ -101,7 +101,7 @@ def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, 
 
 
 def template_of(properties: bytes, names: Sequence[str], *, wait: bool) -> Template | None:
-    """Return the template of messages that differ in these properties; None if there is none."""
+    """Return the template of messages that differ in these properties; None if they have no template."""
     values: list[bytes] = []
     pairs: list[bytes] = []
     found: list[bytes] = []
@@ -114,7 +114,7 @@ def template_of(properties: bytes, names: Sequence[str], *, wait: bool) -> Templ
         else:
             pairs.append(pair.replace(b"%", b"%%"))
     template = b"\x02".join(pairs)
-    # Properties that are odd in any way are none that a client writes: those are not cut.
+    # Clients never write properties this irregular: they get no template.
     if len(set(found)) != len(found) or len(values) != len(names):
         return None
     if template % tuple(values) != properties:

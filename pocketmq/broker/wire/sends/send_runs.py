@@ -47,7 +47,10 @@ class SendRuns:
     def answer(
         self, shape: FixedShape, alike: Alike, frames: Sequence[bytes], connection: Connection
     ) -> bytes | None:
-        """Store and answer several plain messages; b"" for later, None if each has to go its own way."""
+        """Store and answer several plain messages.
+
+        Returns b"" if answered later, None if the frames must be handled one by one.
+        """
         if not self._store.has_numpy:
             return None
         run: SendRun | None = self._run_of(shape, alike, len(frames[0]))

@@ -23,7 +23,7 @@ from pocketmq.bulk.columns.arrays import Int64s
 from pocketmq.bulk.columns.decode import decode
 from pocketmq.bulk.log_walk import walk
 from pocketmq.bulk.offsets import LossRule
-from pocketmq.bulk.plan.bounds import FileBounds, store_ms
+from pocketmq.bulk.planning.bounds import FileBounds, store_ms
 from pocketmq.bulk.store import Store
 from pocketmq.files.layout import CHECKPOINT_TIMES, surely_indexed_ms
 from pocketmq.model.record import WRAPPED_BATCH

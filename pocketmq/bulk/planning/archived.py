@@ -17,7 +17,7 @@ from pocketmq.bulk.catalog import ArchivedFile, read_parts
 from pocketmq.bulk.fetch import LocalFolders, folders_of
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import Partition, QueueRange
-from pocketmq.bulk.plan.bounds import FileBounds
+from pocketmq.bulk.planning.bounds import FileBounds
 from pocketmq.bulk.store import Identity, Root, Store
 from pocketmq.files.layout import FileSpan
 

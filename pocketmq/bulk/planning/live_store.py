@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import MIB, Topics
-from pocketmq.bulk.plan.bounds import FileBounds
+from pocketmq.bulk.planning.bounds import FileBounds
 from pocketmq.bulk.store import Store
 from pocketmq.files.records import Entry, check_record, ends_here
 from pocketmq.files.store_files import TopicFolder
@@ -145,12 +145,12 @@ class LiveStore:
         if not self.store.was_not_stopped:
             return False
         # Imports the decoder, which no other plan needs.
-        from pocketmq.bulk.plan.tail_records import is_held
+        from pocketmq.bulk.planning.tail_records import is_held
 
         return not is_held(self.store)
 
     def _look_behind_the_index(self, loss: LossRule) -> None:
-        from pocketmq.bulk.plan.tail_records import find_tails
+        from pocketmq.bulk.planning.tail_records import find_tails
 
         name = self.store.root.broker_name
         found = {(key.topic, key.queue_id): one for key, one in self.bounds.items()}

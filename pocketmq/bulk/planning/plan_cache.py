@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import Topics
-from pocketmq.bulk.plan.archived import Archive, ArchivedBounds, JoinedBounds, join
-from pocketmq.bulk.plan.bounds import FileBounds
-from pocketmq.bulk.plan.duplicate_stores import check_different
-from pocketmq.bulk.plan.live_store import LiveStore
+from pocketmq.bulk.planning.archived import Archive, ArchivedBounds, JoinedBounds, join
+from pocketmq.bulk.planning.bounds import FileBounds
+from pocketmq.bulk.planning.duplicate_stores import check_different
+from pocketmq.bulk.planning.live_store import LiveStore
 from pocketmq.bulk.store import Root, Store
 from pocketmq.files.layout import Listed
 

@@ -24,10 +24,10 @@ from pocketmq.bulk.offsets import (
     store_at,
 )
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange, Sizes, Topics
-from pocketmq.bulk.plan.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds
-from pocketmq.bulk.plan.bounds import FileBounds
-from pocketmq.bulk.plan.live_store import LiveStore
-from pocketmq.bulk.plan.plan_cache import ArchivedStore, Kept
+from pocketmq.bulk.planning.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds
+from pocketmq.bulk.planning.bounds import FileBounds
+from pocketmq.bulk.planning.live_store import LiveStore
+from pocketmq.bulk.planning.plan_cache import ArchivedStore, Kept
 from pocketmq.bulk.store import Root, Store
 from pocketmq.model.names import is_system_topic
 from pocketmq.remoting.errors import IllegalArgument
