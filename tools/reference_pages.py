@@ -3,6 +3,7 @@
     docs/configuration.md    the options of the servers, the environment, every setting
     docs/client-options.md   the options of the clients
     docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
+    docs/json.md             the keys of `--json`, from tools/json_keys.py
 
 A test of the house compares the pages with what is made here (tests/house/test_reference_pages.py), so a
 setting, a code or a tested command that is new fails `make check` until this was run again.
@@ -13,11 +14,14 @@ import ast
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from tools.json_keys import COMMANDS as JSON_KEYS
+from tools.json_keys import SERVERS as JSON_OF_SERVERS
 
 from pocketmq import client
 from pocketmq.admin.admin import AdminOptions
@@ -133,6 +137,27 @@ The other way, stores that PocketMQ wrote are opened by the Java broker 4.9.7 af
 `kill -9`: `tests/interop/test_store_exchange.py`. With more than 1,000 topics or groups a clean stop is
 wanted: a crash may leave the latest ones in `config/topics.json.changes` and
 `subscriptionGroup.json.changes`, which only PocketMQ reads.
+"""
+_JSON = """\
+# JSON for programs
+
+{made}
+
+Every command takes `--json`: it prints JSON on standard output and nothing else there. Errors and progress
+are on standard error.
+
+- **Keys** are in camelCase, without blanks, as in RocketMQ's JSON and the
+  [console's API](../pocketmq/console/API.md). Headings of the tables for people may change; keys stay.
+- **Values**: offsets and counts are numbers, sizes bytes, keys that end in `Ms` milliseconds, in `S` seconds
+  (`inPerS`: per second). What is not known is `null`.
+- **New keys** may come with a new version: ignore those that you do not know.
+- **Exit codes**: 0, done; 1, something is wrong: the server refuses, a check has found something, or nothing
+  was found; 2, the command could not begin: a wrong option, a port in use.
+
+`queues[].min` is the key `min` of each object in the list `queues`. `{{}}` behind a key: an object whose keys
+are names, of topics or settings, which are as they are. *maybe*: the key may be missing.
+
+{commands}
 """
 _MADE = "<!-- Made by `python -m tools.reference_pages`: change the code, not this page. -->"
 # mqadmin's commands by day, and those that keep house.
@@ -412,7 +437,35 @@ def _option_default(value: Any) -> str:
 
 
 # The pages by their files' names in docs/.
+# ------------------------------------------------------------ JSON for programs
+
+
+def json_page() -> str:
+    commands = sorted({**JSON_KEYS, **JSON_OF_SERVERS}.items())
+    return _JSON.format(made=_MADE, commands="\n\n".join(_json_command(*each) for each in commands))
+
+
+_JSON_FORMS = {"{}": "An object.", "[]": "A list of objects.", "-": "An object a line."}
+
+
+def _json_command(name: str, keys: Mapping[str, str]) -> str:
+    """The section of one command."""
+    first = next(iter(keys))
+    if first in _JSON_FORMS:
+        form = "A list" if first == "[]" else "An object"
+        return f"## {name}\n\n{form}: {keys[first]}."
+    rows = [_json_row(*each) for each in keys.items()]
+    form = _JSON_FORMS[first.partition(".")[0]]
+    return f"## {name}\n\n{form}\n\n{table(('key', ''), rows)}"
+
+
+def _json_row(key: str, words: str) -> tuple[str, str]:
+    shown = key.partition(".")[2].removesuffix("?").replace("{*}", "").removesuffix("[]")
+    return f"`{shown}`", f"*maybe*: {words}" if key.endswith("?") else words
+
+
 PAGES = {
+    "json.md": json_page,
     "client-options.md": client_options,
     "configuration.md": configuration,
     "compatibility.md": compatibility,

@@ -51,7 +51,7 @@ class Run:
         self.ended_s = time.perf_counter()
 
     def figures(self) -> dict[str, Any]:
-        """Return one row. latency_ms: percentiles of the messages' times."""
+        """Return one row; p50Ms to maxMs: percentiles of the messages' times."""
         seconds = (self.ended_s or 0) - (self.began_s or 0) if self.took_s else 0.0
         ordered = sorted(self.took_s)
 
@@ -63,20 +63,20 @@ class Run:
             "rate": self.rate,
             "messages": len(ordered),
             "seconds": round(seconds, 3),
-            "messages_per_s": round(len(ordered) / seconds) if seconds else 0,
-            "p50_ms": part(0.5),
-            "p99_ms": part(0.99),
-            "p999_ms": part(0.999),
-            "max_ms": part(1),
+            "messagesPerS": round(len(ordered) / seconds) if seconds else 0,
+            "p50Ms": part(0.5),
+            "p99Ms": part(0.99),
+            "p999Ms": part(0.999),
+            "maxMs": part(1),
         }
 
-    def histogram(self) -> dict[str, int]:
-        """Count messages by their time: `<= 5 ms` -> 17."""
+    def histogram(self) -> list[dict[str, Any]]:
+        """Count messages by their time, at most upToMs; None in the last class, which has no bound."""
         counts = [0] * (len(BOUNDS_MS) + 1)
         for seconds in self.took_s:
             counts[bisect_right(BOUNDS_MS, seconds * 1000)] += 1
-        names = [*(f"<= {bound} ms" for bound in BOUNDS_MS), f"> {BOUNDS_MS[-1]} ms"]
-        return {name: each for name, each in zip(names, counts, strict=True) if each}
+        classes = zip((*BOUNDS_MS, None), counts, strict=True)
+        return [{"upToMs": bound, "messages": each} for bound, each in classes if each]
 
 
 async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:

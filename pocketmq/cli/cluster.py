@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.servers.server_log import keep_readable
 from pocketmq.model.names import FAQ
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
@@ -33,10 +32,7 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
             return await work(admin)
 
     # The command's own error line says what a wrong port answered.
-    log, nowhere = (
-        logging.getLogger("pocketmq.remoting.transport.connection"),
-        logging.NullHandler(),
-    )
+    log, nowhere = logging.getLogger("pocketmq.remoting.transport"), logging.NullHandler()
     log.addHandler(nowhere)
     try:
         return completed(run)
@@ -53,6 +49,8 @@ def completed(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
 
 def answered(call: Callable[[], _T]) -> _T:
     """Return what `call` returns, converting its errors to this command line's."""
+    # Nothing of these is needed for --help.
+    from pocketmq.cli.servers.server_log import keep_readable
     from pocketmq.client.errors import Unauthorised
 
     keep_readable()

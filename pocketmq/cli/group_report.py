@@ -1,21 +1,41 @@
 """Facts about a group, and what is suspicious: for `group show` and `group doctor`."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.cluster import SiteRefused
 from pocketmq.cli.moments import show_moment
-from pocketmq.model.agreement import own_topics
+from pocketmq.cli.output import print_rows
 from pocketmq.model.names import is_system_group
 from pocketmq.remoting.codes import version_name
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin, QueueProgress
 
+# What people see of a diagnosis: keys of symptoms, of camps and of losses, with their headings.
+_SYMPTOMS = {
+    "group": "group",
+    "severity": "severity",
+    "kind": "symptom",
+    "topic": "topic",
+    "text": "finding",
+    "advice": "what to do",
+}
+_CAMPS = {"group": "group", "topic": "topic", "expression": "subscribes", "clientIds": "members"}
+_LOSSES = {
+    "group": "group",
+    "topic": "topic",
+    "queueIds": "queues",
+    "holder": "read by",
+    "lost": "lost",
+    "lostTo": "lost to",
+}
+
 
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     """Return everything known of a group, and its problems. Raises: SiteRefused if nothing is known."""
     from pocketmq.admin.checkup import check_group
+    from pocketmq.model.agreement import own_topics
     from pocketmq.model.diagnosis import is_sick
 
     checkup = await check_group(admin, group)
@@ -27,6 +47,9 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
         "group": group,
         "mode": view.mode,
         "state": "sick" if is_sick(checkup.symptoms) else "well",
+        "consumeType": None,
+        "messageModel": None,
+        "consumeFromWhere": None,
         "members": [],
         "subscriptions": [],
         "queues": [queue_row(row) for row in view.progress],
@@ -35,9 +58,9 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     }
     if connection is None:
         return found
-    found["consume_type"] = connection.consume_type
-    found["message_model"] = connection.message_model
-    found["consume_from_where"] = connection.consume_from_where
+    found["consumeType"] = connection.consume_type
+    found["messageModel"] = connection.message_model
+    found["consumeFromWhere"] = connection.consume_from_where
     found["subscriptions"] = [
         {"topic": topic, "expression": each.sub_string, "version": each.sub_version}
         for topic, each in sorted(connection.subscriptions.items())
@@ -69,52 +92,21 @@ async def examine(admin: "Admin", group: str | None) -> list[dict[str, Any]]:
     return [{name: each[name] for name in shown} for each in found]
 
 
-def symptom_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the symptoms, one row each."""
-    return [
-        {
-            "group": each["group"],
-            "severity": each["severity"],
-            "symptom": each["kind"],
-            "topic": each["topic"],
-            "finding": each["text"],
-            "what to do": each["advice"],
-        }
-        for group in found
-        for each in group["symptoms"]
-    ]
+def print_diagnosis(found: Sequence[Mapping[str, Any]]) -> None:
+    """Print the symptoms of groups, and where members differ: who subscribes what, what is lost to whom."""
+    symptoms = [each for group in found for each in group["symptoms"]]
+    differing = [each for group in found for each in group["findings"]]
+    for rows, columns in (
+        (symptoms, _SYMPTOMS),
+        ([_of(each) | camp for each in differing for camp in each["camps"]], _CAMPS),
+        ([_of(each) | loss for each in differing for loss in each["losses"]], _LOSSES),
+    ):
+        if rows:
+            print_rows(rows, as_json=False, columns=columns)
 
 
-def camp_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the members of each subscription, where they differ."""
-    return [
-        {
-            "group": group["group"],
-            "topic": finding["topic"],
-            "subscribes": camp["expression"],
-            "members": camp["clientIds"],
-        }
-        for group in found
-        for finding in group["findings"]
-        for camp in finding["camps"]
-    ]
-
-
-def loss_rows(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages lost, their queues and the members that lose them."""
-    return [
-        {
-            "group": group["group"],
-            "topic": finding["topic"],
-            "queues": loss["queueIds"],
-            "read by": loss["holder"],
-            "lost": loss["lost"],
-            "lost to": loss["lostTo"],
-        }
-        for group in found
-        for finding in group["findings"]
-        for loss in finding["losses"]
-    ]
+def _of(finding: Mapping[str, Any]) -> dict[str, Any]:
+    return {"group": finding["group"], "topic": finding["topic"]}
 
 
 async def check_known(admin: "Admin", group: str) -> None:

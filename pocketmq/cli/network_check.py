@@ -7,7 +7,6 @@ the most frequent question of RocketMQ's users. Run it where the clients run.
 
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from pocketmq.cli.address import is_loopback, is_wildcard
 from pocketmq.cli.ask import ask
@@ -34,9 +33,6 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"check": self.check, "ok": self.ok, "found": self.found, "advice": self.advice}
 
 
 def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Finding]:

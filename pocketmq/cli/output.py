@@ -1,5 +1,8 @@
 """The commands' output: tables for people, JSON for programs, errors that say what to do.
 
+Both show the same rows. Their keys are camelCase, for programs; people see the keys as words, or headings
+that a command gives with `columns`, so a heading can change without breaking a script.
+
 `--json` prints one JSON value on standard output and nothing else there. Progress goes to standard error, and
 only if that is a terminal.
 """
@@ -58,8 +61,37 @@ def print_line(text: str) -> None:
     sys.stdout.write(one_line(text) + "\n")
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing") -> None:
-    """Print rows with the same fields: a table, or a JSON list. empty: printed if there are no rows."""
+def camel_case(name: str) -> str:
+    """Return a field's name as the key of an object for programs.
+
+    >>> camel_case("side_files"), camel_case("bytes")
+    ('sideFiles', 'bytes')
+    """
+    first, *more = name.split("_")
+    return first + "".join(word.capitalize() for word in more)
+
+
+def as_object(value: Any) -> Any:
+    """Return dataclasses and named tuples, however deep, as objects with keys in camelCase."""
+    # Both kinds name their fields; a command must not import dataclasses for it.
+    names = getattr(value, "__dataclass_fields__", None) or getattr(value, "_fields", None)
+    if names is None:
+        return [as_object(each) for each in value] if isinstance(value, list) else value
+    return {camel_case(name): as_object(getattr(value, name)) for name in names}
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    empty: str = "nothing",
+    columns: Mapping[str, str] | None = None,
+) -> None:
+    """Print rows with the same keys: a table, or a JSON list.
+
+    empty: printed if there are no rows. columns: the keys that people see, each with its heading; None: all,
+    each as words. Programs get all keys.
+    """
     if as_json:
         print_json(list(rows))
         return
@@ -71,34 +103,43 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str =
     from rich.table import Table
     from rich.text import Text
 
+    shown = columns or {key: title(key) for key in rows[0]}
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name, value in rows[0].items():
-        right = isinstance(value, (int, float))
-        # A truncated id is of no use: it continues in the next line.
-        table.add_column(_title(name), justify="right" if right else "left", overflow="fold")
+    for key, heading in shown.items():
+        right = isinstance(rows[0][key], (int, float))
+        # An id that is cut off is of no use: it goes on in the next line.
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
+        table.add_row(*(Text(_cell(row[key])) for key in shown))
     # A pipe gets whole lines, whatever the width of the terminal.
     Console(width=None if sys.stdout.isatty() else 500, soft_wrap=False).print(table)
 
 
-def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print one object: a line for each of its fields, or a JSON object."""
+def print_fields(values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print one object: a line for each of its fields, its key as words, or a JSON object."""
     if as_json:
-        print_json(dict(fields))
+        print_json(dict(values))
+    else:
+        print_map({title(key): value for key, value in values.items()}, as_json=False)
+
+
+def print_map(values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print an object whose keys are names, of settings for one: people see them as they are, too."""
+    if as_json:
+        print_json(dict(values))
         return
-    width = max((len(name) for name in fields), default=0)
-    for name, value in fields.items():
+    width = max((len(name) for name in values), default=0)
+    for name, value in values.items():
         print_line(f"{in_line(name):<{width}}  {_cell(value)}")
 
 
-def _title(name: str) -> str:
-    """Format a field's name as words.
+def title(key: str) -> str:
+    """Format a key as words.
 
-    >>> _title("inSync"), _title("in_per_s")
-    ('in sync', 'in per s')
+    >>> title("inSync"), title("p99Ms")
+    ('in sync', 'p99 ms')
     """
-    return re.sub(r"(?<=[a-z])[A-Z]", lambda found: f" {found[0].lower()}", name).replace("_", " ")
+    return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda found: f" {found[0].lower()}", key)
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import typer
+from tests.cli.machine_keys import SPELLING, checked, misspelt
 from tests.cli.servers import COMMAND, Server
+from tools.json_keys import COMMANDS, SERVERS
 
 from pocketmq.cli.app import SINGLE, commands, run
 from pocketmq.cli.exits import CannotBegin
@@ -193,7 +195,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     try:
         assert server.process.stdout is not None
         ready = json.loads(server.process.stdout.readline())
-        assert ready["ready"] is True
+        assert checked(["up"], ready)["ready"] is True
         found = Site(ready["namesrv"], {name: ready[name] for name in ("store", "namesrv")})
         found.places["folder"] = str(folder)
         for path, words in (
@@ -226,7 +228,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     accounts = folder / "plain_acl.yml"
     accounts.write_text(
         "globalWhiteRemoteAddresses: [127.0.0.1]\n"
-        "accounts: [{accessKey: gone-soon, secretKey: secret-words}]\n"
+        "accounts: [{accessKey: gone-soon, secretKey: secret-words},"
+        " {accessKey: stays-here, secretKey: secret-words}]\n"
     )
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
     access = ("--set", "aclEnable=true", "--set", f"aclFile={accounts}")
@@ -252,7 +255,9 @@ def test_the_promised_commands_are_there() -> None:
     assert TREE.keys() >= {f"store {name}" for name in ("ls", "dump", "verify", "repair", "export")}
 
 
-def test_both_tables_of_this_test_hold_every_command() -> None:
+def test_every_table_holds_every_command() -> None:
+    assert COMMANDS.keys() == TREE.keys() - PLAIN
+    assert SERVERS.keys() == PLAIN
     assert ASKED.keys() | PLAIN == TREE.keys()
     assert WRONG.keys() | NO_WRONG_NAME | PLAIN == TREE.keys()
 
@@ -283,9 +288,25 @@ def test_json_of_every_command_is_one_value_on_standard_output(
 ) -> None:
     code = run([*place.words(path, ASKED[path]), "--json"])
     shown = capsys.readouterr().out
-    json.loads(shown)
+    checked(path.split(), json.loads(shown))
     # Nobody of group g is online, which is what its doctor finds.
     assert code == (1 if path in ("group doctor", "doctor group") else 0)
+
+
+@pytest.mark.parametrize("key", ["deleted on", "deleted_on", "Deleted", "deletedOn?", ""])
+def test_a_key_of_another_spelling_is_found(key: str) -> None:
+    assert SPELLING.fullmatch(key) is None
+    assert misspelt({"rows": [{key: 1, "ok": {"in": {key: 1}}}]}, {"{}.names{}"}) == [key] * bool(
+        key
+    )
+    assert misspelt({"names": {key: 1}}, {"{}.names{}"}) == []
+
+
+@pytest.mark.parametrize("path", sorted({**COMMANDS, **SERVERS}))
+def test_keys_of_the_table_are_in_one_spelling(path: str) -> None:
+    for key in {**COMMANDS, **SERVERS}[path]:
+        for word in key.removesuffix("?").split(".")[1:]:
+            assert SPELLING.fullmatch(word.partition("[")[0].partition("{")[0]) or not word, key
 
 
 @pytest.mark.parametrize("path", sorted(WRONG))
@@ -307,7 +328,7 @@ def test_a_wrong_name_is_one_line_that_says_what_to_do(
 def test_health_answers_in_json(site: Site) -> None:
     words = ["health", "--namesrv", site.namesrv, "--broker", "-", "--json"]
     shown = subprocess.run([*COMMAND, *words], capture_output=True, check=True)
-    assert json.loads(shown.stdout) == [
+    assert checked(["health"], json.loads(shown.stdout)) == [
         {"server": "namesrv", "address": site.namesrv, "state": "ok"}
     ]
 

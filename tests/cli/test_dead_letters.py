@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.machine_keys import checked
 from tests.cli.servers import Server
 from tests.kit.waiting import until
 
@@ -34,7 +35,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def ask(namesrv: str, capsys: pytest.CaptureFixture[str]) -> Ask:
     def asked(*words: str) -> Any:
         assert run([*words, "--namesrv", namesrv, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
+        return checked(words, json.loads(capsys.readouterr().out))
 
     return asked
 

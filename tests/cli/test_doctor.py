@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.serving import serving
+from tests.cli.machine_keys import checked
 from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
@@ -107,7 +108,7 @@ def doctor(
     namesrv: str, capsys: pytest.CaptureFixture[str], timeout_ms: int = 30_000
 ) -> tuple[int, list[dict[str, object]]]:
     code = run(["doctor", "net", "--namesrv", namesrv, "--timeout-ms", str(timeout_ms), "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    return code, checked(["doctor", "net"], json.loads(capsys.readouterr().out))
 
 
 def test_doctor_finds_nothing_where_all_can_be_reached(

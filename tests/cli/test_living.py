@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.machine_keys import checked
 from tests.cli.servers import COMMAND
 
 from pocketmq.cli.app import GROUPS, SINGLE, run
@@ -31,7 +32,7 @@ def server() -> Iterator[InProcess]:
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     """What a command prints as JSON."""
     assert run([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return checked(words, json.loads(capsys.readouterr().out))
 
 
 def started(*words: str) -> "subprocess.Popen[str]":
@@ -48,7 +49,7 @@ def test_a_context_is_saved_selected_and_used(
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     monkeypatch.setenv("POCKETMQ_SECRET_KEY", "12345678")
     saved = shown(capsys, "context", "save", "test", "-n", server.namesrv, "--access-key", "me")
-    assert (saved["namesrv"], saved["access_key"], saved["selected"]) == (
+    assert (saved["namesrv"], saved["accessKey"], saved["selected"]) == (
         server.namesrv,
         "me",
         True,
@@ -91,7 +92,7 @@ def test_a_context_knows_its_authorities_from_every_folder(
         run(["context", "save", "safe", "--tls-ca", "ca.pem"])
     (tmp_path / "ca.pem").touch()
     saved = shown(capsys, "context", "save", "safe", "--tls-ca", "ca.pem")
-    assert (saved["tls"], saved["tls_ca"]) == (True, str(tmp_path / "ca.pem"))
+    assert (saved["tls"], saved["tlsCa"]) == (True, str(tmp_path / "ca.pem"))
 
 
 def test_a_list_is_shown_again_until_ctrl_c(server: InProcess) -> None:
@@ -127,7 +128,7 @@ def test_top_shows_rates_and_the_worst_groups(
     found = shown(capsys, "top", "-n", server.namesrv, "--every", "0.1")
     assert {row["topic"]: row["messages"] for row in found["topics"]}["Busy"] == 5
     first = found["groups"][0]
-    assert (first["group"], first["lag"], first["empty_in_s"]) == ("behind", 5, "never")
+    assert (first["group"], first["lag"], first["emptyInS"]) == ("behind", 5, "never")
     assert run(["top", "-n", server.namesrv, "--every", "0.1", "--once"]) == 0
     assert "empty in s" in capsys.readouterr().out
 
@@ -199,7 +200,9 @@ def test_a_measurement_sweeps_sizes_and_rates(
         (64, 0),
         (64, 2000),
     ]
-    assert all(sum(row["latency"].values()) == row["messages"] == 30 for row in rows)
+    assert all(
+        sum(each["messages"] for each in row["latency"]) == row["messages"] == 30 for row in rows
+    )
     # 30 messages at 2,000 a second take 15 ms at least.
     assert all(row["seconds"] >= 0.014 for row in rows if row["rate"])
     # Of the 120 that the topic holds none is read: the figures would be those of old messages.

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.broker.serving import At, Peer
+from tests.cli.machine_keys import checked
 from tests.cli.servers import COMMAND, Server
 from tests.kit.waiting import until
 
@@ -46,7 +47,7 @@ def ask(namesrv: str, capsys: pytest.CaptureFixture[str]) -> Ask:
     def asked(*words: str, code: int = 0) -> Any:
         """The JSON that a command prints."""
         assert run([*words, "--namesrv", namesrv, "--json"]) == code
-        return json.loads(capsys.readouterr().out)
+        return checked(words, json.loads(capsys.readouterr().out))
 
     return asked
 
@@ -131,7 +132,7 @@ def test_messages_are_sent_followed_found_and_tracked(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["body"] for line in lines] == ["one", "two"]
     assert lines[1]["properties"]["color"] == "red"
-    for words in (("--id", first["id"]), ("--id", first["offset_id"]), ("--keys", "k2")):
+    for words in (("--id", first["id"]), ("--id", first["offsetId"]), ("--keys", "k2")):
         (found,) = ask("message", "find", "Mail", *words)
         assert (found["body"], found["queue"], found["broker"]) == ("one", 0, "a")
     assert len(ask("message", "find", "Mail", "--since", "1h")) == 2
@@ -139,7 +140,7 @@ def test_messages_are_sent_followed_found_and_tracked(
     assert found["msgId"] == second["id"]
     assert ask("message", "find", "Mail", "--since", "1h", "--until", "30m", code=1) == []
     ask("offset", "reset", "reader", "Mail", "--to", "latest", "--yes")
-    for named in (["Mail", first["id"]], [first["id"]], [first["offset_id"]]):
+    for named in (["Mail", first["id"]], [first["id"]], [first["offsetId"]]):
         (track,) = ask("message", "track", *named)
         assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
         assert track["verdict"] == "SKIPPED_BY_RESET"
@@ -168,7 +169,7 @@ def test_a_message_whose_time_has_not_come_says_so_when_it_is_tracked(
         half = producer.send_in_transaction(Message("Soon", b"x"), unknown).send_result.msg_id
     waiting = {
         level["id"]: "it waits until ",
-        timed["offset_id"]: "it waits until ",
+        timed["offsetId"]: "it waits until ",
         half: "a half message",
     }
     for msg_id, words in waiting.items():
@@ -434,7 +435,7 @@ def test_bench_counts_what_it_did(ask: Ask) -> None:
     ask("topic", "create", "Fast", "--queues", "2")
     [made] = ask("bench", "produce", "--topic", "Fast", "--count", "50", "--in-flight", "8")
     assert made["messages"] == 50
-    assert made["messages_per_s"] > 0
+    assert made["messagesPerS"] > 0
     [read] = ask("bench", "consume", "--topic", "Fast", "--count", "40")
     assert read["messages"] == 40
 

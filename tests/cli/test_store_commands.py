@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.machine_keys import checked
 from tests.store.bulk_stores import Message, WrittenStore
 from tests.store.stores import open_store, send
 
@@ -40,15 +41,15 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     def asked(*words: str, code: int = 0) -> Any:
         """The JSON that a command prints."""
         assert run(["store", *words, "--json"]) == code
-        return json.loads(capsys.readouterr().out)
+        return checked(["store", *words], json.loads(capsys.readouterr().out))
 
     return asked
 
 
 def test_ls_shows_the_log_and_each_queue(unpack: Unpack, ask: Ask) -> None:
     found = ask("ls", str(unpack("v497-main.clean")))
-    assert (found["last_written_by"], found["stopped_cleanly"]) == ("RocketMQ", True)
-    assert (found["log_from"], found["log_to"]) == (0, 4249110)
+    assert (found["lastWrittenBy"], found["stoppedCleanly"]) == ("RocketMQ", True)
+    assert (found["logFrom"], found["logTo"]) == (0, 4249110)
     queues = {(row["topic"], row["queue"]): (row["min"], row["max"]) for row in found["queues"]}
     assert queues["GdBatch", 0] == (0, 38)
     assert queues["%DLQ%GdGidRetry", 0] == (0, 2)
@@ -58,7 +59,7 @@ def test_ls_knows_where_a_queue_begins_whose_oldest_messages_are_deleted(
     unpack: Unpack, ask: Ask
 ) -> None:
     found = ask("ls", str(unpack("v497-retain.expired")))
-    assert found["log_from"] > 0
+    assert found["logFrom"] > 0
     assert any(row["min"] > 0 and row["max"] > row["min"] for row in found["queues"])
 
 
@@ -111,9 +112,9 @@ def test_verify_says_that_queues_in_rocksdb_were_not_checked(
     unpack: Unpack, ask: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = unpack("v497-main.clean")
-    assert not ask("verify", str(store))["queues_unseen"]
+    assert not ask("verify", str(store))["queuesUnseen"]
     (store / "consumequeue" / "CURRENT").write_bytes(b"MANIFEST-000005\n")
-    assert ask("verify", str(store))["queues_unseen"]
+    assert ask("verify", str(store))["queuesUnseen"]
     assert run(["store", "verify", str(store)]) == 0
     assert "the queues are in RocksDB, which is not read: they were not checked" in (
         capsys.readouterr().out
@@ -155,8 +156,8 @@ def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -
     entry = store / "consumequeue" / "GdOrder" / "0" / f"{0:020d}"
     entry.write_bytes(b"\xff" * 40 + entry.read_bytes()[40:])
     result = ask("repair", str(store))
-    assert result["damaged_places"] == 0
-    assert Path(result["old_files"], "consumequeue").is_dir()
+    assert result["damagedPlaces"] == 0
+    assert Path(result["oldFiles"], "consumequeue").is_dir()
     assert ask("ls", str(store))["queues"] == before
     assert ask("verify", str(store))["problems"] == []
 
@@ -198,8 +199,8 @@ def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
     whole = log.read_bytes()
     log.write_bytes(whole.replace(b"second", b"sXcond"))
     result = ask("repair", str(store))
-    assert result["damaged_places"] == 1
-    aside = Path(result["old_files"], "damaged")
+    assert result["damagedPlaces"] == 1
+    aside = Path(result["oldFiles"], "damaged")
     [row] = map(json.loads, (aside / "damaged.jsonl").read_text().splitlines())
     assert "CRC" in row["why"]
     record = (aside / row["file"]).read_bytes()
@@ -209,7 +210,7 @@ def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
     with InProcess(store=str(store)) as server:
         assert [each.body for each in server.messages("T")] == [b"first", b"third"]
     # What the repair gave up is counted; what is wrong since then is wrong.
-    assert ask("verify", str(store))["given_up"] == 1
+    assert ask("verify", str(store))["givenUp"] == 1
     log.write_bytes(log.read_bytes().replace(b"third", b"tXird"))
     [problem] = ask("verify", str(store), code=1)["problems"]
     assert "CRC" in problem["what"]
@@ -232,14 +233,14 @@ def test_repair_loses_nothing_behind_the_damage_in_a_log_of_rocketmq(
         log.seek(victim.position - file.first)
         log.write(bytes(victim.size) if zeros else b"\xff" * 20)
     result = ask("repair", str(store))
-    assert result["damaged_places"] >= 1
+    assert result["damagedPlaces"] >= 1
     after = [each for each in StoreReader(str(store)).walk() if isinstance(each, Entry)]
     kept = [each for each in after if each.topic != FILLER_TOPIC.encode()]
     assert [each.position for each in kept] == [
         each.position for each in intact if each is not victim
     ]
     shown = ask("verify", str(store))
-    assert (shown["problems"], shown["given_up"] > 0) == ([], True)
+    assert (shown["problems"], shown["givenUp"] > 0) == ([], True)
 
 
 def test_export_takes_every_intact_message_out_of_a_damaged_store(
@@ -324,7 +325,7 @@ def test_the_log_ends_behind_its_last_record(unpack: Unpack, ask: Ask) -> None:
     """A RocketMQ broker that runs, or was killed, has made the next file of the log, too."""
     store = unpack("v497-main.crash")
     last = ask("dump", str(store), "-n", "1000")[-1]
-    assert ask("ls", str(store))["log_to"] == last["position"] + last["size"]
+    assert ask("ls", str(store))["logTo"] == last["position"] + last["size"]
 
 
 def test_dump_follows_a_log_with_a_file_that_was_made_ahead(

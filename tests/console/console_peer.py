@@ -1,6 +1,7 @@
 """A name server, brokers and a console in this process, and a user of the console's API over real HTTP."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,23 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.store import StoreConfig
 
 WAIT_S = 60
+# Objects of the API whose keys are names or types, not the API's own words.
+_NAMES = {
+    *("runtime", "settings", "changed", "properties", "counts", "addresses", "attributes"),
+    *("fields", "statuses", "topics"),
+}
+
+
+def misspelt(value: Any) -> set[str]:
+    """The keys of an answer that are not camelCase."""
+    if isinstance(value, list):
+        return {key for each in value for key in misspelt(each)}
+    if not isinstance(value, dict):
+        return set()
+    inner = [
+        misspelt(each) for key, each in value.items() if key not in _NAMES or isinstance(each, list)
+    ]
+    return {key for key in value if not re.fullmatch(r"[a-z][a-zA-Z0-9]*", key)}.union(*inner)
 
 
 @dataclass
@@ -59,6 +77,7 @@ class User:
         answer = await self.http.request(method, f"/api{path}", content=content, headers=sent)
         kind = answer.headers.get("content-type", "")
         found = json.loads(answer.content) if kind == "application/json" else None
+        assert not misspelt(found), path
         return Reply(answer.status_code, found, dict(answer.headers), answer.content)
 
     async def get(self, path: str, **query: Any) -> Reply:

@@ -174,12 +174,22 @@ def _print(runs: "list[Run]", *, histogram: bool, as_csv: bool, as_json: bool) -
     else:
         print_rows(rows, as_json=False, empty="nothing was measured")
     for run in begun if histogram and not as_json else ():
-        print_rows(_bars(run.histogram()), as_json=False)
+        print_rows(
+            _bars(run.histogram()),
+            as_json=False,
+            columns={"took": "took", "messages": "messages", "bar": ""},
+        )
 
 
-def _bars(counts: dict[str, int]) -> list[dict[str, Any]]:
-    most = max(counts.values(), default=1)
+def _bars(classes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    from pocketmq.cli.bench import BOUNDS_MS
+
+    most = max((each["messages"] for each in classes), default=1)
     return [
-        {"took": name, "messages": count, "": "#" * -(-40 * count // most)}
-        for name, count in counts.items()
+        {
+            "took": f"> {BOUNDS_MS[-1]} ms" if bound is None else f"<= {bound} ms",
+            "messages": count,
+            "bar": "#" * -(-40 * count // most),
+        }
+        for bound, count in map(dict.values, classes)
     ]

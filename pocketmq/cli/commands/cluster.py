@@ -8,7 +8,7 @@ import typer
 from pocketmq.cli.cluster import with_admin
 from pocketmq.cli.exits import CannotBegin, in_line
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
-from pocketmq.cli.output import print_fields, print_line, print_rows
+from pocketmq.cli.output import print_fields, print_line, print_map, print_rows
 from pocketmq.remoting.settings import nearest
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
                 "id": each.broker.broker_id,
                 "address": each.broker.address,
                 "version": each.figures["version"],
-                "in_per_s": _rounded(each.figures["in"], 1),
-                "out_per_s": _rounded(each.figures["out"], 1),
+                "inPerS": _rounded(each.figures["in"], 1),
+                "outPerS": _rounded(each.figures["out"], 1),
                 "disk": _rounded(each.figures["diskRatio"], 3),
                 "state": "ok" if each.failure is None else str(each.failure),
             }
@@ -132,9 +132,9 @@ def writable(
 
 def _print_by_broker(found: dict[str, dict[str, str]], as_json: bool) -> None:
     if as_json:
-        print_fields(found, as_json=True)
+        print_map(found, as_json=True)
         return
     for name, fields in found.items():
         if len(found) > 1:
             print_line(f"# {in_line(name)}")
-        print_fields(dict(sorted(fields.items())), as_json=False)
+        print_map(dict(sorted(fields.items())), as_json=False)

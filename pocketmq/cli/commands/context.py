@@ -96,7 +96,7 @@ def _row(name: str, context: contexts.Context, selected: str | None) -> dict[str
         "context": name,
         "selected": name == selected,
         "namesrv": context.get("NAMESRV_ADDR"),
-        "access_key": context.get("POCKETMQ_ACCESS_KEY"),
+        "accessKey": context.get("POCKETMQ_ACCESS_KEY"),
         "tls": context.get("POCKETMQ_TLS_ENABLE") == "true" or "POCKETMQ_TLS_CA" in context,
-        "tls_ca": context.get("POCKETMQ_TLS_CA"),
+        "tlsCa": context.get("POCKETMQ_TLS_CA"),
     }

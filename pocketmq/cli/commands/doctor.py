@@ -7,7 +7,7 @@ import typer
 from pocketmq.cli.commands import group as group_commands
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import Json, NameServer
-from pocketmq.cli.output import print_json, print_line
+from pocketmq.cli.output import as_object, print_json, print_line
 from pocketmq.remoting.address_list import split_addresses
 
 app = typer.Typer()
@@ -26,7 +26,7 @@ def net(
 
     findings = check_network(split_addresses(namesrv), timeout_ms)
     if as_json:
-        print_json([finding.to_json() for finding in findings])
+        print_json(as_object(findings))
     else:
         for finding in findings:
             print_line(f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.found}")

@@ -8,14 +8,7 @@ import typer
 
 from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
 from pocketmq.cli.exits import ExitCode
-from pocketmq.cli.group_report import (
-    camp_rows,
-    check_known,
-    describe,
-    examine,
-    loss_rows,
-    symptom_rows,
-)
+from pocketmq.cli.group_report import check_known, describe, examine, print_diagnosis
 from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.model.names import is_retry_topic, is_system_group
@@ -133,7 +126,7 @@ def delete(
             await delete_group_topics(admin, group, cluster=cluster)
         return brokers
 
-    print_fields({"group": group, "deleted on": with_admin(namesrv, work)}, as_json=as_json)
+    print_fields({"group": group, "deletedOn": with_admin(namesrv, work)}, as_json=as_json)
 
 
 @app.command()
@@ -147,9 +140,9 @@ def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
         print_line("no member is online")
     else:
         # Their names in RocketMQ: CONSUME_PASSIVELY, CLUSTERING, CONSUME_FROM_FIRST_OFFSET.
-        begin = str(found["consume_from_where"]).removeprefix("CONSUME_FROM_").replace("_", " ")
+        begin = str(found["consumeFromWhere"]).removeprefix("CONSUME_FROM_").replace("_", " ")
         print_line(
-            f"{_TYPES.get(found['consume_type'], 'consumers')}, {str(found['message_model']).lower()}, "
+            f"{_TYPES.get(found['consumeType'], 'consumers')}, {str(found['messageModel']).lower()}, "
             f"beginning at the {begin.lower()}"
         )
         if found["mode"] not in (None, "compatible"):
@@ -178,9 +171,7 @@ def doctor(
         print_json(found if group is None else found[0])
     else:
         print_line(f"sick groups: {len(sick)} of {len(found)}" if group is None else _state(found))
-        for rows in (symptom_rows(found), camp_rows(found), loss_rows(found)):
-            if rows:
-                print_rows(rows, as_json=False)
+        print_diagnosis(found)
     if sick:
         raise typer.Exit(int(ExitCode.FAILED))
 

@@ -130,7 +130,7 @@ def send(
                         "queue": result.message_queue.queue_id,
                         "offset": result.queue_offset,
                         "id": result.msg_id,
-                        "offset_id": result.offset_msg_id,
+                        "offsetId": result.offset_msg_id,
                         **({"recall": result.recall_handle} if result.recall_handle else {}),
                     }
                 )
@@ -402,11 +402,8 @@ def track(
         ]
 
     rows = with_admin(namesrv, work)
-    if not as_json:
-        rows = [
-            {name: row[name] for name in ("group", "verdict", "track", "detail")} for row in rows
-        ]
-    print_rows(rows, as_json=as_json, empty=empty)
+    columns = {key: key for key in ("group", "verdict", "track", "detail")}
+    print_rows(rows, as_json=as_json, empty=empty, columns=columns)
 
 
 def _why_it_waits(room: "WaitingRoom") -> str:

@@ -12,7 +12,6 @@ from pocketmq.cli.cluster import answered, with_admin
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json, NameServer, Yes
 from pocketmq.cli.output import print_line, print_rows
-from pocketmq.cli.servers.hangup import ignore_hangup
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -202,6 +201,9 @@ async def move_out(
     from pocketmq.cli.migration.outwards import Outwards
     from pocketmq.cli.migration.report import Talk, asked, said
     from pocketmq.cli.migration.source import Source
+
+    # It loads asyncio, which --help does not need.
+    from pocketmq.cli.servers.hangup import ignore_hangup
 
     async def confirm(what: str) -> None:
         if not yes:

@@ -9,7 +9,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import (
+    as_object,
     json_text,
     print_fields,
     print_json,
@@ -28,12 +28,8 @@ from pocketmq.cli.output import (
     print_rows,
     with_progress,
 )
-from pocketmq.cli.servers.server_log import keep_readable
 from pocketmq.files.records import Damage, Entry
-from pocketmq.model.message_codec import decompress, offset_msg_id, properties_to_dict
-from pocketmq.model.record import read_record
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
-from pocketmq.remoting.hosts import unpack_host
 
 if TYPE_CHECKING:
     from pocketmq.store.repair.reader import StoreReader
@@ -51,6 +47,7 @@ _LOOK_INTERVAL_S = 0.2
 
 def _opened_store(folder: str, *, file: bool = False) -> "StoreReader":
     """file: a file of a truncated end of a log is accepted, too."""
+    from pocketmq.cli.servers.server_log import keep_readable
     from pocketmq.store.errors import StoreForeign
     from pocketmq.store.repair.reader import StoreReader
 
@@ -84,15 +81,15 @@ def list_queues(folder: Folder, topic: Topic = None, as_json: Json = False) -> N
     summary = store.summary()
     fields = {
         "store": summary.root,
-        "last written by": summary.written_by,
-        "stopped cleanly": summary.stopped_cleanly,
-        "log from": summary.log_first,
-        "log to": summary.log_end,
-        "log files": summary.log_files,
-        "on disk": summary.disk_size,
+        "lastWrittenBy": summary.written_by,
+        "stoppedCleanly": summary.stopped_cleanly,
+        "logFrom": summary.log_first,
+        "logTo": summary.log_end,
+        "logFiles": summary.log_files,
+        "onDisk": summary.disk_size,
     }
     if as_json:
-        print_json({**{name.replace(" ", "_"): v for name, v in fields.items()}, "queues": rows})
+        print_json({**fields, "queues": rows})
         return
     print_fields(fields, as_json=False)
     print_line("")
@@ -182,6 +179,11 @@ def _chosen(
 
 def message_fields(store: "StoreReader", entry: Entry, form: BodyForm) -> dict[str, Any]:
     """Return one stored message in words; times in ms since 1970."""
+    # Only commands that show messages load the codec.
+    from pocketmq.model.message_codec import offset_msg_id, properties_to_dict
+    from pocketmq.model.record import read_record
+    from pocketmq.remoting.hosts import unpack_host
+
     record = read_record(store.bytes_at(entry.position, entry.size), check_crc=False)
     fields: dict[str, Any] = {
         "topic": record.topic,
@@ -204,6 +206,8 @@ def message_fields(store: "StoreReader", entry: Entry, form: BodyForm) -> dict[s
 
 
 def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
+    from pocketmq.model.message_codec import decompress
+
     try:
         body = decompress(body, sys_flag)
     except (ProtocolError, PocketMQError):
@@ -225,9 +229,8 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     from pocketmq.store.repair.doctor import diagnose
 
     found = diagnose(_opened_store(folder), with_progress)
-    problems = [problem._asdict() for problem in found.problems]
     if as_json:
-        print_json({**asdict(found), "problems": problems})
+        print_json(as_object(found))
     else:
         print_line(
             f"{found.records} records, {found.entries} queue entries, {found.side_files} side files checked"
@@ -238,8 +241,8 @@ def verify(folder: Folder, as_json: Json = False) -> None:
             print_line(
                 f"{found.given_up} messages were lost before a repair; see before-repair-*/damaged"
             )
-        print_rows(problems, as_json=False, empty="nothing is wrong")
-    if problems:
+        print_rows(as_object(found.problems), as_json=False, empty="nothing is wrong")
+    if found.problems:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -315,17 +318,15 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     kept = asyncio.run(_rebuild(store, mending))
     result = {
         "queues": sum(1 for _ in _opened_store(folder).queues()),
-        "damaged places": len(mending.places),
-        "old files": str(kept),
+        "damagedPlaces": len(mending.places),
+        "oldFiles": str(kept),
     }
-    print_fields(
-        {name.replace(" ", "_"): v for name, v in result.items()} if as_json else result,
-        as_json=as_json,
-    )
+    print_fields(result, as_json=as_json)
 
 
 def _locked(root: Path) -> "StoreLock":
     """Take the store's lock. Raises: CannotBegin if a broker has it."""
+    from pocketmq.cli.servers.server_log import keep_readable
     from pocketmq.store import StoreError, StoreLocked
     from pocketmq.store.store_lock import StoreLock
 

@@ -114,9 +114,7 @@ def _print(plans: "list[Plan]") -> None:
             continue
         print_line(f"{found.group}: if members are replaced one by one")
         rows = [each.to_json() for each in found.consequences]
-        print_rows(
-            [{name: row[name] for name in row if name != "group"} for row in rows], as_json=False
-        )
+        print_rows(rows, as_json=False, columns={key: key for key in rows[0] if key != "group"})
         print_line("the safest order:")
         for number, step in enumerate(found.steps, 1):
             print_line(f"  {number}. {step}")

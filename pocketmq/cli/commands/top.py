@@ -108,9 +108,9 @@ def rates(before: Look, now: Look, count: int) -> dict[str, list[dict[str, Any]]
 
     >>> two = [Look(0, {"T": 10}, {"g": (2, 10)}), Look(2, {"T": 30}, {"g": (10, 30)})]
     >>> rates(*two, 5)["topics"]
-    [{'topic': 'T', 'in_per_s': 10.0, 'messages': 30}]
+    [{'topic': 'T', 'inPerS': 10.0, 'messages': 30}]
     >>> rates(*two, 5)["groups"]
-    [{'group': 'g', 'lag': 20, 'in_per_s': 10.0, 'out_per_s': 4.0, 'empty_in_s': 'never'}]
+    [{'group': 'g', 'lag': 20, 'inPerS': 10.0, 'outPerS': 4.0, 'emptyInS': 'never'}]
     """
     seconds = max(now.at_s - before.at_s, 0.001)
 
@@ -118,7 +118,7 @@ def rates(before: Look, now: Look, count: int) -> dict[str, list[dict[str, Any]]
         return round(max(new - old, 0) / seconds, 1)
 
     topics: list[dict[str, Any]] = [
-        {"topic": name, "in_per_s": rate(end, before.topics.get(name, end)), "messages": end}
+        {"topic": name, "inPerS": rate(end, before.topics.get(name, end)), "messages": end}
         for name, end in now.topics.items()
     ]
     groups: list[dict[str, Any]] = []
@@ -129,8 +129,8 @@ def rates(before: Look, now: Look, count: int) -> dict[str, list[dict[str, Any]]
         if lag:
             empty = round(lag / (gone - come)) if gone > come else "never"
         groups.append(
-            {"group": name, "lag": lag, "in_per_s": come, "out_per_s": gone, "empty_in_s": empty}
+            {"group": name, "lag": lag, "inPerS": come, "outPerS": gone, "emptyInS": empty}
         )
-    topics.sort(key=lambda row: (-row["in_per_s"], -row["messages"], row["topic"]))
+    topics.sort(key=lambda row: (-row["inPerS"], -row["messages"], row["topic"]))
     groups.sort(key=lambda row: (-row["lag"], row["group"]))
     return {"topics": topics[:count], "groups": groups[:count]}

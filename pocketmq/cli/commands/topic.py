@@ -158,7 +158,7 @@ def delete(
         return await admin.topics.delete(topic, cluster=cluster)
 
     names = with_admin(namesrv, work)
-    print_fields({"topic": topic, "deleted on": names}, as_json=as_json)
+    print_fields({"topic": topic, "deletedOn": names}, as_json=as_json)
 
 
 @app.command()

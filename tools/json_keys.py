@@ -1,0 +1,476 @@
+"""The keys of `pocketmq … --json`, command by command: docs/json.md is made of this table.
+
+tests/cli/test_command_tree.py runs every command and holds its answer against the table.
+
+    KEY       a value
+    KEY[]     a list of objects, whose keys follow as KEY[].OTHER
+    KEY{}     an object whose keys are names that users or RocketMQ chose: of settings, topics, properties
+    KEY{*}  an object of figures, whose keys differ by row
+    KEY?      may be missing
+
+Each begins with what the command prints: {} an object, [] a list of them, - an object a line.
+"""
+
+from collections.abc import Mapping
+
+Keys = Mapping[str, str]
+
+
+def _under(place: str, keys: Keys) -> dict[str, str]:
+    return {f"{place}.{key}": words for key, words in keys.items()}
+
+
+def _rows(keys: Keys) -> dict[str, str]:
+    return _under("[]", keys)
+
+
+def _one(keys: Keys) -> dict[str, str]:
+    return _under("{}", keys)
+
+
+_BROKERS = "names of the brokers that did it"
+_QUEUE = {"broker": "name of the broker", "queue": "id of the queue"}
+_PROGRESS = {
+    "topic": "topic",
+    **_QUEUE,
+    "end": "offset behind the last message",
+    "offset": "offset of the next message that the group gets",
+    "lag": "messages that wait",
+    "last": "when the last message that the group has consumed was stored, local time; - if unknown",
+    "owner": "client id of the member that has the queue; `shared` if members pop; null: none",
+}
+_MESSAGE = {
+    "topic": "topic",
+    **_QUEUE,
+    "offset": "offset in the queue",
+    "msgId": "id that the producer gave it",
+    "offsetMsgId": "id by its place in the broker's log",
+    "tags": "tag, or null",
+    "keys": "keys, separated by spaces, or null",
+    "bornTime": "when it was sent, ms since 1970",
+    "bornHost": "address of its producer",
+    "storeTime": "when it was stored, ms since 1970",
+    "storeHost": "address of its broker",
+    "reconsumeTimes": "failures so far",
+    "properties{}": "properties by name",
+    "body": "body as text; bytes that are no UTF-8 as \\xNN",
+    "bodyBase64": "body as it is",
+}
+_SYMPTOM = {
+    "kind": "what is wrong, one word: LAG, MEMBER_STUCK, GROUP_DIFFERS, ...",
+    "severity": "error, warning or info",
+    "group": "group",
+    "topic": "topic, or null",
+    "text": "what is wrong, a sentence",
+    "advice": "what to do, or null",
+    "since": "ms since 1970, or null",
+    "parameters{*}": "figures of the sentence",
+}
+_FINDING = {
+    "group": "group",
+    "topic": "topic that members subscribe differently",
+    "raised": "true once it lasts",
+    "since": "ms since 1970, or null",
+    "stored": "expression by which the broker filters, or null",
+    "text": "what is lost, a sentence",
+    "camps[]": "members that subscribe alike",
+    "camps[].clientIds": "client ids of them",
+    "camps[].expression": "expression of them; null: they do not subscribe",
+    "camps[].expressionType": "TAG, SQL92 or null",
+    "losses[]": "what is lost in which queues",
+    "losses[].holder": "client id of the member that reads them, or null",
+    "losses[].lost": "tags that are lost",
+    "losses[].lostTo": "client ids of the members that lose them",
+    "losses[].queueIds": "ids of the queues",
+}
+_DIAGNOSIS = {
+    "group": "group",
+    "mode": "compatible, strict or isolate; null: a broker of Apache",
+    "state": "sick or well",
+    "symptoms[]": "what is wrong",
+    **_under("symptoms[]", _SYMPTOM),
+    "findings[]": "topics that members subscribe differently",
+    **_under("findings[]", _FINDING),
+}
+_CLIENT = {
+    "client": "client id",
+    "address": "ip:port as the broker sees it",
+    "language": "language of its library",
+    "version": "version of RocketMQ that it reports",
+}
+_CONTEXT = {
+    "context": "name",
+    "selected": "true if commands without --context use it",
+    "namesrv": "name servers",
+    "accessKey": "access key, or null",
+    "tls": "true if connections use TLS",
+    "tlsCa": "file of authorities, or null",
+}
+_BENCH = {
+    "size": "bytes of each body; 0: as found",
+    "rate": "wanted sends per second; 0: no limit",
+    "messages": "messages measured",
+    "seconds": "duration",
+    "messagesPerS": "messages per second",
+    "p50Ms": "time within which half of them were done, ms",
+    "p99Ms": "the same for 99 %",
+    "p999Ms": "the same for 99.9 %",
+    "maxMs": "the longest time, ms",
+    "latency[]": "how many took how long, shortest first",
+    "latency[].upToMs": "upper bound, ms; null: none",
+    "latency[].messages": "messages of this class",
+}
+_STEP = {**_QUEUE, "from": "offset before", "to": "offset after"}
+_EXPORTED = {"exported": "messages written", "file": "file"}
+_READY = {
+    "ready": "true",
+    "namesrv": "address of the name server",
+    "pid": "process id",
+}
+_SITE = {
+    **_READY,
+    "broker": "address of the broker; of several, separated by commas",
+    "grpc?": "address for gRPC",
+    "name": "name of the broker",
+    "cluster": "cluster",
+    "store": "folder of the store",
+    "console?": "address of the console",
+    "metrics?": "address of the metrics",
+}
+
+# What the servers and `health` print, which are no part of the tree below.
+SERVERS: Mapping[str, Keys] = {
+    "up": _one(
+        _SITE
+        | {
+            "brokers?": "how many brokers, with --brokers",
+            "replicas?": "how many replicas, with --replicas",
+            "readonly?": "brokers that accept no messages",
+        }
+    ),
+    "broker": _one(_SITE),
+    "namesrv": _one(_READY | {"kv": "file of the key-value table"}),
+    "health": _rows(
+        {
+            "server": "namesrv or broker",
+            "address": "address that was asked",
+            "state": "`ok`, or what is wrong",
+        }
+    ),
+}
+COMMANDS: Mapping[str, Keys] = {
+    "account delete": _one({"account": "access key", "brokers": _BROKERS}),
+    "account list": _rows(
+        {
+            "broker": "name of the broker",
+            "account": "access key",
+            "admin": "true if it may change brokers",
+            "addresses": "pattern of the addresses from which it needs no signature",
+            "topics": "rights in single topics, `T=PUB U=SUB`",
+            "otherTopics": "right in all others",
+            "groups": "rights in single groups",
+            "otherGroups": "right in all others",
+        }
+    ),
+    "account set": _one({"account": "access key", "brokers": _BROKERS}),
+    "account white": _one({"addresses": "patterns that hold now", "brokers": _BROKERS}),
+    "bench both": _rows(_BENCH),
+    "bench consume": _rows(_BENCH),
+    "bench produce": _rows(_BENCH),
+    "cluster config": {"{}": "by name of the broker, its settings by name"},
+    "cluster list": _rows(
+        {
+            "cluster": "cluster",
+            "broker": "name of the broker",
+            "id": "0: master, more: a slave",
+            "address": "host:port for clients",
+            "version": "version that it reports, or null",
+            "inPerS": "messages stored per second, or null",
+            "outPerS": "messages read per second, or null",
+            "disk": "share of the disk in use, 0 to 1, or null",
+            "state": "`ok`, or why it does not answer",
+        }
+    ),
+    "cluster numbers": {"{}": "by name of the broker, its figures by RocketMQ's names"},
+    "cluster writable": _one(
+        {
+            "broker": "name of the broker",
+            "writable": "true if producers may send to it",
+            "topics": "topics whose routes have changed",
+        }
+    ),
+    "context delete": _one(_CONTEXT),
+    "context list": _rows(_CONTEXT),
+    "context save": _one(_CONTEXT),
+    "context select": _one(_CONTEXT),
+    "delay list": _rows(
+        {
+            "broker": "name of the broker",
+            "level": "delay level; null: messages for a time of their own",
+            "delay": "duration of the level, or `own time`",
+            "topic": "topic of messages for a time of their own, else null",
+            "waiting": "messages that wait",
+        }
+    ),
+    "delay recall": _one({"topic": "topic", "recalled": "id of the message"}),
+    "delay show": _rows(
+        {
+            "due": "when it will be delivered, local time",
+            "broker": "name of the broker",
+            "topic": "topic that it will go to",
+            "keys?": "keys, or null; with a level",
+            "id": "id that the producer gave it",
+            "body?": "beginning of the body; with a level",
+            "recall?": "handle for `delay recall`; without a level",
+        }
+    ),
+    "dlq export": _one(_EXPORTED),
+    "dlq import": _one({"imported": "messages stored", "group": "group"}),
+    "dlq list": _rows(_MESSAGE | {"sentAgain": "when it was resent, ms since 1970 each"}),
+    "dlq resend": _rows({"id": "id of the message", "status": "SEND_OK, or how far it is safe"}),
+    "doctor group": _one(_DIAGNOSIS),
+    "doctor net": _rows(
+        {
+            "check": "server that was asked",
+            "ok": "true if nothing is wrong",
+            "found": "what was found",
+            "advice": "what to do, or empty",
+        }
+    ),
+    "group create": _one({"group": "group", "brokers": _BROKERS}),
+    "group delete": _one({"group": "group", "deletedOn": "names of the brokers that had it"}),
+    "group doctor": _one(_DIAGNOSIS),
+    "group list": _rows(
+        {
+            "group": "group",
+            "members": "members online",
+            "topics": "topics that it subscribes or has offsets of",
+            "lag": "messages that wait",
+        }
+    ),
+    "group mode": _one({"group": "group", "modes{}": "mode by name of the broker"}),
+    "group producers": _rows(_CLIENT),
+    "group show": _one(
+        _DIAGNOSIS
+        | {
+            "consumeType": "CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP; null: no member is online",
+            "messageModel": "CLUSTERING or BROADCASTING; null: no member is online",
+            "consumeFromWhere": "where a new group begins; null: no member is online",
+            "members[]": "members online",
+            **_under("members[]", _CLIENT | {"subscribes": "its own subscriptions, `T: A`"}),
+            "subscriptions[]": "subscriptions by which the broker filters",
+            "subscriptions[].topic": "topic",
+            "subscriptions[].expression": "tags or SQL",
+            "subscriptions[].version": "when it was made, ms since 1970 as the client says",
+            "queues[]": "queues with the group's progress",
+            **_under("queues[]", _PROGRESS),
+        }
+    ),
+    "ha demote": _one(
+        {
+            "broker": "address",
+            "act": "what was done",
+            "id?": "number as a slave, with --dry-run",
+        }
+    ),
+    "ha promote": _one({"broker": "address", "act": "what was done"}),
+    "ha resync": _one(
+        {
+            "broker": "address",
+            "act": "what was done",
+            "cutOff?": "files of what only this slave had, at the broker's machine",
+        }
+    ),
+    "ha status": _rows(
+        {
+            "broker": "name of the broker",
+            "id": "0: master, more: a slave",
+            "address": "host:port for clients",
+            "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
+            "end": "end of its log, bytes",
+            "slaves": "slaves that follow it",
+            "inSync": "of these, how many are close behind",
+            "follows": "address of the master that it follows, or empty",
+            "behind": "bytes that it lacks",
+            "trouble": "what is wrong, or empty",
+        }
+    ),
+    "message consume": _under("-", _MESSAGE),
+    "message find": _rows(_MESSAGE),
+    "message import": _one({"imported": "messages stored", "file": "file"}),
+    "message send": _rows(
+        {
+            "status": "SEND_OK, or how far it is safe",
+            **_QUEUE,
+            "offset": "offset in the queue",
+            "id": "id that the producer gave it",
+            "offsetId": "id by its place in the broker's log",
+            "recall?": "handle for `delay recall`, with --deliver-at",
+        }
+    ),
+    "message tail": _under("-", _MESSAGE),
+    "message track": _rows(
+        {
+            "group": "group",
+            "verdict": "what became of it by the broker's record; null: a broker of Apache",
+            "track": "RocketMQ's track type, computed from offsets",
+            "detail": "the same in a sentence",
+            "deliveries[]": "to whom it was given, as recorded",
+            "deliveries[].clientId": "client id",
+            "deliveries[].clientSubscription": "what that client subscribed, or null",
+            "deliveries[].filteredBy": "what the broker filtered by, or null",
+            "deliveries[].firstTimestamp": "ms since 1970",
+            "deliveries[].lastTimestamp": "ms since 1970",
+        }
+    ),
+    "migrate": _rows(
+        {
+            "level": "refused (it cannot begin) or told (something is different afterwards)",
+            "what": "what is not migrated",
+        }
+    ),
+    "offset copy": _rows(_STEP),
+    "offset reset": _rows(_STEP),
+    "offset set": _rows(_STEP),
+    "offset show": _rows(_PROGRESS),
+    "store archive": _one(
+        {
+            "files": "files copied",
+            "bytes": "size of them",
+            "records": "records in them",
+            "archive": "where they are",
+        }
+    ),
+    "store diff": _rows(
+        {
+            "topic": "topic",
+            "queue": "id of the queue",
+            "offset": "offset in the queue",
+            "what": "how the two stores differ there",
+        }
+    ),
+    "store du": _one(
+        {
+            "folders{}": "bytes by folder or file",
+            "topics[]": "topics in the log, largest first",
+            "topics[].topic": "topic",
+            "topics[].messages": "messages",
+            "topics[].bytes": "size of them",
+            "topics[].oldest": "when the first was stored, local time",
+            "topics[].newest": "when the last was stored, local time",
+        }
+    ),
+    "store dump": _rows(
+        {
+            "topic": "topic",
+            "queue": "id of the queue",
+            "offset": "offset in the queue",
+            "position": "place in the log, bytes",
+            "size": "bytes of the record",
+            "msgId": "id by its place in the log",
+            "storeTime": "when it was stored, ms since 1970",
+            "bornTime": "when it was sent, ms since 1970",
+            "bornHost": "address of its producer",
+            "flag": "flag that its producer set",
+            "sysFlag": "RocketMQ's flags of a record",
+            "reconsumeTimes": "failures so far",
+            "properties{}": "properties by name",
+            "body?": "body in the form of --body; not with --body none",
+        }
+    ),
+    "store export": _one(_EXPORTED),
+    "store ls": _one(
+        {
+            "store": "folder",
+            "lastWrittenBy": "PocketMQ or RocketMQ",
+            "stoppedCleanly": "false after a crash, and while a broker runs",
+            "logFrom": "beginning of the log, bytes",
+            "logTo": "end of the log, bytes",
+            "logFiles": "files of the log",
+            "onDisk": "bytes of the whole folder",
+            "queues[]": "queues",
+            "queues[].topic": "topic",
+            "queues[].queue": "id of the queue",
+            "queues[].min": "offset of the first message",
+            "queues[].max": "offset behind the last message",
+            "queues[].messages": "messages between them",
+        }
+    ),
+    "store repair": _one(
+        {
+            "queues": "queues that were built",
+            "damagedPlaces": "damaged places in the log",
+            "oldFiles": "folder of the files before the repair",
+        }
+    ),
+    "store verify": _one(
+        {
+            "records": "records checked",
+            "entries": "queue entries checked",
+            "sideFiles": "other files checked",
+            "givenUp": "messages that a repair knew to be lost",
+            "queuesUnseen": "true if the queues are in RocksDB, which is not read",
+            "problems[]": "what is wrong",
+            "problems[].where": "file and place",
+            "problems[].bytes": "bytes that it concerns",
+            "problems[].what": "what is wrong",
+        }
+    ),
+    "subs export": _rows(
+        {
+            "group": "group",
+            "model": "clustering or broadcasting",
+            "from": "where a new group begins",
+            "replaces?": "group whose work it continues",
+            "subscriptions{}": "by topic, tags, or an object with the type of the expression",
+        }
+    ),
+    "subs plan": _rows(
+        {
+            "group": "group",
+            "consequences[]": "what members that are replaced one by one bring about",
+            "consequences[].effect": "lost, delayed, twice, unwanted or dropped",
+            "consequences[].group": "group",
+            "consequences[].topic": "topic",
+            "consequences[].messages": "which messages",
+            "consequences[].why": "why",
+            "steps": "the safest order",
+        }
+    ),
+    "top": _one(
+        {
+            "topics[]": "busiest topics",
+            "topics[].topic": "topic",
+            "topics[].inPerS": "messages stored per second",
+            "topics[].messages": "messages ever stored",
+            "groups[]": "groups with the most lag",
+            "groups[].group": "group",
+            "groups[].lag": "messages that wait",
+            "groups[].inPerS": "messages stored for it per second",
+            "groups[].outPerS": "messages that it consumes per second",
+            "groups[].emptyInS": "seconds until nothing waits, `never`, or null: nothing waits",
+        }
+    ),
+    "topic create": _one({"topic": "topic", "brokers": _BROKERS}),
+    "topic delete": _one({"topic": "topic", "deletedOn": "names of the brokers that had it"}),
+    "topic list": {"[]": "names of topics"},
+    "topic show": _one(
+        {
+            "topic": "topic",
+            "brokers[]": "brokers that have it",
+            "brokers[].broker": "name of the broker",
+            "brokers[].addresses": "host:port of the master and its slaves",
+            "brokers[].read": "queues for reading",
+            "brokers[].write": "queues for writing",
+            "brokers[].perm": "`rw-`: readable, writable, inherited",
+            "queues[]": "queues",
+            "queues[].broker": "name of the broker",
+            "queues[].queue": "id of the queue",
+            "queues[].min": "offset of the first message",
+            "queues[].max": "offset behind the last message",
+            "queues[].messages": "messages between them",
+            "queues[].last": "when the last message was stored, local time; - if the queue is empty",
+            "groups": "names of the groups that consume it",
+        }
+    ),
+}
