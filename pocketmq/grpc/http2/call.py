@@ -64,6 +64,10 @@ class Method(NamedTuple):
     is_session: bool = False
 
 
+EVERYTHING = 1 << 62
+"""Of `unsent`: no byte of the answer was sent."""
+
+
 class Held(Protocol):
     """What is to be given up with an answer that its client no longer wants."""
 
