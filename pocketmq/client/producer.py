@@ -233,8 +233,9 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         check_send_topic(message.topic)
         topic = with_namespace(self.config.namespace, message.topic)
         if topic not in self._requested:
-            # The reply comes by the connection that the brokers know this client by.
-            await instance.update_route(topic)
+            # The reply comes by the connection that the brokers know this client by: also by the one that
+            # is about to create the topic.
+            await member.engine.publish_queues(message.topic, timeout_ms)
             await instance.heartbeat_all()
             self._requested.add(topic)
         return await request_reply.exchange(

@@ -17,16 +17,15 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextvars import Context
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from pocketmq.client.consume.call_context import within
+from pocketmq.client.consume.call_context import base_of, calling_pool, within
 from pocketmq.client.network.namespace import check_send_topic, without_namespace
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.options import ProducerOptions, takes
-from pocketmq.client.producer import Producer
+from pocketmq.client.producer import Member, Producer
 from pocketmq.client.send.result import SendResult, SendStatus
 from pocketmq.client.tracing import trace
 from pocketmq.model.message import Message, MessageExt, Property
@@ -35,6 +34,9 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.flags import MessageSysFlag
 
 log = logging.getLogger(__name__)
+
+_CHECKS_END_S = 30
+"""How long a shutdown that a check has called waits for checks, as a consumer's for its listeners."""
 
 
 class TransactionState(Enum):
@@ -81,6 +83,7 @@ class TransactionProducer(Producer):
         self._check = options.check
         self._runner = Runner(f"TransactionProducer {options.group}")
         self._known = False
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Like Producer.start; the brokers learn of the group at once, so they can check transactions."""
@@ -91,11 +94,19 @@ class TransactionProducer(Producer):
             await self._runner.stop()
             raise
 
-    async def shutdown(self) -> None:
+    def _is_inside(self) -> bool:
+        """Return True if this code runs inside a check of this producer's."""
+        return calling_pool() is self
+
+    async def _leave(self, member: Member) -> None:
         try:
+            checks = set(self._checks) if self._is_inside() else None
+            if checks:
+                # The one that has called shutdown() is to be answered, and returns at once.
+                await asyncio.wait(checks, timeout=_CHECKS_END_S)
             await self._runner.stop()
         finally:
-            await super().shutdown()
+            await super()._leave(member)
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int | None = None
@@ -189,17 +200,22 @@ class TransactionProducer(Producer):
     # ------------------------------------------------------------ asked by a broker
 
     def _start_check(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
-        self._runner.spawn(self._answer(address, message, fields), name="check transaction")
+        answering = self._answer(address, message, fields)
+        task = self._runner.spawn(answering, name="check transaction")
+        if task is not None:
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
 
     async def _answer(self, address: str, message: MessageExt, fields: dict[str, str]) -> None:
         from pocketmq.remoting.headers import CheckTransactionStateHeader, EndTransactionHeader
 
+        # The check may shut this producer down.
+        instance = self._running().instance
         asked = CheckTransactionStateHeader.parse(fields)
         message.topic = without_namespace(self.config.namespace, message.topic)
         message.transaction_id = asked.transaction_id or message.msg_id
         # As for a listener's call: nothing of the code that started the producer.
-        state = await within(Context(), self._ask(self._check, message))
-        instance = self._running().instance
+        state = await within(base_of(self), self._ask(self._check, message))
         header: EndTransactionHeader = EndTransactionHeader(
             producer_group=self.config.inner_group,
             tran_state_table_offset=asked.tran_state_table_offset,

@@ -57,7 +57,7 @@ class Thresholds:
     def of(cls, settings: Mapping[str, str]) -> Self:
         """Read a broker's settings; RocketMQ's brokers have none of these."""
         found = {name: settings.get(key, "") for name, key in cls.KEYS.items()}
-        return cls(**{name: int(text) for name, text in found.items() if text.isdigit()})
+        return cls(**{name: int(text) for name, text in found.items() if text.isdecimal()})
 
 
 @dataclass(slots=True)

@@ -375,6 +375,17 @@ def test_a_wrong_option_points_to_the_help_of_its_command() -> None:
         run(["message", "send", "T", "body", "--queu", "1"])
 
 
+@pytest.mark.parametrize("text", ["1_8", " 3", "soon", "99999999999999999999"])
+def test_a_number_of_an_option_is_one_that_a_broker_would_read(text: str) -> None:
+    """Python's int() takes two of these."""
+    for words in (
+        ["message", "send", "T", "x", "--delay-level"],
+        ["topic", "create", "T", "--queues"],
+    ):
+        with pytest.raises(CannotBegin, match=f"'{text}' is not a whole number"):
+            run([*words, text])
+
+
 def test_an_address_before_the_command_is_told_where_it_stands() -> None:
     with pytest.raises(CannotBegin, match="after the command: pocketmq topic list -n"):
         run(["-n", "127.0.0.1:9876", "topic", "list"])

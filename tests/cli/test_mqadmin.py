@@ -245,6 +245,7 @@ def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:
         (["topicStatus"], "-t/--topic"),
         (["topicStatus", "-t", "T", "-x"], "mqadmin topicStatus -h"),
         (["updateTopic", "-t", "T", "-b", "a", "-r", "many"], "takes a number"),
+        (["updateTopic", "-t", "T", "-b", "a", "-r", "1_6"], "takes a number"),
     ],
 )
 def test_what_cannot_begin_is_one_line_that_says_what_to_do(

@@ -19,6 +19,8 @@ from pocketmq.client import (
     MessageQueue,
     Producer,
     PushConsumer,
+    TransactionProducer,
+    TransactionState,
     sync,
 )
 from pocketmq.client.consume.call_context import base_of, within
@@ -274,3 +276,34 @@ def test_so_may_that_of_a_blocking_consumer(
     with consumer:
         assert [each.queue_offset for each in consumer.poll(60_000)] == [7, 8]
         assert errors == []
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["coroutine", "thread"])
+async def test_a_check_may_shut_its_producer_down_and_is_answered_for(blocking: bool) -> None:
+    ended: list[str] = []
+    with InProcess({"transactionTimeOut": 100, "transactionCheckInterval": 100}) as server:
+        own: TransactionProducer | sync.TransactionProducer
+
+        def undecided(_: Message) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        async def check(_: Message) -> TransactionState:
+            await own.shutdown()  # type: ignore[misc]
+            ended.append("coroutine")
+            return TransactionState.COMMIT
+
+        def check_in_thread(_: Message) -> TransactionState:
+            own.shutdown()
+            ended.append("thread")
+            return TransactionState.COMMIT
+
+        if blocking:
+            own = sync.TransactionProducer("t", name_server=server.namesrv, check=check_in_thread)
+            await asyncio.to_thread(own.start)
+            await asyncio.to_thread(own.send_in_transaction, Message("T", b"1"), undecided)
+        else:
+            own = TransactionProducer("t", name_server=server.namesrv, check=check)
+            await own.start()
+            await own.send_in_transaction(Message("T", b"1"), undecided)
+        (message,) = await asyncio.to_thread(server.wait_for_messages, "T", 1, within_s=_PATIENCE_S)
+        assert (message.body, len(ended)) == (b"1", 1)

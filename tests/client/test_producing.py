@@ -25,6 +25,7 @@ from pocketmq.client import (
     Producer,
     PullConsumer,
     PullStatus,
+    PushConsumer,
     ReplyTimeout,
     SendFailed,
     SendOutcomeUnknown,
@@ -47,6 +48,7 @@ from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.testing import InProcess
 
 bound: ContextVar[str] = ContextVar("bound", default="")
 
@@ -445,6 +447,29 @@ def test_a_reply_reaches_who_asked() -> None:
                 await producer.request(Message("T", b"ping"), timeout_ms=700)
 
     run_virtual(main)
+
+
+async def test_the_first_request_to_a_new_topic_is_answered() -> None:
+    """The broker that is to create the topic knows the asker before the reply comes."""
+    with InProcess() as server:
+        async with Producer("replier", name_server=server.namesrv) as replier:
+
+            async def answer(messages: list[MessageExt], _: object) -> None:
+                for each in messages:
+                    await replier.send(reply_to(each, b"pong"))
+
+            consumer = PushConsumer(
+                "answering",
+                name_server=server.namesrv,
+                listener=answer,
+                consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            )
+            consumer.subscribe("asked")
+            # Another client than the replier, whose heartbeats would be this one's too.
+            asker = Producer("asker", name_server=server.namesrv, instance_name="asker")
+            async with consumer, asker:
+                reply = await asker.request(Message("asked", b"ping"), timeout_ms=20_000)
+                assert reply.body == b"pong"
 
 
 def test_a_reply_is_made_from_its_request() -> None:

@@ -388,6 +388,45 @@ async def test_a_receive_that_is_cancelled_at_once_returns_all_of_it(client: Ask
         again |= {each.body for each in found}
 
 
+async def test_a_receive_that_is_cancelled_in_the_same_read_returns_what_was_answered(
+    client: Asking,
+) -> None:
+    """Its windows are open: the answer is made before the RST_STREAM is seen."""
+    bodies = {b"%d" % number for number in range(8)}
+    for body in sorted(bodies):
+        await send(client, message("Q", body=body))
+    for auto_renew in (False, True):
+        with client.in_one_write():
+            client.cancel(client.begin("ReceiveMessage", receiving("Q", auto_renew=auto_renew)))
+        again: dict[bytes, Any] = {}
+        while again.keys() != bodies:
+            found = await receive(client, "Q")
+            assert found, f"only {sorted(again)} came again"
+            again |= {each.body: each for each in found}
+        assert {each.system_properties.delivery_attempt for each in again.values()} == {1}
+        assert await ack(client, *again.values(), topic="Q") == [Code.OK] * 8
+        for body in sorted(bodies):
+            await send(client, message("Q", body=body))
+
+
+async def test_a_call_whose_answer_had_to_wait_is_forgotten_once_it_has_left(
+    tmp_path: Path,
+) -> None:
+    async with front(tmp_path) as (broker, server), asking(server.address) as client:
+        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
+        for number in range(3):
+            await send(client, message("Q", body=bytes([number]) * 30_000))
+        client.reads = False
+        stream = client.begin("ReceiveMessage", receiving("Q"))
+        await client.until(lambda: client.answers[stream].messages)
+        client.http2.increment_flow_control_window(1 << 20)
+        client.http2.increment_flow_control_window(1 << 20, stream)
+        client.flush()
+        await client.until(lambda: client.answers[stream].ended)
+        (connection,) = server.connections
+        assert not connection.calls
+
+
 async def test_a_cancelled_receive_in_order_counts_no_attempt(tmp_path: Path) -> None:
     group: dict[str, Any] = {"message_group": "o", "message_type": MessageType.FIFO}
     async with front(tmp_path, {"F": "FIFO"}) as (broker, server), asking(server.address) as client:

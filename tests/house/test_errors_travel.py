@@ -23,7 +23,6 @@ from pocketmq.remoting.errors import RequestTimeout
 
 # What a constructor takes, where "x" will not do.
 _SAMPLES: dict[str, Any] = {
-    "content": {"action": "x"},
     "attempts": [Attempt("broker-a", 3, RequestTimeout("10.0.0.1:1", "SEND_MESSAGE", 5))],
     "code": ResponseCode.SYSTEM_ERROR,
     "content": {"action": "topic.delete"},

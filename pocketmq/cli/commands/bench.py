@@ -17,6 +17,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line, print_rows
 from pocketmq.model.names import BENCHMARK_TOPIC
+from pocketmq.remoting import java_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -112,7 +113,7 @@ def consume(
 def _numbers(text: str) -> list[int]:
     """Parse `128,1024` into [128, 1024]. Raises: CannotBegin."""
     try:
-        found = [int(each) for each in text.split(",")]
+        found = [java_number.long(each.strip()) for each in text.split(",")]
     except ValueError:
         found = []
     if not found or min(found) < 0:

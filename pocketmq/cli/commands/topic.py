@@ -26,7 +26,7 @@ def parse_perm(text: str) -> int:
     >>> parse_perm("rw"), parse_perm("4")
     (6, 4)
     """
-    if text.isdigit() and int(text) <= 7:
+    if text.isdecimal() and int(text) <= 7:
         return int(text)
     letters = set(text.lower())
     if not letters or not letters <= _PERM_LETTERS.keys():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.printed import print_columns, say
 from pocketmq.cli.mqadmin.table import MqCommand
+from pocketmq.remoting import java_number
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -38,7 +39,7 @@ class Given:
         if text is None and default is not None:
             return default
         try:
-            return int(text or "")
+            return java_number.long(text or "")
         except ValueError:
             raise CannotBegin(f"-{letter} takes a number, not {text!r}") from None
 

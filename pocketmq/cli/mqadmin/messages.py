@@ -295,7 +295,7 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
 
 
 def _second(ms: str) -> str:
-    return moment(int(ms)).partition(",")[0] if ms.isdigit() else "-"
+    return moment(int(ms)).partition(",")[0] if ms.isdecimal() else "-"
 
 
 async def query_cq(admin: Admin, given: Given) -> None:

@@ -49,7 +49,7 @@ def parse_time(text: str, now_ms: int) -> int:
     """
     if text == "now":
         return now_ms
-    if text.removeprefix("-").isdigit():
+    if text.removeprefix("-").isdecimal():
         return int(text)
     try:
         day, _, millis = text.rpartition(":")

@@ -37,7 +37,7 @@ def parse_name_servers(text: str | None) -> tuple[str, ...]:
         host, colon, port = address.rpartition(":")
         if not colon:
             host, port = address, "9876"
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise IllegalArgument(f"name server {part!r} is not host:port")
         found.append(f"{host}:{port}")
     if not found:

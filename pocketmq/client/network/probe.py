@@ -13,7 +13,7 @@ _WITHIN_S = 1.0
 async def what_listens(address: str) -> str:
     """Return `HTTP`, `TLS`, or an empty text for neither."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not port.isdecimal():
         return ""
     where = (host.strip("[]"), int(port))
     for name, ask in (("HTTP", _speaks_http), ("TLS", _speaks_tls)):

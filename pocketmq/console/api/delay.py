@@ -11,6 +11,7 @@ from pocketmq.console.api.request import Call
 from pocketmq.console.errors import not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
+from pocketmq.remoting import java_number
 from pocketmq.remoting.errors import PocketMQError
 
 _TIMED_MAX = 64
@@ -91,7 +92,7 @@ async def level(console: Console, call: Call) -> dict[str, Any]:
     """Return what waits in one level of one broker, next due first; the cursor is the next offset."""
     query, size = call.query, call.size()
     try:
-        number = int(call.path["level"])
+        number = java_number.long(call.path["level"])
     except ValueError:
         number = 0
     masters = await console.admin.site.masters(None, query.text_or_none("broker"))

@@ -64,6 +64,10 @@ class Method(NamedTuple):
     is_session: bool = False
 
 
+EVERYTHING = 1 << 62
+"""Of `unsent`: no byte of the answer was sent."""
+
+
 class Held(Protocol):
     """The holder of an answer, which it gives up when the client no longer wants it."""
 

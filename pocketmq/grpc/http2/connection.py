@@ -6,7 +6,9 @@
 2. While the peer does not read, nothing is read from it. Data that waits for its flow control does not stop
    reading, since its window updates come the same way; but nothing large is added to it (`when_read`).
 3. Incomplete messages of all connections together are bounded (limits.py); a single one by message_size_max.
-Owner: GrpcServer.
+4. A client that resets a stream in the same read in which its call was answered has read nothing of it:
+   all that the call held is given up.
+Owner: GrpcServer. One noun: a connection, with its calls.
 """
 
 import asyncio
@@ -17,7 +19,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from pocketmq.grpc.http2.call import PREFIX_SIZE, Call, GrpcError, GrpcStatus, Method
+from pocketmq.grpc.http2.call import (
+    EVERYTHING,
+    PREFIX_SIZE,
+    Call,
+    GrpcError,
+    GrpcStatus,
+    Method,
+)
 from pocketmq.grpc.http2.frames import Http2Error
 from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.http2.protocol import Data, Gone, Http2Server, Request
@@ -71,6 +80,8 @@ class GrpcConnection(asyncio.Protocol):
         self._http2 = Http2Server()
         self.sending = self._http2.sending
         self.calls: dict[int, Call] = {}
+        # Answered calls whose client cannot have read the answer when it sent what is read now.
+        self._unwritten: dict[int, Call] = {}
         self._half_size = 0
         self._tls: TlsLayer | None = None
         self._sniffed = False
@@ -79,7 +90,7 @@ class GrpcConnection(asyncio.Protocol):
         # Why nothing is read: the peer does not read; others' half messages come first; this turn is over.
         self._paused = self._held = self._turn_over = False
         self._is_reading = True
-        self._corked = self._flush_scheduled = self._ending = False
+        self._corked = self._flush_scheduled = False
         self._has_unread = False
         self._later: deque[Callable[[], None]] = deque()
         # What is left of the last event (invariant 1).
@@ -252,12 +263,15 @@ class GrpcConnection(asyncio.Protocol):
         """Serve what comes of a call that has begun."""
         call = self.calls.get(event.stream_id)
         if call is None:
-            return
-        if isinstance(event, Data):
+            if isinstance(event, Gone):
+                answered = self._unwritten.pop(event.stream_id, None)
+                if answered is not None and answered.held is not None:
+                    answered.held.gone(EVERYTHING)
+        elif isinstance(event, Data):
             self._take(call, event.data, ended=event.ended)
         else:
             self._forget(call)
-            call.went(event.unsent)
+            call.went(event.unsent or 0)
 
     def _begin(self, request: Request) -> None:
         stream_id, headers, ended, data = request
@@ -403,9 +417,11 @@ class GrpcConnection(asyncio.Protocol):
 
     def finished(self, call: Call) -> None:
         """Handle a call that was answered to its end, on our side."""
-        if call.stream_id in self.sending.streams and call.held is not None:
-            # Some of it may yet be refused.
-            return
+        if call.held is not None:
+            if call.stream_id in self.sending.streams:
+                # Some of it may yet be refused.
+                return
+            self._unwritten[call.stream_id] = call
         self.calls.pop(call.stream_id, None)
         if call.body is not None:
             self._drop(call)
@@ -439,6 +455,13 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        if not self._turn_over:
+            self._unwritten.clear()
+        for stream_id in self.sending.late:
+            call = self.calls.pop(stream_id, None)
+            if call is not None:
+                call.gone = True
+        self.sending.late.clear()
         if self._has_unread or self.sending.unsent >= _UNREAD_MIN:
             self._count_unread()
         out = self._http2.take()

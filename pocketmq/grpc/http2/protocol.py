@@ -80,10 +80,12 @@ class Data(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The peer no longer wants an answer. unsent: bytes that were still to be sent to it."""
+    """The peer no longer wants an answer. unsent: bytes that were still to be sent to it; None: the stream
+    had ended on our side.
+    """
 
     stream_id: int
-    unsent: int
+    unsent: int | None
 
 
 Event = Request | Data | Gone
@@ -392,9 +394,7 @@ class Http2Server:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         stream = self._known(stream_id)
         self._charge(_RESET_COST)
-        if stream is None:
-            return None
-        return Gone(stream_id, self.sending.drop(stream))
+        return Gone(stream_id, None if stream is None else self.sending.drop(stream))
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id:

@@ -77,7 +77,8 @@ class Stream:
 
 class Sending:
     """Attributes: streams (the open ones), out (what is to be written), unsent (bytes waiting in all
-    streams), sent_frames (data frames so far).
+    streams), sent_frames (data frames so far), late (streams that have ended after their answer had waited
+    for a window; the reader empties it).
     """
 
     def __init__(self) -> None:
@@ -85,6 +86,7 @@ class Sending:
         self.out: list[Buffer] = []
         self.unsent = 0
         self.sent_frames = 0
+        self.late: list[int] = []
         self._window = WINDOW_DEFAULT
         self._stream_window = WINDOW_DEFAULT
         # Streams that wait for the connection's window, in turn.
@@ -218,6 +220,7 @@ class Sending:
             if stream.window > 0:
                 self._waiting[stream] = None
         elif stream.ending is not None:
+            self.late.append(stream.stream_id)
             self._finish(stream)
 
     def _cut(self, queue: "deque[Buffer]", size: int) -> None:
