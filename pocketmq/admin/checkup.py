@@ -93,7 +93,7 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
     try:
         configs = await admin.topics.configs(topic)
     except PocketMQError:
-        # A topic that is gone, or a broker that is: the rest is said without it.
+        # A deleted topic, or an unreachable broker: the report is made without it.
         pass
     facts.queues = sum(each.read_queues for each in configs.values())
     facts.closed_on = [name for name, each in configs.items() if not each.perm & _READ]

@@ -58,7 +58,7 @@ class Site:
     ) -> list[ClusterBroker]:
         """Return the masters of a cluster, of one broker name or `ip:port`, or all.
 
-        Raises: NoMaster when there is none, IllegalArgument for an unknown cluster.
+        Raises: NoMaster without one, IllegalArgument for an unknown cluster.
         """
         found = [
             each

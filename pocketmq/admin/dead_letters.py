@@ -19,7 +19,7 @@ from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument, RemotingError
 
-# Ours: the property of a dead letter's copy that names the letter by its offset message id.
+# PocketMQ only: the property of a dead letter's copy that names the letter by its offset message id.
 RESENT_FROM = "DLQ_RESENT_FROM"
 _CALL_TIMEOUT_MS = 15_000
 

@@ -1,4 +1,4 @@
-"""Doctor: knowledge of PocketMQ's brokers only: differing members, verdicts, modes of groups. Ours.
+"""Doctor: what only PocketMQ's brokers report: differing members, verdicts, modes of groups.
 
 Requests 900001 and 900002 (PocketRequestCode), and the group attribute `group.mode`. An Apache broker answers
 the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mixed cluster works.
@@ -32,7 +32,7 @@ class Doctor:
         """Return everything about one group, or every group with a finding, by broker name.
 
         A group: {"group", "mode", "members", "findings", "subGroups"}. Brokers that do not know the request
-        or do not answer are left out: {} means that no broker could tell.
+        or do not answer are left out: {} means that no broker knows.
         """
         asked = self._site.ask_each(
             await self._site.masters(),

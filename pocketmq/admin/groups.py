@@ -87,7 +87,7 @@ class Groups:
     async def connection(self, group: str) -> GroupConnection:
         """Return the group's connected consumers, from the first broker that knows them.
 
-        Raises: ConsumerNotOnline if there are none.
+        Raises: ConsumerNotOnline without one.
         """
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
@@ -106,7 +106,7 @@ class Groups:
         raise last
 
     async def producers(self, group: str) -> list[Member]:
-        """Return the group's connected producers; [] if there are none."""
+        """Return the group's connected producers; [] without one."""
         found: dict[str, Member] = {}
         async for _, told in self._site.ask_each(
             await self._site.masters(),
@@ -223,9 +223,9 @@ class Groups:
     ) -> list[OffsetReset]:
         """Reset the group to the first message stored at or after a time; -1: to the end.
 
-        While members are online, their broker tells them and they store the new offsets; else the offsets
+        While members are online, their broker notifies them and they store the new offsets; else the offsets
         are stored from here. force: False moves backwards only. dry: only report what would be done.
-        Raises: BrokerRefused if a broker has members but does not tell them.
+        Raises: BrokerRefused if a broker has members but does not notify them.
         """
         plan = await self._plan_reset(group, topic, timestamp_ms, force=force)
         if dry:

@@ -157,7 +157,7 @@ class Messages:
     # ------------------------------------------------------------ by place and time
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """Return the message at an offset of a queue; None if there is none."""
+        """Return the message at an offset of a queue; None if absent."""
         addresses = dict(await self._site.masters_of(queue.topic))
         found, _ = await self._pull(addresses[queue.broker_name], queue, offset, 1)
         return found[0] if found and found[0].queue_offset == offset else None
@@ -179,7 +179,7 @@ class Messages:
     async def since(
         self, queue: MessageQueue, offset: int, expression: str = "*", *, address: str | None = None
     ) -> tuple[list[MessageExt], int]:
-        """Return some messages from `offset` on, and the next offset: the same one if there are none.
+        """Return some messages from `offset` on, and the next offset: the same one if none are there.
 
         address: the broker to ask, if the topic has no route (system topics).
         """

@@ -1,11 +1,11 @@
-"""Release: predicts what a rolled-out change of subscriptions does to messages. Ours.
+"""Release: predicts what a rolled-out change of subscriptions does to messages. PocketMQ only.
 
-During the roll-out old and new members run side by side. A wish is a member's subscription of a topic; what
-passes the wishes of all members, whoever heartbeats last and holds the queue, is "common" (agreement,
-invariant 3).
+During the roll-out old and new members run side by side. A wish is a member's subscription of a topic;
+messages that pass the wishes of all members, whichever of them heartbeats last and holds the queue, are
+"common" (agreement, invariant 3).
 
     mode         wishes of new members, while an old one is there   wishes of old members only
-    compatible   lost, except what is common                         lost to them, then nobody's
+    compatible   lost, except what is common                         lost to them, then unwanted
     strict       lost, except what the old subscription matches      consumed until the last has left
     isolate      consumed                                            consumed; then kept for a while
 

@@ -66,7 +66,7 @@ class SiteSettings:
     async def set_account(
         self, address: str, access_key: str, secret_key: str, **fields: Any
     ) -> None:
-        """Make an account, or change what the fields say: those of AclConfigHeader.
+        """Make an account, or change the given fields: those of AclConfigHeader.
 
         Raises: IllegalArgument for what no broker would read.
         """

@@ -68,7 +68,7 @@ class Topics:
     async def delete(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic from its brokers, then from every name server. Returns: names of the brokers.
 
-        Its messages stay in the commit log until that expires; its queues and offsets are gone.
+        Its messages stay in the commit log until that expires; its queues and offsets are deleted.
         """
         brokers = await self._site.brokers(cluster)
         await self._site.tell_each(

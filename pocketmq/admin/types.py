@@ -57,7 +57,7 @@ class QueueProgress:
 class Member:
     """A connected client; address is `ip:port` as the broker sees it, version an MQVersion ordinal.
 
-    protocol: remoting or grpc; other brokers than PocketMQ's do not tell it.
+    protocol: remoting or grpc; only PocketMQ's brokers report it.
     """
 
     client_id: str

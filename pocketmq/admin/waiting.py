@@ -15,7 +15,7 @@ _RECORD_SIZE_MAX = 256 << 10
 async def waiting_ms(admin: Admin, rows: Iterable[QueueProgress]) -> int | None:
     """Return the age of the next message in the queue with the greatest lag, ms; 0 if nothing waits.
 
-    None if it cannot be obtained: the broker does not answer, the message is gone, or too large to be
+    None if it cannot be obtained: the broker does not answer, the message was deleted, or too large to be
     fetched only for its time. Two requests: QUERY_CONSUME_QUEUE, VIEW_MESSAGE_BY_ID.
     """
     furthest = max(rows, key=lambda row: row.lag, default=None)

@@ -122,7 +122,7 @@ def _parts_of(dest: str, source: Store) -> list[Part]:
     archived = {f.first for part in parts for f in part.files}
     common = [f for f in source.log_files if f.first in archived]
     copy = there.log_file_of(common[-1].first) if common else None
-    # A log goes on behind what is archived of it; files before that end are archived, or of another log.
+    # A log continues behind its archived part; files before that end are archived, or of another log.
     apart = not common and any(f.first < max(archived, default=0) for f in source.log_files)
     if apart or (copy is not None and source.head(common[-1]) != there.head(copy)):
         raise IllegalArgument(
@@ -235,5 +235,5 @@ class _Target:
                     os.remove(part)
             why = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
-                error.errno, f"cannot write to the archive: {why}; run it again to go on", path
+                error.errno, f"cannot write to the archive: {why}; run it again to resume", path
             ) from error

@@ -7,7 +7,7 @@
 One row for each queue of each file, and one more where a queue's offsets have a gap (COLUMNS). The files
 themselves are in the schema's metadata, key `files`, as JSON: first byte, size, records, and `marks`,
 positions where records begin, about 8 MiB apart, so that a reader can begin in the middle. `checksum` is of
-all values: a row that names another queue would take its messages away without a word.
+all values: a row that names another queue would silently take its messages away.
 
 1. A file belongs to the archive once a catalog names it; other files are still being written.
 2. Rows of one queue are in the order of the log. An offset that is not greater than the previous one means
@@ -142,12 +142,12 @@ def _check_rows(files: list[ArchivedFile], rows: pa.Table) -> None:
         and np.all((end - start <= records) & (row["bytes"] > 0) & (row["bytes"] <= last - first))
         and np.all(row["firstStoreMs"] <= row["lastStoreMs"])
     ):
-        raise ValueError("a row tells of offsets, positions or times that cannot be")
+        raise ValueError("a row has impossible offsets, positions or times")
     counts = dict.fromkeys(by_first, 0)
     for name, count in zip(named, (end - start).tolist(), strict=True):
         counts[name] += count
     if any(counts[file.first] != file.records for file in files):
-        raise ValueError("its rows have not as many messages as a file that they are of")
+        raise ValueError("the number of its rows disagrees with the file that they describe")
 
 
 def read_parts(folders: Folders, paths: Iterable[str]) -> list[Part]:

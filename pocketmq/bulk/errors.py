@@ -37,7 +37,7 @@ class OtherStore(BulkError):
 
 
 class DataLoss(BulkError):
-    """Records are missing: a file is gone, a tail is torn, or a checksum is wrong.
+    """Records are missing: a file is missing, a tail is torn, or a checksum is wrong.
 
     `file` and `position` (bytes, in the whole commit log) say where; `failOnDataLoss` false reads on behind
     the gap and warns.

@@ -85,7 +85,7 @@ class LocalFile:
             self._map = (
                 mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
             )
-        # The buffer keeps the map alive; nothing closes it before the last slice is gone.
+        # The buffer keeps the map alive; nothing closes it before the last slice is freed.
         self._buffer: pa.Buffer = pa.py_buffer(self._map if self._map is not None else b"")
 
     def read(self, start: int, end: int) -> pa.Buffer:

@@ -17,7 +17,7 @@ from pocketmq.remoting.errors import IllegalArgument
 EARLIEST = -2
 LATEST = -1
 
-# The name in offsets that leave it out, {"TopicA": {"0": 23}}: there has to be one broker only.
+# The broker name of offsets that omit it, {"TopicA": {"0": 23}}; valid only with a single broker.
 THE_BROKER = ""
 
 Offsets = dict[str, dict[str, dict[int, int]]]

@@ -261,7 +261,7 @@ def _entries_of(
     begin = queue.at_position(low, first, last)
     end = queue.at_position(high, begin, last)
     if not wanted.batch:
-        # Files before or behind are gone, and perhaps some of these with them.
+        # Files before or behind were deleted, and perhaps some of the wanted entries with them.
         cut = begin == queue.first_index if wanted.start == BEFORE else first > wanted.start
         cut |= end == after if wanted.end == BEHIND else last < wanted.end
         if cut:

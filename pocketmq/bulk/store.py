@@ -85,14 +85,14 @@ class Store(StoreFiles[Queue]):
         return bool(self.catalog)
 
     def open_log(self, file: FileSpan) -> File:
-        """Return the opened file; it stays open until `close`. Raises: FileNotFoundError if it is gone."""
+        """Return the opened file; it stays open until `close`. Raises: FileNotFoundError if deleted."""
         opened = self._open.get(file.path)
         if opened is None:
             opened = self._open[file.path] = self.folders.open(file.path)
         return opened
 
     def peek(self, file: FileSpan, start: int, end: int) -> pa.Buffer:
-        """Return a few bytes of a log file. Raises: FileNotFoundError if it is gone."""
+        """Return a few bytes of a log file. Raises: FileNotFoundError if it was deleted."""
         opened = self._peeked.get(file.path)
         if opened is None:
             if len(self._peeked) >= _PEEKED_MAX:
@@ -114,11 +114,11 @@ class Store(StoreFiles[Queue]):
         return file is not None and file.first == planned.first and self.head(file) == planned.head
 
     def head(self, file: FileSpan) -> bytes | None:
-        """Return the first bytes of a log file; None if it is gone."""
+        """Return the first bytes of a log file; None if it was deleted."""
         return self.head_at(file.first)
 
     def head_at(self, position: int) -> bytes | None:
-        """Return the first bytes of a record, not reaching into the next one; None if its file is gone."""
+        """Return the first bytes of a record, not reaching into the next one; None if deleted."""
         file = self.log_file_of(position)
         if file is None:
             return None

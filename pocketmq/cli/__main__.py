@@ -6,7 +6,7 @@ import sys
 from pocketmq.cli.encoding import not_text, texts, write_any_text
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 
-# RocketMQ's own words for the same, so that its compose files and habits go on working.
+# RocketMQ's own words for the same, so that its compose files and habits keep working.
 _SERVERS = {
     "up": "up",
     "namesrv": "namesrv",

@@ -28,7 +28,7 @@ GROUPS = {
     "delay": "Messages waiting for their delivery time.",
     "cluster": "Brokers of a cluster, their numbers and settings.",
     "account": "Accounts that brokers check signatures with, and their rights.",
-    "ha": "Masters and slaves: show who follows whom; promote and demote.",
+    "ha": "Masters and slaves: show masters with their slaves; promote and demote.",
     "store": "Examine a store's folder, PocketMQ's or Apache RocketMQ's.",
     "doctor": "Diagnose what is wrong.",
     "bench": "Measure this site with PocketMQ's own client.",
@@ -119,7 +119,7 @@ def commands(word: str | None = None) -> typer.Typer:
 
 def _not_asked() -> None:
     """Stand in for a command that was not imported, in the list of commands."""
-    raise AssertionError("commands() was told another word than the one that is called")
+    raise AssertionError("commands() received a different name than the one invoked")
 
 
 def _add_servers(app: typer.Typer) -> None:

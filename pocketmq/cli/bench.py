@@ -170,7 +170,7 @@ async def _begin_at_the_end(
 
 
 async def _forget(group: str, options: dict[str, Any]) -> None:
-    """Delete the group of one run; who is no administrator leaves it behind."""
+    """Delete the group of one run; without administrator rights it stays."""
     from pocketmq.admin import Admin
 
     with suppress(PocketMQError):

@@ -1,4 +1,4 @@
-"""How a command connects: with the account, the encryption and the authorities that its user has set."""
+"""Connection options of a command: account, TLS and CA certificates from the user's context."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -47,7 +47,7 @@ def can_write(text: str) -> bool:
 
 
 def texts(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command as text. Raises: CannotBegin for one that is none, nor a file's name.
+    """Return the arguments of a command as text. Raises: CannotBegin for neither text nor a file's name.
 
     In a locale without UTF-8 (LC_ALL=C, with Python's UTF-8 mode off) what was typed as UTF-8 comes as bytes.
     """
@@ -66,7 +66,7 @@ def _text(argument: str) -> str:
 
 
 def not_text(argument: str) -> CannotBegin:
-    """Return the error for a text with bytes that are none here."""
+    """Return the error for an argument with bytes that are invalid in this encoding."""
     return CannotBegin(
         f"{argument[:80]!r} is not text in this terminal's encoding ({sys.getfilesystemencoding()}): set "
         "PYTHONUTF8=1, or a locale such as LANG=C.UTF-8"

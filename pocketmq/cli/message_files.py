@@ -100,7 +100,7 @@ async def restore(
             if not skip + number:
                 raise
             raise SiteRefused(
-                f"{one_line(error)}. What stands before message {skip + number + 1} "
-                f"of the file is stored; to go on with it: --skip {skip + number}"
+                f"{one_line(error)}. Messages before number {skip + number + 1} "
+                f"of the file are stored; resume with --skip {skip + number}"
             ) from error
     return len(rows)

@@ -107,7 +107,7 @@ def print_rows(
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for key, heading in shown.items():
         right = isinstance(rows[0][key], (int, float))
-        # An id that is cut off is of no use: it goes on in the next line.
+        # A truncated id is of no use: it continues in the next line.
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[key])) for key in shown))

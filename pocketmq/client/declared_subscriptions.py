@@ -1,4 +1,4 @@
-"""Description: a consumer's subscriptions before it runs; `pocketmq subs plan` reads it. Ours.
+"""Description: a consumer's subscriptions before it runs; `pocketmq subs plan` reads it. PocketMQ only.
 
     {"group": "orders", "model": "CLUSTERING", "from": "CONSUME_FROM_LAST_OFFSET",
      "subscriptions": {"Orders": "paid || shipped", "Prices": {"SQL92": "amount > 10"}}}

@@ -121,7 +121,7 @@ class AnswerTimeout(RemotingError, OutcomeUnknown):
 
 
 class AnswerUnreadable(RemotingError, OutcomeUnknown):
-    """The answer says SUCCESS, but not what was done: a field is missing, or no number."""
+    """The answer is a SUCCESS without its outcome: a field is missing, or is no number."""
 
 
 def from_remoting(

@@ -120,7 +120,7 @@ class GroupClient(ABC, Generic[Options, M]):
         try:
             await self._leave(member)
         finally:
-            # Whoever cuts this short has left, too.
+            # A shutdown that was cut short has left, too.
             await instances.release(member.instance)
         log.info("%s shut down group=%s client=%s", self._noun, self.group, self._client_id)
 
@@ -218,7 +218,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
     def subscribe(self, topic: str, expression: str = ALL, expression_type: str = TAG) -> None:
         """Subscribe to a topic: all messages, those with one of the tags `A || B`, or a SQL92 condition.
 
-        May be called before and after start(); afterwards brokers are told at once. start() has a broker
+        May be called before and after start(); afterwards brokers are notified at once. start() has a broker
         check a SQL92 text. Raises: IllegalTopic, IllegalArgument.
         """
         inner = self._inner_topic(check_topic(topic))

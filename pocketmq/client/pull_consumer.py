@@ -40,7 +40,7 @@ class _Member(ConsumerMember[MemberOptions]):
 
 
 class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
-    """Pulls from where the caller says. Options: see ClientOptions."""
+    """Pulls from the offset that the caller names. Options: see ClientOptions."""
 
     @takes(MemberOptions)
     def __init__(self, options: MemberOptions) -> None:

@@ -68,7 +68,7 @@ class TransactionResult:
 class TransactionOptions(ProducerOptions):
     """Options of a TransactionProducer."""
 
-    check: Annotated[Check, "the broker asked about a transaction whose end it was not told"]
+    check: Annotated[Check, "called when the broker asks for a transaction's missing outcome"]
 
 
 class TransactionProducer(Producer):
@@ -100,7 +100,7 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int | None = None
     ) -> TransactionResult:
-        """Store the half message, run the local transaction, tell the broker how it ended.
+        """Store the half message, run the local transaction, report its outcome to the broker.
 
         An exception of `execute` counts as UNKNOWN and is logged: `check` decides later. A half message that
         was stored less safely than required is rolled back without running it.

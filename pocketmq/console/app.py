@@ -1,4 +1,4 @@
-"""The web application: starlette over the table of routes. Imported only when somebody opens the console.
+"""The web application: starlette over the table of routes. Imported only when a browser opens the console.
 
 A request passes the checks of host name, session, rights and token (security), then its handler. The response
 is JSON with an ETag, an error text, or a stream, each with headers that restrict what a browser may do.
@@ -87,7 +87,7 @@ class _Guarded:
 
         names = {name for name, _ in scope["headers"]}
         if {b"content-length", b"transfer-encoding"} <= names:
-            # A proxy may have read it by the other one: what follows would be another's request.
+            # A proxy may have read it by the other length: the rest would be another client's request.
             two = ApiError(400, "BAD_REQUEST", "the request has two lengths", None)
             answer = _error(two)
             answer.headers["connection"] = "close"
@@ -198,7 +198,7 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
 def _check_origin(request: Request) -> None:
     """Refuse a request that a browser sends from another site's page.
 
-    Such a page could read no answer, but an export costs the brokers something. A link that somebody clicks
+    Such a page could read no answer, but an export costs the brokers something. A link that the user clicks
     on is let through. Raises: ApiError 403.
     """
     fetched = request.headers.get("sec-fetch-dest") != "document"
@@ -214,7 +214,7 @@ def _check_origin(request: Request) -> None:
 def _came_by_tls(request: Request) -> bool:
     """Return True if a reverse proxy took it by HTTPS, as the browser or the proxy says.
 
-    Who lies about it does so to himself only: his browser then sends the cookie by HTTPS alone.
+    A client that forges the header harms only itself: its browser then sends the cookie by HTTPS alone.
     """
     proxied = request.headers.get("x-forwarded-proto", "").strip().lower()
     return proxied == "https" or request.headers.get("origin", "").startswith("https://")

@@ -1,4 +1,4 @@
-"""ConsoleConfig: the settings of the web console, as `key=value` of broker.conf or --set. Ours."""
+"""ConsoleConfig: the settings of the web console, as `key=value` of broker.conf or --set. PocketMQ only."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ OFF = -1
 
 @dataclass
 class ConsoleConfig(Settings):
-    """Where the console listens, and who may use it."""
+    """The address of the console, its login, charts and alarms."""
 
     port: int = key(
         DEFAULT_PORT,
@@ -39,10 +39,10 @@ class ConsoleConfig(Settings):
     trusted_proxies: str = key(
         "",
         name="consoleTrustedProxies",
-        help="Addresses or networks of reverse proxies, comma-separated, whose X-Forwarded-For says who "
-        "asks: failed logins count for that address, and the log names it.",
+        help="Trusted reverse proxies (addresses or networks, comma-separated), whose X-Forwarded-For "
+        "is used for login limits and the log.",
     )
-    user: str = key("", name="consoleUser", help="User of the console; set, everybody must log in.")
+    user: str = key("", name="consoleUser", help="User of the console; set, a login is required.")
     password: str = key("", name="consolePassword", help="Password of consoleUser.")
     password_file: str = key(
         "", name="consolePasswordFile", help="File whose first line is the password of consoleUser."
@@ -73,8 +73,7 @@ class ConsoleConfig(Settings):
     alarm_file: str = key(
         "",
         name="consoleAlarmFile",
-        help="TOML file of alarm rules about groups and the web hooks that are told; read again when it "
-        "changes.",
+        help="TOML file of alarm rules for groups and their web hooks; reloaded when it changes.",
     )
 
     @property
@@ -92,7 +91,7 @@ class ConsoleConfig(Settings):
             return False
 
     def proxies(self) -> list[str]:
-        """Return what trusted_proxies names. Raises: IllegalArgument for what is no address or network."""
+        """Return the entries of trusted_proxies. Raises: IllegalArgument if one is no address or network."""
         found = [each.strip() for each in self.trusted_proxies.split(",") if each.strip()]
         for each in found:
             try:

@@ -129,7 +129,7 @@ class MessageWindow:
             _, number, message = heapq.heappop(heap)
             found.append(message)
             await self._push(heap, number, self._parts[number], chunk)
-        # What was looked at and not taken is read again for the next page.
+        # Messages that were read and not taken come first on the next page.
         for _, number, message in heap:
             self._parts[number].ahead.append(message)
         return found

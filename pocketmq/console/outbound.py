@@ -1,4 +1,4 @@
-"""OneThread: calls to somebody outside who may never come to an end.
+"""OneThread: calls to external services that may never return.
 
 Not the pool of the event loop: that has few threads, and waits for all of them when the program ends.
 """
@@ -17,7 +17,7 @@ class OneThread(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # What the last call says in the end.
+        # The outcome of the last call.
         self._last: asyncio.Future[T] | None = None
 
     async def call(self, function: Callable[[], T], within_s: float) -> T:
@@ -29,7 +29,7 @@ class OneThread(Generic[T]):
             await self._ended(self._last, within_s)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[T] = loop.create_future()
-        # Retrieved, though nobody may wait for it any more.
+        # Retrieved even if its caller has stopped waiting.
         ended.add_done_callback(asyncio.Future.exception)
 
         def run() -> None:
@@ -46,7 +46,7 @@ class OneThread(Generic[T]):
         return ended.result()
 
     async def _ended(self, call: "asyncio.Future[T]", within_s: float) -> None:
-        """Wait for a call, which goes on whatever becomes of who waits. Raises: TimeoutError."""
+        """Wait for a call; the call continues even if the waiter is cancelled. Raises: TimeoutError."""
         await asyncio.wait([call], timeout=within_s)
         if not call.done():
             raise TimeoutError(f"no answer within {within_s:g} s")

@@ -12,7 +12,7 @@ class BrokerElsewhere(Protocol):
 
     @property
     def metrics_url(self) -> str:
-        """Return where its own figures are; empty if there are none."""
+        """Return where its own figures are; empty if it serves none."""
         ...
 
     def health(self) -> Health:

@@ -6,7 +6,7 @@
    under a key generated at each start. An ended session is remembered until its cookie would have expired
    anyway.
 3. Requests that change state carry a CSRF token, an HMAC of the session's id, in a header that no other site
-   can set; so does login, so that nobody is logged in as somebody else.
+   can set; so does login, so that no site logs a user in to another account.
 4. The Host header must name this console: another site whose name is made to point here (DNS rebinding) is
    refused.
 5. A dangerous action must be confirmed: the token of the first answer is valid once, within its time, in its
@@ -253,7 +253,7 @@ class Security:
 
 
 def _counted_as(address: str) -> str:
-    """Return whom a failed login counts for: who has one IPv6 address has the 2**64 of its network.
+    """Return the key that counts failed logins: of an IPv6 client its /64 network.
 
     >>> _counted_as("192.0.2.7"), _counted_as("2001:db8:1:2:3::4"), _counted_as("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7')
@@ -276,7 +276,7 @@ def _host_name(host: str) -> str:
     """
     host = host.strip().lower()
     match = _HOST.fullmatch(host)
-    # What is no host and port is nobody's name.
+    # A text that is no host and port names no host: it is compared whole.
     return host if match is None else match[1] or match[2] or ""
 
 

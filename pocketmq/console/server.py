@@ -123,9 +123,9 @@ class ConsoleServer:
                 sampling.cancel()
                 watching.cancel()
         except* Exception:
-            log.exception("the console has failed and is closed; the broker goes on")
+            log.exception("the console has failed and is closed; the broker continues")
         finally:
-            # Browsers are refused at once then, instead of waiting for nobody.
+            # Browsers are then refused at once instead of timing out.
             listening.close()
 
     async def _serve(
@@ -148,7 +148,7 @@ def _make_web_server(console: "Console") -> "WebServer":
 
 
 async def _first_connection(listening: socket.socket, stop: asyncio.Event) -> None:
-    """Wait until somebody connects, or `stop`."""
+    """Wait for the first connection, or `stop`."""
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
 

@@ -30,8 +30,8 @@ class Console:
     """The parts. here, elsewhere: brokers of this very process, and of others that it answers for (for
     /metrics and /health); may be none.
 
-    closing is set when the server ends: whoever keeps an answer open must watch it. message_types is what
-    topic_api has learned last of topics' types. choose picks the queue of a test message.
+    closing is set when the server ends: handlers that keep an answer open must watch it. message_types are
+    the types of topics that api/topic.py learned last. choose picks the queue of a test message.
     """
 
     config: ConsoleConfig

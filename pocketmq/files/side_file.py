@@ -52,7 +52,7 @@ def file_of_offsets(folder: str, names: Collection[str]) -> str:
 
 
 def _written_ns(path: str) -> int:
-    """Return when a file, or else its .bak, was written; 0 where nobody tells."""
+    """Return when a file, or else its .bak, was written; 0 if neither exists."""
     for candidate in (path, f"{path}.bak"):
         try:
             return os.stat(candidate).st_mtime_ns

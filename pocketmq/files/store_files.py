@@ -137,7 +137,7 @@ class StoreFiles(Generic[QueueT]):
                     yield TopicFolder(topic.name, f"{self.base}/{kind}/{topic.name}", batch)
 
     def queues_in(self, folder: TopicFolder) -> Iterator[QueueT]:
-        """Yield the queues of a topic in order; none if its folder is gone."""
+        """Yield the queues of a topic in order; none if its folder was deleted."""
         listed = list_or_empty(self._folders, folder.path)
         for queue_id in sorted(int(e.name) for e in listed if e.name.isdecimal()):
             yield self.queue(folder.topic, queue_id, batch=folder.batch)

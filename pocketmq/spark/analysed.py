@@ -93,10 +93,10 @@ class Analysed:
             yield below, ()
         children = list(_each(node.children()))
         if name == "CTERelationDef":
-            # Who uses it has numbers of its own.
+            # Its users number its columns anew.
             self._used |= {n for child in children for n in _numbers(child.output())}
         if name == "Project":
-            # Views select every column by name; what nobody above looks at is not used.
+            # Views select every column by name; a column that no node above reads is not used.
             for one in _each(node.projectList()):
                 if one.exprId().id() in self._used:
                     self._used |= set(_numbers(one.references().toSeq()))

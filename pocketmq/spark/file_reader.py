@@ -205,7 +205,7 @@ def warn(loss: LossRule) -> None:
     """Log once what was missing."""
     if loss.losses:
         _log.warning(
-            "data_loss count=%d first=%r; reading goes on, since failOnDataLoss is false",
+            "data_loss count=%d first=%r; reading continues, since failOnDataLoss is false",
             len(loss.losses),
             loss.losses[0],
         )

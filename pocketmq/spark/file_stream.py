@@ -89,7 +89,7 @@ class FileStream(OffsetStream):
             head = None if file is None else store.head(file)
             if file is not None and head is not None:
                 return (file.first, _digest(head)) != (first, digest)
-        # Retention deletes from the front; what is behind the end of every log is another's.
+        # Retention deletes from the front; a position behind the end of every log is of another store.
         return any(s.log_files for s in mine) and all(s.log_end <= first for s in mine)
 
     def initial(self, bounds: Mapping[QueueKey, Bounds], loss: LossRule) -> Offsets:
@@ -120,7 +120,7 @@ class FileStream(OffsetStream):
 
 
 def _position_of(bounds: Bounds | None, offset: int) -> int | None:
-    """Return where in the log the index says that a message is; None where there is no index of it."""
+    """Return the position in the log of a message by the index; None without an index of it."""
     live = bounds.live if isinstance(bounds, JoinedBounds) else bounds
     if not isinstance(live, FileBounds) or not live.min_offset <= offset < live.indexed_end:
         return None

@@ -425,7 +425,7 @@ def table_options(given: Mapping[str, str]) -> dict[str, str]:
     secret = {n for n in given_names(kept) if n in ("accessKey", "secretKey", "securityToken")}
     if secret:
         raise IllegalArgument(
-            f"{', '.join(sorted(secret))} would be stored in the catalog, where everybody can "
+            f"{', '.join(sorted(secret))} would be stored in the catalog, where every user can "
             "read it: use a temporary view, CREATE TEMPORARY VIEW t USING pocketmq OPTIONS "
             "(...), or load()"
         )

@@ -30,7 +30,7 @@ _KEPT = 16 << 20
 def settle() -> None:
     """Leave what is there now out of later collections: once a process, when most is imported.
 
-    Spark tells by its environment that it uses a process again; any other is not ours to change.
+    The environment shows that Spark uses a process again; any other process is left as it is.
     """
     global _settled
     if not _settled and os.environ.get("SPARK_REUSE_WORKER"):
@@ -44,7 +44,7 @@ def settle() -> None:
 
 
 def quiet(worker: "Worker") -> Any:
-    """Return a daemon's function that serves a call, without the text for an answer that nobody reads."""
+    """Return a daemon's function that serves a call, without the text for an answer that is never read."""
 
     def serve(sock: "socket.socket", authenticated: bool) -> int:
         try:

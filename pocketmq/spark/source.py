@@ -27,9 +27,9 @@ from pocketmq.spark.settled import settle
 class PocketMQDataSource(DataSource):
     """RocketMQ stores and brokers as tables: spark.dataSource.register(PocketMQDataSource)."""
 
-    #: Tasks that can run at once; setup() tells, since the processes that plan have no SparkContext.
+    #: Tasks that can run at once; set by setup(), since the processes that plan have no SparkContext.
     parallelism = 1
-    #: Whether filters of a query are answered by the index: setup() tells the danger.
+    #: Whether filters of a query are answered by the index: set by setup(), which explains the danger.
     push_filters = False
     #: Whether the driver runs on a terminal, which the processes that plan do not: setup() looks.
     on_terminal = False

@@ -115,8 +115,8 @@ class OffsetStream(DataSourceStreamReader):
 
     @abstractmethod
     def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
-        """Return what tells the messages at these offsets from any others there, queue and offset first, as
-        of the last look; None where there is none, or nothing tells.
+        """Return marks that distinguish the messages at these offsets from any others there, queue and offset
+        first, as of the last look; None if absent or unknown.
         """
 
     def stores(self) -> Stores:
@@ -233,11 +233,11 @@ class OffsetStream(DataSourceStreamReader):
                     store_at(ends, key, began)
                 continue
             if began is None:
-                # No offset of the stream holds this queue's beginning: say now what is missing there, or
+                # No offset of the stream holds this queue's beginning: report now what is missing there, or
                 # the batch would begin behind it.
                 began = checked_start(one, BEGINNING, loss)
             elif began > one.max_offset:
-                # Truncated or recreated: say so now, or nothing is read until it grows past the old offset.
+                # Truncated or recreated: report it now; else nothing is read until it grows past the offset.
                 began = checked_start(one, began, loss)
             if began < stop:
                 # An idle queue is not asked where it begins.
@@ -338,8 +338,8 @@ class OffsetStream(DataSourceStreamReader):
         found: set[TopicKey] = set()
         for one, now in zip(asked, self.marks(list(asked.values())), strict=True):
             mark = seen.topics[one]
-            # A query may go on over brokers where it read files, whose marks have another length. What
-            # retention has deleted says nothing; a queue that now begins behind its offset is told as such.
+            # A query may continue over brokers after it read files, whose marks have another length. Messages
+            # that retention has deleted prove nothing; a queue that begins behind its offset is reported.
             if now is not None and len(now) == len(mark) and now != mark:
                 found.add(one)
             else:

@@ -121,7 +121,7 @@ def _content(path: str) -> bytes:
 class OffsetFile(ConfigFile):
     """The file of the groups' offsets, and the other one that a RocketMQ broker with enableLmq has.
 
-    The newer one is read; both are written, so that either setting of a RocketMQ broker goes on from here.
+    The newer one is read; both are written, so a RocketMQ broker resumes from here with either setting.
     """
 
     def __init__(self, folder: str) -> None:

@@ -6,7 +6,7 @@
 2. The next append overwrites what follows the last line known to be on disk.
 3. Rows carry the table's version, so that those already in the whole file are recognised. So the whole file
    is written first, and then the journal is removed.
-Ours: RocketMQ does not have it. A clean stop leaves none, and a small table never has one.
+PocketMQ only: RocketMQ has no journal. A clean stop leaves none, and a small table never has one.
 Owner: the table that it belongs to; one writer at a time.
 """
 

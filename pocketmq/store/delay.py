@@ -10,7 +10,7 @@ time and host. config/delayOffset.json keeps per level the offset of the next re
    crash may redeliver what was delivered since, but loses nothing.
 3. A due time beyond now + the level's delay (the clock was set back) is taken as due now, as in RocketMQ.
 4. With enableConsumeQueueExt the entry holds the address of a unit that has the due time.
-5. Ours: what waits in a level that messageDelayLevel does not have any more comes when it is due, too.
+5. PocketMQ only: messages in a level that messageDelayLevel no longer has are delivered when due, too.
 6. Disk errors are retried; delivering and saving the offsets do not wait for each other.
 Owner: the Broker; run() in its TaskGroup.
 """
@@ -210,7 +210,7 @@ class DelayService:
         return 0 if data is None else store_ms_of(data) + self._delay_ms(queue_id + 1)
 
     def _delay_ms(self, level: int) -> int:
-        """Return how long messages wait in a level; the longest there may be in one that is gone (5)."""
+        """Return how long messages wait in a level; the longest possible delay for a removed level (5)."""
         return self._levels[level - 1] if level <= self.level_max else LONGEST_DELAY_MS
 
     def _deliver_one(self, position: int, size: int) -> None:
@@ -273,7 +273,7 @@ class DelayService:
         data = self._encoded()
         if not self.offsets or data == self._saved:
             return
-        # Offsets on the disk that are ahead of the log would lose what was delivered to a power cut.
+        # Offsets on the disk ahead of the log would lose delivered messages in a power cut.
         await self._store.on_disk()
         await in_thread(lambda: self._file.write((data,)), self._pool)
         self._saved = data

@@ -23,7 +23,7 @@ class StoreError(PocketMQError):
 class StoreLocked(StoreError):
     """Another process has this store open.
 
-    holder: ", process 4711 (java)", where the system tells it.
+    holder: ", process 4711 (java)", if the system reports it.
     """
 
     def __init__(self, root: str, holder: str = "") -> None:

@@ -6,7 +6,7 @@
 1. Bytes arrive in the order of the log, cut anywhere, and are written at their positions: `received` is where
    the next one goes, and what a slave reports. The bytes behind the blank at a file's end are part of it.
 2. `step` processes whole records that have arrived: entry, index, waiters. Only then does the log's end move,
-   so nobody reads half a record. One step is bounded: catching up never blocks the loop.
+   so no reader sees half a record. One step is bounded: catching up never blocks the loop.
 3. Anything but a record stops it for good (Diverged): nothing is skipped, since every byte of a master's log
    that belongs to no record is one that the two do not share.
 4. A queue whose offsets start over was deleted at the master, and is deleted here.
@@ -156,7 +156,7 @@ class Following:
         unpack, crc32, pack_into = _PLAIN.unpack_from, zlib.crc32, ENTRY.pack_into
         body_offset = _PLAIN.size
         latest_ms = done = 0
-        # Nobody can begin to wait for a queue meanwhile.
+        # No puller can begin to wait for a queue during this loop.
         quiet: set[ConsumeQueue] = set()
         was_indexed = not pending
         try:
@@ -207,7 +207,7 @@ class Following:
         return done
 
     def _told(self, queue: ConsumeQueue, code: int, store_ms: int, properties: bytes) -> bool:
-        """Tell the waiters of the queue about its new, last entry. Returns: whether there are any."""
+        """Notify the waiters of the queue of its new, last entry. Returns: whether there are any."""
         arrivals, topic, queue_id = self._arrivals, queue.topic, queue.queue_id
         if arrivals is None or not arrivals.awaited(topic, queue_id):
             return False
@@ -242,7 +242,7 @@ class Following:
             commit_log.move_end(file.end, commit_log.store_ms)
 
     def _put(self, record: Entry) -> int:
-        """Write the record's entry and tell the listeners. Returns: what it cost. Raises: Diverged."""
+        """Write the record's entry and notify the listeners. Returns: its cost. Raises: Diverged."""
         sys_flag, cost = record.sys_flag, _ALONE
         if not sys_flag & _PREPARED_OR_ROLLBACK:
             topic = self._topics.get(record.topic)
@@ -277,7 +277,7 @@ class Following:
         return self.diverged
 
     def _cost(self, topic: str, record: Entry) -> int:
-        """Return the cost of `_queue`: a queue that does not go on where it ended fills or deletes files."""
+        """Return the cost of `_queue`: a queue with a gap or an overlap fills or deletes files."""
         queue = self._table.queues.get((topic, record.queue_id))
         if record.queue_offset != (0 if queue is None else queue.max_offset):
             return STEP

@@ -20,7 +20,7 @@ def last_record_before(log: CommitLog, position: int) -> tuple[int, int] | None:
 
 
 def boundary_before(log: CommitLog, position: int) -> int:
-    """Return the last record end at or before `position`; its file's beginning if there is none."""
+    """Return the last record end at or before `position`, at least the beginning of its file."""
     file = log.files.file_at(position)
     found = log.min_position if file is None else file.start
     for record in log.walk(found, position, check_crc=False):

@@ -120,7 +120,7 @@ class MessageReader:
             status, following = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
             return ReadResult(status, following, min_offset, max_offset, [], 0, 0)
         status = ReadStatus.NO_MATCHED_MESSAGE
-        # What was deleted from the log meanwhile is not there, however good it was.
+        # Records that were deleted from the log meanwhile are missing, even if verified before.
         trusted = max(self._verification.trusted_from, log_min)
         count = len(entries) // ENTRY_SIZE
         buffers, total = self._at_once(entries, count, trusted, size_max)

@@ -411,7 +411,7 @@ class MessageStore(ReadStore):
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
         """Wait until the log is on disk up to `position` (the end of a record: position + size).
 
-        Returns: None if it already is; else a future that many waiters share, so nobody may cancel it: wait
+        Returns: None if it already is; else a future that many waiters share, so none may cancel it: wait
         with asyncio.wait or a shield, or add a callback. It fails with FlushFailed after an fsync error, and
         so does every later one.
         """

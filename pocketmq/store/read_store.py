@@ -94,8 +94,8 @@ class ReadStore(OpenStore):
     def message_at(self, position: int) -> memoryview | None:
         """Return the record at a position that came from outside; None if none begins there.
 
-        Ours: RocketMQ accepts whatever looks like a record, even inside the body of a message forged for
-        this. Here the queue entry of the record must point back at it.
+        PocketMQ only: RocketMQ accepts all that looks like a record, even inside the body of a forged
+        message. Here the queue entry of the record must point back at it.
         """
         data = self.record_at(position)
         if data is None:
@@ -155,14 +155,14 @@ class ReadStore(OpenStore):
         return list(self._queues)
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time in ms of the record at an offset; -1 if there is none."""
+        """Return the store time in ms of the record at an offset; -1 if absent."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
         return self._store_ms(queue, queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Return the store time in ms of the first readable record; -1 if there is none."""
+        """Return the store time in ms of the first readable record; -1 if absent."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return -1
@@ -203,8 +203,7 @@ class ReadStore(OpenStore):
     ) -> QueryResult:
         """Return the newest records that have the key, by position; the store times are inclusive.
 
-        Ours: RocketMQ also returns records of other topics and keys with the hash of this one, and counts
-        them.
+        PocketMQ only: RocketMQ also returns, and counts, records of other topics and keys with the same hash.
         """
         raw = key.encode("utf-8", "surrogatepass")
         count_max = min(count_max, self.config.max_msgs_num_batch)

@@ -5,7 +5,7 @@
             second line that identifies the boot of the machine whose memory holds the writes (memory_of);
             nothing behind the first line's end: an fsync failed
 
-A record lock belongs to the process: closing any descriptor of the file drops it, so nobody else opens it.
+A record lock belongs to the process: closing any descriptor of the file drops it, so no other code opens it.
 Source: DefaultMessageStore.start, createTempFile, RocketMQ 4.9.7; disk.md 1.
 """
 
@@ -66,7 +66,7 @@ class StoreLock:
 
 
 def _holder(descriptor: int) -> str:
-    """Return which process locks byte 0, as part of a sentence; empty if the system does not tell."""
+    """Return which process locks byte 0, as part of a sentence; empty if the system does not report it."""
     if sys.platform != "linux":
         return ""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

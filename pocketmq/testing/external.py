@@ -11,7 +11,7 @@ from pocketmq.testing.server_calls import ServerCalls
 
 
 class External(PocketMQ):
-    """Somebody else's server: stop() leaves it running, with whatever the tests created there."""
+    """A server that was running before: stop() leaves it running, with all that the tests created there."""
 
     def __init__(self, namesrv: str) -> None:
         """namesrv: `ip:port`, several joined by ';'."""

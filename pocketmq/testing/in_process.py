@@ -160,12 +160,12 @@ class InProcess(PocketMQ):
         services = self.running.parts.services
         while services.delay.step() == 0 or services.timer.step() == 0:
             pass
-        # What was popped is due by monotonic time, so that a clock that is set gives nothing out twice.
+        # Popped messages are due by monotonic time, so that setting the clock delivers nothing twice.
         if not silent:
             services.pop.log.state.hasten(round(seconds * 1000))
         while services.pop.step():
             pass
-        # Timers that fire now may end what is too old, our own idle connections among them: the next
+        # Timers that fire now may close idle connections, our own among them: the next
         # call must not meet one half closed.
         for _ in range(_TURNS):
             await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from pocketmq.testing.external import External
 from pocketmq.testing.folders import MEMORY, RunFolder
 from pocketmq.testing.in_process import SETTINGS, STORES
 
-# What this process is told on its command line, or has no use for.
+# Settings that stand on the command line, or that this process does not use.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
 _READY_WITHIN_S = 60
 _STOP_WITHIN_S = 60
@@ -64,7 +64,7 @@ class ServerProcess(External):
         """Start it. Raises: RuntimeError with its log if it ends before it serves, or does not in a minute;
         what a client that connects to it raises. Then it is ended, and of a first start nothing is left.
         """
-        # Nobody leaves a with block that was not entered.
+        # If entering a with block fails, its exit is not called.
         undo = self.stop if self._folder is None else self._end
         try:
             return self._started()

@@ -47,7 +47,7 @@ class PocketMQ(ABC):
     """A running name server and broker.
 
     namesrv: `ip:port` for clients. broker: `ip:port` of the broker itself. grpc: `ip:port` for the SDKs of
-    RocketMQ 5, empty if there is none. admin: pocketmq.admin.Admin as blocking calls. aio: this object's
+    RocketMQ 5, empty without them. admin: pocketmq.admin.Admin as blocking calls. aio: this object's
     calls as coroutines. clock: see AdvancingClock.
     """
 

@@ -389,10 +389,7 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
     ask("topic", "create", "Rest", "--queues", "1")
     file.write_text("\n".join(map(json.dumps, rows)))
     assert run(["message", "import", str(file), "--namesrv", namesrv]) == ExitCode.FAILED
-    assert (
-        "before message 2 of the file is stored; to go on with it: --skip 1"
-        in capsys.readouterr().err
-    )
+    assert "before number 2 of the file are stored; resume with --skip 1" in capsys.readouterr().err
     assert ask("message", "import", str(file), "--skip", "2")["imported"] == 1
     assert [row["body"] for row in ask("message", "find", "Rest", "--since", "1h")] == [
         "one",

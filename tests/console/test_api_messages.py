@@ -340,7 +340,7 @@ async def test_a_message_for_a_time_of_its_own_is_found_and_taken_back(tmp_path:
         assert stored["properties"]["REAL_TOPIC"] == "T"
         body = {"broker": "b", "topic": "T", "recallHandle": row["recallHandle"]}
         asked = await user.ask("POST", "/delays/recall", body)
-        assert "nobody will receive it" in asked["willDo"]
+        assert "no group will receive it" in asked["willDo"]
         assert (await user.do("POST", "/delays/recall", body))["msgId"] == row["msgId"]
         await until_async(lambda: _equal(waiting, []), "nothing waits")
         wrong = {**body, "recallHandle": "nonsense"}

@@ -49,7 +49,7 @@ def test_a_person_makes_a_topic_sends_to_it_and_sees_what_became_of_the_message(
     browser.click("Search")
     browser.wait_for_rows("Messages", lambda rows: len(rows) == 1)
     browser.click(row[0])
-    browser.wait_for("No group has to do with this topic", "colour", "red")
+    browser.wait_for("No group consumes this topic", "colour", "red")
     body = browser.find("#body")
     assert body.text.splitlines()[1] == '  "id": 12345678901234567890,'
     browser.click("Hex")

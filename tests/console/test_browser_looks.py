@@ -280,8 +280,8 @@ def test_a_console_open_to_other_machines_may_be_looked_at_only_and_says_when_it
         buttons = browser.run(
             "return [...document.querySelectorAll('main button')].map((each) => [each.disabled, each.title])"
         )
-        assert buttons == [[True, "This console may only be looked at"]] * 2
+        assert buttons == [[True, "This console is read-only"]] * 2
         assert browser.errors() == []
     browser.click("Refresh", ".bar")
-    browser.wait_for("The console does not answer", "Is PocketMQ still running?", "No topic yet")
+    browser.wait_for("Lost connection to the console", "Is PocketMQ still running?", "No topic yet")
     assert all("ERR_CONNECTION_REFUSED" in each for each in browser.errors())

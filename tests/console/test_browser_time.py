@@ -169,7 +169,7 @@ def test_alarms_that_hold_are_shown_with_their_reasons(
         "1 min",
         "never",
     ]
-    rows = browser.wait_for_rows("What was told last", lambda rows: "cannot reach" in rows[0][4])
+    rows = browser.wait_for_rows("Latest notices", lambda rows: "cannot reach" in rows[0][4])
     assert rows[0][2] == "raised"
     browser.picture(picture_folder / "alarms.png")
 

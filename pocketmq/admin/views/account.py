@@ -9,7 +9,7 @@ DENY = "DENY"
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """An account as a broker tells of it. topics, groups: NAME=PERM; white_address: None if it must sign."""
+    """An account as a broker reports it. topics, groups: NAME=PERM; white_address: None if it must sign."""
 
     access_key: str
     admin: bool
@@ -34,5 +34,5 @@ class AccountView:
 
     @property
     def may_all(self) -> bool:
-        """Return True for an administrator without lists, whose default permissions nobody asks."""
+        """Return True for an administrator without lists, whose default permissions are not asked."""
         return self.admin and not self.topics and not self.groups

@@ -21,7 +21,7 @@ from pocketmq.remoting.errors import PocketMQError, RemotingError
 
 @dataclass(slots=True)
 class GroupRow:
-    """A group in one row. members, lag: None if no broker that was reached could tell."""
+    """A group in one row. members, lag: None if no broker that was reached knows."""
 
     group: str
     members: int | None = 0
@@ -55,7 +55,7 @@ class MemberView:
 class GroupView:
     """All that is known of a group.
 
-    connection: None if nobody is online, or no reachable broker knows the group (failure). told: what each
+    connection: None if no member is online, or no reachable broker knows the group (failure). told: what each
     PocketMQ broker reports, by its name. findings: where members differ, with the reporting broker, None if
     compared here. known: members whose own subscription is known.
     """

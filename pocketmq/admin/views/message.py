@@ -37,7 +37,7 @@ class TrackView:
 
 @dataclass(slots=True)
 class TracksView:
-    """Tracks by group. recorded_since: ms since 1970 of the first recorded delivery; None: there is none."""
+    """Tracks by group. recorded_since: ms since 1970 of the first recorded delivery; None without one."""
 
     recorded_since: int | None
     tracks: list[TrackView]
@@ -76,7 +76,7 @@ async def tracks_view(admin: Admin, message: MessageExt, group: str | None = Non
 class WaitingRoom:
     """Why no group gets this record: the broker stores another one in `topic` when its time has come.
 
-    kind: TIME, or TRANSACTION, which somebody has to commit; due_ms: ms since 1970, None if nobody knows.
+    kind: TIME, or TRANSACTION, which its producer has to commit; due_ms: ms since 1970, None if unknown.
     """
 
     kind: str

@@ -29,7 +29,7 @@ _BY_ATTRIBUTE = frozenset({"FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"})
 
 @dataclass(slots=True)
 class TopicView:
-    """Where a topic is and what its queues hold, as far as brokers answer."""
+    """Where a topic is and what its queues hold, from the brokers that answer."""
 
     route: TopicRoute
     status: list[QueueStatus]

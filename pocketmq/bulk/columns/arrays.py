@@ -1,4 +1,4 @@
-"""Types of numpy's arrays; apart from gather.py, so that who names one does not import what computes."""
+"""Types of numpy's arrays; apart from gather.py: modules that only name a type import no numpy code."""
 
 import numpy as np
 import numpy.typing as npt

@@ -68,7 +68,7 @@ class CodedTags:
     def batch(
         self, data: pa.Buffer, starts: Int64s, known: Known, columns: Sequence[str], broker: str
     ) -> pa.RecordBatch | None:
-        """Columns of the index and `tags`; None where decode() has to say what is wrong or is as quick."""
+        """Columns of the index and `tags`; None if decode() has to report an error, or is as quick."""
         if not self._patience:
             return None
         ends = starts + known.sizes

@@ -170,7 +170,7 @@ class FileBounds:
 
 
 def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str:
-    """Return (topic, queue, queue offset, position) of the record there, or why there is none."""
+    """Return (topic, queue, queue offset, position) of the record there, or why no record can be read."""
     file = store.log_file_of(entry.position)
     if file is None:
         return "its commit log file is missing"
@@ -189,7 +189,7 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
 
 
 def store_ms(store: Store, position: int) -> int:
-    """Return the store time of the record at a position; 0 if its file is gone."""
+    """Return the store time of the record at a position; 0 if its file was deleted."""
     file = store.log_file_of(position)
     if file is None:
         return 0

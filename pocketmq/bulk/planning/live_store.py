@@ -5,8 +5,8 @@
 2. A queue that does not point to its new record yet is inspected each time until it does.
 3. Topics come and go with their folders: a folder whose inode or time has changed is inspected again. A
    folder that changed within the last seconds may change once more at the same time, so it is not trusted.
-4. Everything is inspected again if the log begins elsewhere, if the last record seen is gone, if the log grew
-   by more than a look can follow, and if a crashed store changes, which no broker indexes.
+4. Everything is inspected again if the log begins elsewhere, if the last record seen was deleted, if the log
+   grew by more than a look can follow, and if a crashed store changes, which no broker indexes.
 """
 
 import os
@@ -102,7 +102,7 @@ class LiveStore:
             for folder in changed:
                 self._look_into(folder, loss)
             if not self._unattended:
-                # Else the log itself was read: nobody indexes it.
+                # Else the log itself was read: no broker indexes it.
                 self._look_into_awaited(loss)
             self._remember_last([found[-1].position] if found else [])
 
@@ -130,7 +130,7 @@ class LiveStore:
         self._folders[folder] = _Folder(stamp, keys)
 
     def _changed_folders(self) -> tuple[list[TopicFolder], list[TopicFolder]]:
-        """Return the folders of topics that are gone, and those that are new or changed."""
+        """Return the folders of deleted topics, and those that are new or changed."""
         there = list(self.store.topic_folders(self._topics.has))
         known = self._folders
         changed = [
@@ -168,7 +168,7 @@ class _Folder(NamedTuple):
 
 
 def _stamp_of(path: str) -> tuple[int, int] | None:
-    """Return inode and time of a folder; None if it is gone, or changed just now (invariant 3)."""
+    """Return inode and time of a folder; None if it was deleted, or changed just now (invariant 3)."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

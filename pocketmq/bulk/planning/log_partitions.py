@@ -110,7 +110,7 @@ def _without_gaps(places: Int64s, offsets: Int64s) -> bool:
 
 
 def _opened(store: Store, file: FileSpan | None, low: int, loss: LossRule) -> File | None:
-    """Return the opened file; None, with a loss recorded, if it is gone."""
+    """Return the opened file; None, with a loss recorded, if it was deleted."""
     if file is not None:
         try:
             return store.open_log(file)

@@ -140,8 +140,8 @@ def white(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Set the addresses from which nobody needs a signature, in place of those before."""
-    confirm(f"whoever asks from {', '.join(addresses)} may do everything, without a signature", yes)
+    """Replace the addresses whose requests need no signature."""
+    confirm(f"requests from {', '.join(addresses)} are unrestricted, even unsigned", yes)
 
     async def act(admin: "Admin", address: str) -> None:
         await admin.settings.set_white_addresses(address, addresses)

@@ -83,7 +83,7 @@ def create(
         from pocketmq.admin import GroupConfig
 
         changed: list[str] = []
-        # Each broker keeps what is its own of a group that exists.
+        # Each broker keeps its own values of an existing group.
         for name, groups in (await admin.groups.configs(cluster=cluster, broker=broker)).items():
             config = replace(groups.get(group) or GroupConfig(group), **given)
             changed += await admin.groups.create(config, broker=broker or name)
@@ -131,7 +131,7 @@ def delete(
 
 @app.command()
 def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
-    """Members, each one's own subscription beside the group's, who has which queue, and the lag."""
+    """Members, each one's own subscription beside the group's, the queues of each, and the lag."""
     found = with_admin(namesrv, lambda admin: describe(admin, group))
     if as_json:
         print_json(found)
@@ -227,7 +227,7 @@ def producers(
     namesrv: NameServer,
     as_json: Json = False,
 ) -> None:
-    """Who is online as a producer group."""
+    """The connected producers of a group."""
     found = with_admin(namesrv, lambda admin: admin.groups.producers(group))
     rows = [
         {

@@ -376,7 +376,7 @@ def track(
     """What became of a message in each group of its topic.
 
     PocketMQ's verdict comes from its record of deliveries; beside it stands RocketMQ's track type, which is
-    computed from offsets and says CONSUMED of messages that nobody got. An Apache broker has only that one.
+    computed from offsets and may be CONSUMED for messages that no member got. Apache brokers have only that.
     """
     if len(words) > 2:
         raise CannotBegin("name the message by its id, or by its topic and id")
@@ -411,7 +411,7 @@ def _why_it_waits(room: "WaitingRoom") -> str:
     topic = f"topic {room.topic!r}"
     if room.kind == "TRANSACTION":
         return (
-            "a half message: nobody gets it before its producer commits; once committed it is in "
+            "a half message: no group gets it before its producer commits; once committed it is in "
             f"{topic} under the same id"
         )
     if room.due_ms is None:

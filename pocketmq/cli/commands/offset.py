@@ -51,12 +51,12 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Move a group back or forward in a topic; members that are online are told."""
-    # Not by this machine's clock: what is stored now is over, whatever the broker's time of it.
+    """Move a group back or forward in a topic; members that are online are notified."""
+    # Not by this machine's clock: messages stored until now count as past, whatever the broker's clock.
     words = {"earliest": 0, "latest": -1, "now": -1}
     moment = words[to] if to in words else parse_moment(to)
     if not dry_run:
-        confirm(f"group {group!r} will go on in topic {topic!r} from {to}", yes)
+        confirm(f"group {group!r} will resume topic {topic!r} at {to}", yes)
 
     async def work(admin: "Admin") -> list["OffsetReset"]:
         await _say_when_new(admin, group)
@@ -79,7 +79,7 @@ def set_offset(
     as_json: Json = False,
 ) -> None:
     """Write one offset. Stop the members first: one that is online may write its own over it."""
-    confirm(f"group {group!r} will go on in queue {queue} of {topic!r} from {offset}", yes)
+    confirm(f"group {group!r} will resume queue {queue} of {topic!r} at {offset}", yes)
 
     async def work(admin: "Admin") -> list["OffsetReset"]:
         from pocketmq.admin import OffsetReset
@@ -128,7 +128,7 @@ async def _say_when_new(admin: "Admin", group: str) -> None:
         await check_known(admin, group)
     except SiteRefused:
         sys.stderr.write(
-            f"pocketmq: nobody knows group {group!r} yet: the offsets wait for its first member\n"
+            f"pocketmq: no broker knows group {group!r} yet; the offsets apply when its first member joins\n"
         )
 
 

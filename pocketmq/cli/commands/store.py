@@ -46,7 +46,7 @@ _LOOK_INTERVAL_S = 0.2
 
 
 def _opened_store(folder: str, *, file: bool = False) -> "StoreReader":
-    """file: what was cut off a log will do, too."""
+    """file: a file of a truncated end of a log is accepted, too."""
     from pocketmq.cli.servers.server_log import keep_readable
     from pocketmq.store.errors import StoreForeign
     from pocketmq.store.repair.reader import StoreReader
@@ -117,7 +117,7 @@ def dump(
 ) -> None:
     """Messages as they are stored: by place, by queue, or all in the order of the log.
 
-    Of what was cut off a log, name the file: DIR/dropped/commitlog-...
+    For the end that was cut off a log, name its file: DIR/dropped/commitlog-...
     """
     store = _opened_store(folder, file=True)
     chosen = (
@@ -296,8 +296,8 @@ def diff(
 def repair(folder: Folder, as_json: Json = False) -> None:
     """Build queues and index again from the log; stop the broker first.
 
-    The old ones are kept beside, and a copy of what is damaged in the log: its messages are in no queue.
-    Every broker passes over these places then, and serves what is behind them.
+    The old ones are kept beside, with a copy of the damaged places of the log, whose messages are lost.
+    Every broker then skips these places and serves the messages behind them.
     """
     import asyncio
 
@@ -362,7 +362,7 @@ async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
         not_built = further_queues(store)
         mending.set_aside(store, kept / "damaged")
         mending.fill()
-        # RocketMQ's checkpoint would let recovery begin behind records whose entries are gone.
+        # RocketMQ's checkpoint would let recovery begin behind records whose entries were moved away.
         derived = ("consumequeue", "consumequeue_ext", "index", "checkpoint")
         for name in derived if is_foreign else derived[:3]:
             if (root / name).exists():
@@ -406,7 +406,7 @@ def export(
 ) -> None:
     """Take messages out of a store, also of a damaged one: every intact record.
 
-    Of what was cut off a log, name the file: DIR/dropped/commitlog-... With --json it says how many, in JSON.
+    For the end that was cut off a log, name its file: DIR/dropped/commitlog-... --json prints the count.
     """
     if as_json and out == "-":
         raise CannotBegin(
@@ -458,7 +458,7 @@ def archive(
 ) -> None:
     """Copy the finished files of the log elsewhere, with a catalog of what they hold; the broker may run.
 
-    Run it again for what has been finished since. Spark and pocketmq.bulk read an archive alone, and as one
+    Run it again for files that were finished since. Spark and pocketmq.bulk read an archive alone, and as one
     table with the live store.
     """
     try:

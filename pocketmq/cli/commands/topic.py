@@ -81,7 +81,7 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change what the options say of one that exists."""
+    """Create a topic, or change the given options of an existing one."""
     number = None if perm is None else parse_perm(perm)
     given = (queues if read_queues is None else read_queues,
              queues if write_queues is None else write_queues,
@@ -163,7 +163,7 @@ def delete(
 
 @app.command()
 def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
-    """Configuration, route, what each queue holds, and who consumes it."""
+    """Configuration, route, what each queue holds, and the consumers."""
 
     async def work(admin: "Admin") -> dict[str, Any]:
         from pocketmq.admin.views.topic import topic_view

@@ -12,7 +12,7 @@ REFUSED, TOLD = "refused", "told"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """level: REFUSED, it cannot begin; TOLD, it can, but something is different afterwards."""
+    """level: REFUSED: the migration cannot begin; TOLD: it can, but something differs afterwards."""
 
     level: str
     text: str

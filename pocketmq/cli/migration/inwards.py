@@ -3,14 +3,14 @@
     step          what it does                                               undone by
     follow        copies the log and the tables, as a slave                  stopping this broker
     verify        compares the ends of all queues, and pieces of the log     -
-    come between  clients find this broker in the route; what they ask       routes name the source again, and
-                  goes on to the source                                      clients come back to it
-    take over     clients wait; the source refuses sends; the rest is        clients go on at the source,
+    come between  clients find this broker in the route; requests are        routes name the source again, and
+                  passed on to the source                                    clients come back to it
+    take over     clients wait; the source refuses sends; the rest is        clients resume at the source,
                   copied; this broker leads and answers what waited          which accepts sends again
     see out       the source is stopped                                      (it has missed messages)
 
-1. Only "take over" is a pause. Nobody has to find another address in it: the clients are here already.
-2. Until this broker leads, whatever goes wrong and whoever stops it, each step is undone, the last first.
+1. Only "take over" is a pause. No client has to find another address in it: all are here already.
+2. Until this broker leads, whatever goes wrong or stops it, each step is undone, the last first.
 3. The source may register at its name servers once more, and does so for as long as it lives: whenever
    they name it as the master this broker registers, too. Both lead to the same messages.
 """
@@ -142,7 +142,7 @@ class Inwards:
 
         queues = list(store.queues())
         ends = await together(ask, queues, _ASKED_AT_ONCE)
-        # What has come there since is on its way.
+        # Messages stored there since are on their way.
         await self._level()
         for (topic, queue_id), end in zip(queues, ends, strict=True):
             if store.max_offset(topic, queue_id) < end:
@@ -198,12 +198,12 @@ class Inwards:
         undo.push_async_callback(self._step_back, passage)
         for connection in list(server.connections):
             connection.close()
-        # Other slaves of the source go on following it.
+        # Other slaves of the source continue to follow it.
         await self._broker.registration.renumber(MASTER_ID, self._follower.state.master)
         if not await self._source.is_routed_to(self._broker.address):
             raise MigrationRefused(
-                f"the name servers go on naming {self._source.address} as the master of {self._source.name}: "
-                "one that runs in the old broker's own process always does"
+                f"name servers still list {self._source.address} as the master of {self._source.name}; "
+                "this always happens if a name server runs inside the old broker's process"
             )
         self._say(
             f"clients are directed to {self._broker.address}, which passes them on to the source"
@@ -295,7 +295,7 @@ class Inwards:
             if store.commit_log_max_position >= end == last:
                 return
             if self._monotonic_ms() > until_ms:
-                # What comes of its own accord, such as delayed messages, may never stand still.
+                # Appends by the source itself, such as delayed messages, may never stop.
                 if store.commit_log_max_position >= last >= 0:
                     return
                 raise MigrationRefused(

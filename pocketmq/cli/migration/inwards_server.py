@@ -28,7 +28,7 @@ from pocketmq.cli.servers.server_options import parse
 from pocketmq.remoting.settings import format_properties
 from pocketmq.store import StoreConfig
 
-# What the source was told, and this broker is told as well.
+# Settings of the source that this broker takes over.
 _CARRIED = (
     "autoCreateSubscriptionGroup",
     "autoCreateTopicEnable",

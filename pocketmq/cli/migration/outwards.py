@@ -5,9 +5,9 @@
     follow      waits until the slave has the log, the topics, the queues    -
     begin       clients are routed through a passage; delays wait            clients are served as before
     settle      waits until the slave has the offsets and delays of now      -
-    hold        clients wait; the log stands still, and the slave has it     clients go on here
+    hold        clients wait; the log stands still, and the slave has it     clients resume here
     lead        the slave is started anew, as the master                     (stop it; its conf is a slave's)
-    hand to     offsets are written there, and what clients asked goes on    (nobody can)
+    hand to     offsets are written there, held requests are passed on       (impossible)
     see out     late clients are passed on until they have the new route
 
 An Apache slave cannot be promoted while it runs, so the pause is its restart. Sends during the pause wait for
@@ -35,10 +35,10 @@ from pocketmq.remoting.settings import format_properties
 
 log = logging.getLogger(__name__)
 
-# Nobody consumes by this name: its offset says how fresh a slave's copy of the offsets is.
+# No group consumes by this name: its offset says how fresh a slave's copy of the offsets is.
 _MARK = "pocketmq-migration"
 _ASKED_AT_ONCE = 16
-# What a successor takes over of timers and pops: also such; none; none, and what came late is waited for.
+# Timers and pops that a successor takes over: all; none; none, and late ones are waited for.
 ANYTHING, EMPTY, EMPTY_AGAIN = "anything", "empty", "empty again"
 Offsets = dict[str, dict[str, int]]
 
@@ -158,7 +158,7 @@ class Outwards:
         )
 
     async def _check_pending(self) -> None:
-        """Check again that nothing is pending, now that nobody can add any. Raises: StillPending."""
+        """Check again that nothing is pending, now that no client can add any. Raises: StillPending."""
         if self._successor.takes == ANYTHING:
             return
         timers, pops = await self._source.pending()

@@ -1,6 +1,6 @@
-"""What the steps of a migration have in common: how they talk to who asked for it, and that they may refuse.
+"""Shared by the steps of a migration: progress messages to the user, and refusals.
 
-Apart from the steps, since whoever only looks (`--check`), or migrates outwards, needs no broker of its own.
+Apart from the steps, since a command that only checks (`--check`), or migrates outwards, needs no broker.
 """
 
 import asyncio

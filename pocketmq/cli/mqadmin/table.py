@@ -2,11 +2,11 @@
 
     module:                                     where the functions of its commands are, in this package;
       name | what it does | pocketmq command    a function is called like its command; the `pocketmq` command
-        letter:name letter:name=                does the same, or - and why there is none.
+        letter:name letter:name=                does the same, or - and why none does.
                                                 = takes a value, ! must be given, of those with ?
                                                 one must be given
         =%-20s #Head|  %-4s #Head               the columns of what it shows, RocketMQ's, each with its width;
-        +%-4s #Head                             + goes on with them; a command may have several tables
+        +%-4s #Head                             + continues them; a command may have several tables
         > part.method letter name=letter        instead of a function: the call of the administration,
         < text with {letter}                    and what is said after it
 -n (name servers) and -h belong to every command.
@@ -73,7 +73,7 @@ topics:
     =%-32s #Broker Name|  %-4s #QID|  %-20s #Min Offset|  %-20s #Max Offset|    %s #Last Updated
   topicClusterList | the clusters that have a topic | topic show
     t:topic=!
-  updateTopicPerm | change who may use a topic: 6 read and write, 4 read, 2 write | topic create --perm
+  updateTopicPerm | change the permission of a topic: 6 read and write, 4 read, 2 write | topic create --perm
     b:brokerAddr? c:clusterName? t:topic=! p:perm=!
   updateOrderConf | get, put or delete the order configuration of a topic | topic create --order
     t:topic=! v:orderConf= m:method=!
@@ -100,7 +100,7 @@ groups:
   consumer | the members of a group, and whether they agree | group doctor
     g:consumerGroup=! s:jstack
     =%-10s #Index| %-40s #ClientId| %-20s #Version| %s #Subscribes
-  consumerConnection | who is online as a group, and its subscription | group show
+  consumerConnection | the connected members of a group, and its subscription | group show
     g:consumerGroup=! b:brokerAddr=
     =%-36s #ClientId| %-22s #ClientAddr| %-10s #Language| %s #Version
     =%-20s #Topic| %s #SubExpression
@@ -128,7 +128,7 @@ groups:
     b:brokerAddr? c:clusterName? t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=
   producer | every producer at a broker | group producers
     b:broker=!
-  producerConnection | who is online as a producer group | group producers
+  producerConnection | the connected producers of a group | group producers
     g:producerGroup=! t:topic=!
 messages:
   sendMessage | send a message | message send
@@ -151,7 +151,7 @@ messages:
     =%-50s #Message ID| %4s #QID| %40s #Offset
   queryMsgByOffset | a message by its place | store dump --from
     t:topic=! b:brokerName=! i:queueId=! o:offset=!
-  queryMsgTraceById | the trace of a message: who sent it, who had it, how long it took | message track
+  queryMsgTraceById | the trace of a message: its sender, its consumers, how long it took | message track
     i:msgId=! t:traceTopic=
     =%-10s #Type| %-20s #ProducerGroup| %-20s #ClientHost| %-20s #SendTime| %-10s #CostTimes| %-10s #Status
     =%-10s #Type| %-20s #ConsumerGroup| %-20s #ClientHost| %-20s #ConsumerTime| %-10s #CostTimes
@@ -181,7 +181,7 @@ cluster:
     b:brokerAddr=! t:timeoutMillis= l:level= o:order=
     =%-64s #Topic|  %-64s #Group|  %-32s #Broker Name|  %-4s #QID|  %-20s #Broker Offset
     +  %-20s #Consumer Offset|  %-20s #Diff|  %s #LastTime
-  haStatus | who follows whom, and how far behind | ha status
+  haStatus | masters with their slaves, and how far behind | ha status
     b:brokerAddr? c:clusterName? i:interval=
     =%-32s #SlaveAddr|  %-16s #SlaveAckOffset| %16s #Diff| %16s #TransferSpeed(KB/s)| %16s #Status
     + %16s #TransferFromWhere
@@ -210,7 +210,7 @@ cluster:
     < delete kv config from namespace success.
   cleanExpiredCQ | delete queue files whose messages have expired | - not needed: they go with the log's files
     b:brokerAddr= c:cluster=
-  cleanUnusedTopic | delete the queues of topics that are gone | - not needed: topic delete deletes them, too
+  cleanUnusedTopic | delete the queues of deleted topics | - not needed: topic delete deletes them, too
     b:brokerAddr= c:cluster=
   deleteExpiredCommitLog | delete log files whose time is over | - not needed: the broker does, at deleteWhen
     b:brokerAddr= c:cluster=
@@ -220,7 +220,7 @@ accounts:
     u:defaultGroupPerm= t:topicPerms= g:groupPerms= m:admin=
   deleteAclConfig | delete an account | account delete
     b:brokerAddr? c:clusterName? a:accessKey=!
-  updateGlobalWhiteAddr | set from where nobody needs a signature | account white
+  updateGlobalWhiteAddr | set the addresses that need no signature | account white
     b:brokerAddr? c:clusterName? g:globalWhiteRemoteAddresses=! p:aclFileFullPath=
   getAclConfig | accounts and what they may do | account list
     b:brokerAddr? c:clusterName?

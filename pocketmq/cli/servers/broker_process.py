@@ -33,7 +33,7 @@ _WELL_AFTER_MS = 60_000
 
 
 class Serve(Protocol):
-    """Runs one of the servers until it is told to stop: pocketmq.cli.servers.server.serve."""
+    """Runs one of the servers until it is stopped: pocketmq.cli.servers.server.serve."""
 
     def __call__(
         self, role: str, arguments: list[str], *, until_input_ends: bool = False
@@ -42,7 +42,7 @@ class Serve(Protocol):
 
 def wait_and_serve(serve: Serve) -> ExitCode:
     """Run the child: wait for the arguments, serve until the input ends. Raises: CannotBegin."""
-    # Before the arguments come, for a child that has not got it by a fork: most of a broker's start.
+    # Import ahead in a spawned child (a forked one has it already): most of a broker's start.
     import pocketmq.cli.servers.broker_server
 
     assert pocketmq.cli.servers.broker_server

@@ -130,7 +130,7 @@ class BrokerServer:
     def asks_for_figures(self) -> bool:
         """Return True if a console here shows the figures of brokers in other processes.
 
-        Not if it has a login: the ports that these brokers need for it would ask nobody for one.
+        Not if it has a login: the ports that these brokers need for it ask for no login.
         """
         return not (self._console.is_off or self._console.user or missing_packages())
 

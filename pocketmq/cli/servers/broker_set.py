@@ -10,7 +10,7 @@ Replicas all have the name NAME, and DATA/replica-1 and so on: the first is the 
 1. The first broker is what a single broker would be, so one that ran alone keeps its messages, its name and
    its clients when others are added.
 2. Folders are numbered, not named: a container's host name, which names its broker, changes at each start.
-3. Every broker with a folder runs: consumers would miss the messages of a store that nobody opens. Those
+3. Every broker with a folder runs: consumers would miss the messages of a store that no broker opens. Those
    beyond the number requested are read-only, until they are empty and their folders are moved away.
 4. Ports are ten apart, since a RocketMQ broker also has PORT - 2 and PORT + 1. Port 0: any free one for each.
 """

@@ -181,7 +181,7 @@ class BrokersServer:
         if number >= self._writable and not self._replicas:
             arguments += ["--set", f"brokerPermission={int(Perm.READ)}"]
         if self._replicas:
-            # Where nobody says otherwise, no acknowledged message dies with its process.
+            # Unless set otherwise, no acknowledged message dies with its process.
             role = options.as_settings().get("brokerRole", SYNC_MASTER)
             arguments += ["--set", f"brokerRole={SLAVE if number else role}"]
             arguments += ["--set", f"brokerId={number}"]

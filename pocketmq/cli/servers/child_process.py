@@ -1,7 +1,7 @@
 """Child: a process of this command, held by two pipes. Forked at the start, spawned anew later.
 
 1. Its standard input is a pipe that only the parent holds open. Its end tells the child to stop, or that the
-   parent is gone, so a killed parent leaves no children behind.
+   parent died, so a killed parent leaves no children behind.
 2. Its standard output is a pipe whose end means that the child died, however.
 3. It has its own process group: Ctrl-C reaches only the parent, which stops its children in order.
 
@@ -43,7 +43,7 @@ class Child:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                # Somebody else has collected it; how it ended is not known any more.
+                # Other code of this process has collected it; its exit code is lost.
                 self.returncode = int(ExitCode.FAILED)
             else:
                 if pid:
@@ -66,7 +66,7 @@ class Child:
                 os.kill(self.pid, number)
 
     def close_input(self) -> None:
-        """Close its input, which tells it to stop (invariant 1)."""
+        """Close its input, which stops it (invariant 1)."""
         with suppress(BrokenPipeError):
             self.input.close()
 

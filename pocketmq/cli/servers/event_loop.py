@@ -29,8 +29,8 @@ def run(
     each SIGHUP, which ends nothing (hangup.py).
     """
     ignore_hangup()
-    # A file of the store that somebody cut off, or a disk that cannot read a page of it, ends the process
-    # amid a store to memory (SIGBUS): this says where.
+    # If another program truncates a file of the store, or the disk cannot read a page of it, a write to the
+    # map ends the process (SIGBUS): this logs where.
     faulthandler.enable()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.get_loop().set_default_executor(Threads(_THREADS, "pocketmq"))

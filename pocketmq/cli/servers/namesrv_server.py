@@ -70,9 +70,7 @@ def _warn_of_unknown(settings: Mapping[str, str], known: Collection[str]) -> Non
         else:
             log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
     if settings.get(_CONTROLLER, "").strip().lower() == "true":
-        log.warning(
-            "%s: PocketMQ has no controller; who looks for one finds none here", _CONTROLLER
-        )
+        log.warning("%s is ignored: PocketMQ has no controller", _CONTROLLER)
 
 
 async def start_name_server(

@@ -43,7 +43,7 @@ class Server(Protocol):
 
 
 def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) -> ExitCode:
-    """Run one of the three commands until it is told to stop. Raises: CannotBegin.
+    """Run one of the three commands until it is stopped. Raises: CannotBegin.
 
     until_input_ends: for one of several processes: the end of standard input stops it, too.
     """

@@ -1,11 +1,11 @@
 """TurnSelector: what asyncio's own event loop waits with, so that a crowd does not take a whole turn.
 
-A turn of asyncio's loop serves all that `select` returns, and whoever asks next waits for its end. Thousands
+A turn of asyncio's loop serves all that `select` returns, and the next request waits for its end. Thousands
 of connections that are reset in one moment are ready at once; each costs a read that fails and a farewell.
 
 1. A turn serves at most READY_MAX descriptors.
-2. Among these are at most HUNG_UP_MAX whose peers are gone: nobody waits for them.
-3. What is left out comes in later turns: epoll tells it again, after what it has not told yet.
+2. Among these are at most HUNG_UP_MAX whose peers have disconnected: no peer waits for them.
+3. What is left out comes in later turns: epoll reports it again, after what it has not reported yet.
 """
 
 import select

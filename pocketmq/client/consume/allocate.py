@@ -84,7 +84,7 @@ averagely_by_circle: AllocateStrategy = _Named("AVG_BY_CIRCLE", _averagely_by_ci
 
 
 def by_config(queues: Iterable[MessageQueue]) -> AllocateStrategy:
-    """Allocate always these queues, whoever else is in the group."""
+    """Allocate always these queues, whichever other members the group has."""
     return _Config(list(queues))
 
 

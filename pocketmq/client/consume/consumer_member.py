@@ -156,7 +156,7 @@ class ConsumerMember(Generic[Options]):
     async def changed(
         self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
     ) -> None:
-        """Set a new version of the subscription and tell every broker at once (S27)."""
+        """Set a new version of the subscription and notify every broker at once (S27)."""
         subscription = self.rebalance.subscriptions.get(topic)
         if subscription is not None:
             subscription.sub_version = self._next_version(topic)

@@ -137,7 +137,7 @@ def check_takes(function: Callable[..., object], *arguments: str) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        # Some functions in C do not tell what they take.
+        # Some functions in C have no signature to inspect.
         return
     try:
         signature.bind(*arguments)

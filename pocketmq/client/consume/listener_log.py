@@ -1,8 +1,8 @@
 """ListenerLog: logs listeners' exceptions once in full, then counts them.
 
-A listener whose database is gone fails for each message: hundreds of stack traces per second say no more than
-one does, and fill the disk. A failure, identified by its class and line, is logged in full the first time;
-while it persists, one line per minute says how often it occurred.
+A listener whose database is unreachable fails for each message: hundreds of stack traces per second say no
+more than one does, and fill the disk. A failure, identified by its class and line, is logged in full the
+first time; while it persists, one line per minute says how often it occurred.
 """
 
 import logging

@@ -163,7 +163,7 @@ class ListenerPool:
         return self._under_way > 0 and calling_pool() is self
 
     def stop(self) -> None:
-        """Do nothing more: whoever called the listener has ended, or is ended by the runner."""
+        """Do nothing: the task that called the listener has ended, or the runner ends it."""
 
 
 class _Stamp:
@@ -376,7 +376,7 @@ class ThreadPool(ListenerPool):
                 try:
                     self._loop.call_soon_threadsafe(self._hand_over)
                 except RuntimeError:
-                    return  # the loop is closed: nobody is left to tell
+                    return  # the loop is closed: no task waits for outcomes
 
     def _call(
         self, run: Run, at: int, context: ConsumeContext, stamp: _Stamp

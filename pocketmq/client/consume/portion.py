@@ -54,7 +54,7 @@ class Portion:
 
     def close(self) -> None:
         """The program takes no more of it."""
-        # In this order: who sees it closed sees how many were given.
+        # In this order: a reader that sees it closed sees how many were given.
         self.closed = True
         if self.on_close is not None:
             try:

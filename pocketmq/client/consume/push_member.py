@@ -227,7 +227,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         await super().give_up(queue, process_queue)
         consume.forget(process_queue)
         if process_queue.has_waiting:
-            # A retry of this queue may be planned; nobody else shall start before it has found out.
+            # A retry of this queue may be planned; no other member shall start before the retry has noticed.
             self.runner.call_later(
                 UNLOCK_DELAY_MS,
                 lambda: self.runner.spawn(self.rebalance.unlock(queue), name="unlock"),

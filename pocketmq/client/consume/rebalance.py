@@ -10,7 +10,7 @@ both sorted; then the table of ProcessQueues is brought in line with its result:
 
 1. A queue is in the table only while it is allocated, and has at most one PullRequest.
 2. A queue whose start offset cannot be determined is not added: the next round tries again.
-3. After a change the subscription's version is set to now and every broker is told at once (S27), so that
+3. After a change the subscription's version is set to now and every broker is notified at once (S27), so that
    a pull with the new version does not meet an old subscription.
 4. Only one rebalance of a consumer runs at a time.
 Source: RebalanceImpl, RebalancePushImpl, RocketMQ 4.9.8.
@@ -209,10 +209,10 @@ class Rebalance:
             log.warning(
                 "a topic does not exist yet, waiting for it group=%s topic=%s", self.group, topic
             )
-        # A group's retry topic is made by its first heartbeat; until then nobody need hear of it.
+        # A group's retry topic is made by its first heartbeat; until then its absence is no warning.
         if not client_ids and not (all_queues is None and is_retry_topic(topic)):
             log.warning(
-                "cannot learn who is in the group, will ask again group=%s topic=%s",
+                "cannot learn the members of the group, will ask again group=%s topic=%s",
                 self.group,
                 topic,
             )

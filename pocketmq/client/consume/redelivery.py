@@ -1,4 +1,4 @@
-"""GivingBack: failed messages are redelivered by the broker, else by our own send to the retry topic.
+"""GivingBack: redelivery of failed messages, by the broker or by a new send to the retry topic.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ 4.9.8.
 """

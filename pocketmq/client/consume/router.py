@@ -103,7 +103,7 @@ class Router:
     def listener(self) -> Listener:
         """Return a listener for the current routes: a coroutine function if one of them is.
 
-        Raises: IllegalArgument if there are none.
+        Raises: IllegalArgument without a route.
         """
         routes = [route for each in self._routes.values() for route in each.values()]
         if not routes:

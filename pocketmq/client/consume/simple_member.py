@@ -163,7 +163,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
                 self._kept += found
                 wait_ms = 0 if found else ends - self.clock.monotonic_ms()
                 if wait_ms > _AGAIN_MS:
-                    # The broker lets nobody wait, because too many do.
+                    # The broker lets no more pops wait, because too many do.
                     await asyncio.sleep(_AGAIN_MS / 1000)
         except PocketMQError as error:
             self._failed(place, error)
@@ -217,7 +217,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             self._packed.append(popped._replace(body=popped.body[room.rest_at :]))
         passed = [each for each in messages if not tags or each.tags in tags]
         for other in (each for each in messages if tags and each.tags not in tags):
-            # Two tags may have one hash code: nobody wants this one.
+            # Two tags may have one hash code: this tag is not subscribed.
             await self.ack(place.topic, other)
         return [(popped.ours_until, each) for each in passed]
 

@@ -28,7 +28,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError, RemotingError
 from pocketmq.remoting.requests import WaitingRouteHeader
 
-# What a pop is answered that found nothing, has waited in vain, or may not wait.
+# Answers to a pop that found nothing, has waited in vain, or may not wait.
 NOTHING_POPPED = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.POLLING_TIMEOUT,
@@ -36,7 +36,7 @@ NOTHING_POPPED = (
 )
 
 
-# What the answer to a query unpacks to: 64 messages of the size that brokers take by default.
+# The unpacked size of the answer to a query: 64 messages of the size that brokers take by default.
 _QUERIED_SIZE_MAX = 256 << 20
 
 
@@ -80,7 +80,7 @@ class MQClientApi(Asking):
         )
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """Return the client ids of a group. Raises: BrokerFailed if there are none."""
+        """Return the client ids of a group. Raises: BrokerFailed if it has no member."""
         found = await self.ask(
             address,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
@@ -326,7 +326,7 @@ class MQClientApi(Asking):
     async def view_message(
         self, address: str, position: int, topic: str | None = None
     ) -> MessageExt:
-        """Return the message at a position of the commit log. Raises: BrokerFailed if there is none."""
+        """Return the message at a position of the commit log. Raises: BrokerFailed if absent."""
         found = await self.ask(
             address,
             RequestCode.VIEW_MESSAGE_BY_ID,
@@ -347,7 +347,7 @@ class MQClientApi(Asking):
         unique: bool,
         timeout_ms: int = 15_000,
     ) -> list[MessageExt]:
-        """Return messages by key from the index, not re-checked (it holds hashes); [] if there are none."""
+        """Return messages by key from the index, not re-checked (it holds hashes); [] if none match."""
         found = await self.ask(
             address,
             RequestCode.QUERY_MESSAGE,

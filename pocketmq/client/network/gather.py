@@ -1,4 +1,4 @@
-"""together: one question for each of many, so many at a time."""
+"""together: runs one coroutine per item, a limited number of them concurrently."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

@@ -5,8 +5,8 @@ It owns the connections, the routes, the broker addresses and every timer:
     every                       from            what
     two minutes                 10 s            addresses of the name servers, if they are looked up by HTTP
     poll_name_server_interval   10 ms           routes of all topics in use
-    second, for a minute        1 000 ms        routes of subscribed topics that nobody knows yet (ours;
-                                                our name servers also tell when one appears)
+    second, for a minute        1 000 ms        routes of subscribed topics that do not exist yet (ours;
+                                                our name servers also notify of a new one)
     heartbeat_interval          1 000 ms        drop brokers without a route, heartbeat to all brokers
     persist_offset_interval     10 000 ms       offsets of all consumers
     rebalance_interval, or woken                rebalance
@@ -177,7 +177,7 @@ class MQClientInstance:
             )
 
     async def unregister_producer(self, group: str) -> None:
-        """Remove a producer and tell every broker at once."""
+        """Remove a producer and notify every broker at once."""
         if self.producers.pop(group, None) is not None:
             await self.presence.unregister(group, None)
 
@@ -341,7 +341,7 @@ class MQClientInstance:
         return broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
 
     async def find_consumer_ids(self, topic: str, group: str) -> list[str] | None:
-        """Return the client ids of the group, without duplicates; None if no broker can tell."""
+        """Return the client ids of the group, without duplicates; None if no broker answers."""
         address = await self.broker_of_topic(topic)
         if address is None:
             return None

@@ -19,7 +19,7 @@ from pocketmq.remoting.errors import PocketMQError
 log = logging.getLogger(__name__)
 
 ANNOUNCE_MS = 10_000
-"""A broker that stands still gets no more of invariant 2's heartbeats than one in that time."""
+"""A broker that does not answer gets at most one of invariant 2's heartbeats in that time."""
 
 
 class Presence:

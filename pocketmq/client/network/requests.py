@@ -56,14 +56,14 @@ class Asking:
         encoding: Encoding = Encoding.JSON,
         what_listens: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
-        """what_listens: tells what is at an address that does not answer; None: do not look."""
+        """what_listens: describes the peer at an address that does not answer; None: do not look."""
         self._what_listens = what_listens
         self._remoting = remoting
         self.name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
         self._encoding = int(encoding)
         self._name_server = 0
-        # Whether a frame may be put together by hand: JSON headers that nobody signs.
+        # Whether a frame may be put together by hand: JSON headers without a signature.
         self.plain_frames = encoding == Encoding.JSON and not remoting.signs
         # The connection to a broker if it is open already and may be written to directly.
         self.open_connection = remoting.open_connection

@@ -117,7 +117,7 @@ class TopicRoute:
 def _ordered(order_conf: str | None) -> tuple[list[tuple[str, int]], list[str]]:
     """Return the broker names of an order configuration, `a:4;b:4`, with their queues; and what is malformed.
 
-    A malformed entry takes the topic from no producer: the others hold (ours: Java keeps the old route).
+    A malformed entry is skipped and the others hold (PocketMQ only: Java keeps the old route).
     """
     found, malformed = [], []
     left = ROUTE_QUEUES_MAX
@@ -213,7 +213,7 @@ class BrokerAddresses:
         return self._table.get(broker_name, {}).get(MASTER_ID)
 
     def any_of(self, broker_name: str, broker_id: int) -> str | None:
-        """Return the address of that id; if there is none, of the next slave, else any."""
+        """Return the address of that id; if absent, of the next slave, else any."""
         by_id = self._table.get(broker_name)
         if not by_id:
             return None

@@ -17,7 +17,7 @@ from pocketmq.remoting.errors import PocketMQError
 log = logging.getLogger(__name__)
 
 CANCEL_AGAIN_S = 5.0
-"""A child that has not ended so long after it was told to is told again."""
+"""A child that has not ended so long after its cancellation is cancelled again."""
 
 SetUp = Callable[[AsyncExitStack], Awaitable[None]]
 

@@ -38,7 +38,7 @@ def is_lookup(name_server: str) -> bool:
 
 def look_up(url: str) -> str:
     """Return the addresses, as one text. Blocks for at most three seconds. Raises: NameServersNotFound."""
-    # Imported here: who names an address needs no HTTP.
+    # Imported lazily: with an explicit address no HTTP client is needed.
     import urllib.request
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -48,7 +48,7 @@ def look_up(url: str) -> str:
             text = answer.read(_ANSWER_SIZE_MAX).decode("utf-8")
     except (OSError, HTTPException, UnicodeDecodeError) as error:
         if isinstance(error, HTTPError):
-            # It holds the answer, with its socket; Python 3.14 complains of one that nobody closes.
+            # It holds the answer, with its socket; Python 3.14 complains of one that is never closed.
             error.close()
         raise NameServersNotFound(url, error) from error
     lines = text.strip().splitlines()

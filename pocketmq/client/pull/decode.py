@@ -6,8 +6,8 @@
 2. The broker compared hash codes of tags; here the tags themselves are compared, and a message without a
    tag does not pass a subscription that names tags.
 3. A message is made without its constructor, with what every consumer needs: topic, body, queue offset. The
-   rest waits until somebody asks for it, as many listeners look at nothing but the body. For a consumer that
-   does ask, it is read at once (`Habit`).
+   rest waits until a listener reads it, as many listeners read nothing but the body. For a consumer that
+   does read it, it is decoded at once (`Habit`).
 4. A few KB may unpack to 64 MiB: records of an answer whose bodies would go beyond UNPACKED_MAX together are
    left for later (`Room`). The first is always read, so a queue moves on.
 tests/client/test_decode.py compares it with message_codec.to_messages.
@@ -118,7 +118,7 @@ class _Pull(NamedTuple):
         with _asking:
             late = message.late
             if late is not None:
-                # Whoever asks for one thing may have set another before.
+                # A listener that reads one attribute may have set another before.
                 kept = {each: _own(message, each) for each in _WAITING}
                 started = _own(message, "started")
                 _fill(message, late, self)
@@ -226,7 +226,7 @@ def _unusual(
 def decode_pulled(
     result: PullResult, body: bytes, broker_name: str, habit: Habit | None = None
 ) -> list[MessageExt]:
-    """Decode an answer; where it holds too much, `result` says to go on at the first that was left."""
+    """Decode an answer; if it holds too much, `result` continues at the first message that was left."""
     room = Room()
     messages = decode_messages(body, broker_name, result.offset_delta, result.bounds, habit, room)
     if room.rest_offset is not None:

@@ -18,7 +18,7 @@ FRUITLESS_DELAY_MS = 1_000
 
 
 class PullPace:
-    """Of one queue. Owner: who pulls it."""
+    """Pacing of one queue. Owned by its puller."""
 
     __slots__ = ("_fruitless",)
 

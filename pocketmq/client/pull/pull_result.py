@@ -51,7 +51,7 @@ class PullResult:
 
 
 def pull_answer(answer: RemotingCommand) -> PullResult | None:
-    """Parse an answer, its messages not decoded yet; None if it is a refusal, or its numbers are none."""
+    """Parse an answer, its messages not decoded yet; None for a refusal, or if a number is invalid."""
     status = STATUS_OF_CODE.get(answer.code)
     ext = answer.ext
     if status is None or ext is None or "nextBeginOffset" not in ext:

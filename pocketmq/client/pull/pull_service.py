@@ -77,7 +77,7 @@ class PullMessageService:
 
     async def _guarded(self, pull: Pull, request: PullRequest) -> None:
         try:
-            # The same task as long as it goes on: a task for each pull would be a tenth of what a pull costs.
+            # One task pulls until the pull ends: a task for each would be a tenth of what a pull costs.
             while await pull(request):
                 pass
         except Exception:

@@ -58,7 +58,7 @@ class Room:
             if turn.done() and not turn.cancelled():
                 self.give(size)
             else:
-                # Whoever stood behind may fit where this one did not.
+                # The next waiters may fit where this one did not.
                 self._admit()
             raise
 
@@ -67,7 +67,7 @@ class Room:
         self.count -= 1
         self.size -= size
         if self._waiting:
-            # May leave nobody: who was cancelled in this turn still stands in the queue.
+            # May admit no waiter: those cancelled in this turn are still queued.
             self._admit()
         if self._idle and not self.count:
             idle, self._idle = self._idle, []

@@ -107,7 +107,7 @@ class SendAttempts:
     def failed(self, error: PocketMQError) -> bool:
         """Note a failure. Returns: whether to make another attempt."""
         assert self._last_broker is not None
-        # What is tried while waiting for a broker is not told: it is the same again and again.
+        # Retries while waiting for a broker are not recorded: they are all alike.
         if len(self.attempts) < self._attempts_max:
             self.attempts.append(Attempt(self._last_broker, self._cost_ms, error))
         self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
@@ -116,7 +116,7 @@ class SendAttempts:
         return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
 
     def pause_ms(self, error: PocketMQError) -> int:
-        """Return how long to wait before one more attempt; 0: there is none (rule 2)."""
+        """Return how long to wait before one more attempt; 0: no further attempt (rule 2)."""
         pause = min(self._pause_ms, self.left_ms - 1)
         if not isinstance(error, Unreachable) or pause <= 0:
             return 0

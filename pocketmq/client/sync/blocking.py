@@ -48,7 +48,7 @@ class Blocking:
 
     @property
     def client_id(self) -> str:
-        """Who this client is at the brokers."""
+        """The id by which brokers know this client."""
         return str(self._client.client_id)
 
     @property

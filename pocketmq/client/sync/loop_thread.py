@@ -28,7 +28,7 @@ class LoopThread:
     """One thread, one loop, one body.
 
     What lives in the thread is entered by `body` into an exit stack before start() returns, and left by
-    close() in the reverse order: loop, sockets and tasks are gone when close() returns.
+    close() in the reverse order: loop, sockets and tasks are closed when close() returns.
     """
 
     def __init__(

@@ -85,10 +85,10 @@ class Submissions:
                 sent = await self._producer.submit(
                     taken.message, queue=taken.queue, sharding_key=taken.sharding_key
                 )
-            except Exception as error:  # noqa: BLE001 - whoever waits for the outcome gets it
+            except Exception as error:  # noqa: BLE001 - the waiter for the outcome gets it
                 outcome.set_exception(error)
             except BaseException as error:
-                # The loop ends: nobody takes the rest.
+                # The loop ends: no task sends the rest.
                 with self._lock:
                     self._end()
                     left, self._waiting = self._waiting, deque()

@@ -19,7 +19,7 @@ _UNKNOWN_SECRET = "unknown-here"
 
 
 async def show(console: Console, call: Call) -> dict[str, Any]:
-    """Return each master with its accounts, or why there are none."""
+    """Return each master with its accounts, or why they are unknown."""
     rows: list[dict[str, Any]] = []
     for master in await console.admin.site.masters():
         row: dict[str, Any] = {"broker": master.name, "enabled": None, "error": None}
@@ -57,7 +57,7 @@ async def may(console: Console, call: Call) -> dict[str, Any]:
     part = call.query.text("q", "").lower()
     account = await _find(console, call.path["broker"], call.path["accessKey"])
     topics = await users_topics(console.admin)
-    # A broker that is gone hides nothing of the others.
+    # A broker that does not answer hides no group of the others.
     known = await console.admin.groups.names(partial=True)
     groups = [each for each in known if not is_system_group(each)]
     rows: list[dict[str, Any]] = [

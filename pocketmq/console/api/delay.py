@@ -82,7 +82,7 @@ async def recall(console: Console, call: Call) -> dict[str, Any]:
         "delay.recall",
         {"broker": broker, "topic": topic},
         f"A message that waits for topic {topic!r} on broker {broker} will be taken back: "
-        "nobody will receive it. This cannot be undone.",
+        "no group will receive it. This cannot be undone.",
     )
     return {"msgId": await console.admin.delays.recall(broker, topic, handle)}
 

@@ -26,7 +26,7 @@ from pocketmq.remoting.errors import PocketMQError
 
 
 async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:
-    """Return them by group and broker, as far as brokers answer."""
+    """Return configurations by group and broker; unreachable brokers are left out."""
     found: dict[str, dict[str, GroupConfig]] = {}
     for master in await console.admin.site.masters():
         try:

@@ -222,7 +222,7 @@ class EventStream:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values; None if there are none.
+    """Return the sum of the known values; None without a known value.
 
     >>> total([1, None, 2]), total([None])
     (3, None)

@@ -49,5 +49,5 @@ def _version() -> str:
     try:
         return metadata.version("pocketmq")
     except metadata.PackageNotFoundError:
-        # Run from a source folder that nobody installed.
+        # Run from a source folder that was not installed.
         return "unknown"

@@ -66,7 +66,7 @@ _FIRST_SYSTEM = TOPIC_TYPES.index("RETRY")
 
 
 async def _message_types(console: Console) -> dict[str, str]:
-    """Return the attribute message.type of the topics that have one, as far as brokers answer.
+    """Return the attribute message.type of the topics that have one, from the brokers that answer.
 
     Brokers return it for all topics or for one: the answer is cached for a while, for viewers of a list.
     """

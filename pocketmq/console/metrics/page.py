@@ -53,7 +53,7 @@ def to_text(snapshots: Sequence[list[Family]]) -> bytes:
     """Return Prometheus' text of snapshots; in any thread.
 
     Empties the snapshots, one family after the other: their many objects are freed here, and not by the event
-    loop, and those that prometheus-client makes of a family are gone before the next.
+    loop, and those that prometheus-client makes of a family are freed before the next.
     """
     from prometheus_client import core
     from prometheus_client.exposition import generate_latest

@@ -78,7 +78,7 @@ class MetricsPort:
             while await self._answer_one(reader, writer):
                 pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            # It is gone, or silent, or we leave: there is nobody to tell.
+            # The peer closed or timed out, or the server is stopping: no peer reads an answer.
             pass
         finally:
             self._connections.discard(task)

@@ -8,7 +8,7 @@ The figures are those of /metrics, under RocketMQ's names; OpenTelemetry's own c
 sends them, in a thread. If a collector does not answer, that is logged and that interval's figures are lost;
 counters continue.
 
-A collector that answers byte by byte holds the thread, not the broker: nobody waits for longer than
+A collector that answers byte by byte holds the thread, not the broker: no task waits for longer than
 _WITHIN_S, one thread at a time sends, and a broker ends without it. Of an answer that never ends
 _ANSWER_SIZE_MAX is read.
 """
@@ -139,7 +139,7 @@ class MetricsPush:
                         each.sum,
                         each.counts,
                         each.bounds,
-                        # Nobody has kept the smallest and the largest.
+                        # The smallest and the largest value are not recorded.
                         None,  # type: ignore[arg-type]
                         None,  # type: ignore[arg-type]
                     )

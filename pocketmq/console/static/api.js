@@ -56,7 +56,7 @@ export async function change(method, url, body, { title, label, danger = true } 
   return (await request(method, url, { body, confirm: first.found.confirm })).found;
 }
 
-/** Learn who we are; the cookie and the token for changes come with it. */
+/** Fetch the session; the cookie and the token for changes come with it. */
 export async function meet() {
   Object.assign(session, await get("/api/session"));
   return session;

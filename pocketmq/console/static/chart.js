@@ -1,4 +1,4 @@
-/* Lines over time, drawn as SVG. Each chart has a table of the same figures for those who do not see it. */
+/* Lines over time, drawn as SVG. Each chart has a table of the same figures for screen readers. */
 
 import { h } from "./dom.js";
 import { stamp, t } from "./text.js";
@@ -27,7 +27,7 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
   const last = times.length - 1;
   const begin = times[0] ?? 0;
   const span = Math.max(1, (times[last] ?? 1) - begin);
-  // What does not end about now is told with its days.
+  // A span that does not end about now is labelled with its days.
   const told = Date.now() - (times[last] ?? 0) < 3_600_000 ? span : Infinity;
   const at = Math.min(pointed.get(id) ?? last, last);
   const x = (index) => (last > 0 ? ((times[index] - begin) / span) * WIDTH : WIDTH);
@@ -127,7 +127,7 @@ function nearest(times, time) {
   return found;
 }
 
-/** One line for each stretch of known values; isGap: whether there is none before a place. */
+/** One line for each stretch of known values; isGap: whether a value is missing before a place. */
 function lines(values, index, x, y, isGap) {
   const stretches = [[]];
   values.forEach((value, place) => {

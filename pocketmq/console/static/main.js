@@ -179,7 +179,7 @@ function drawPause() {
   pauseButton.textContent = t(paused ? "live.resume" : "live.pause");
 }
 
-/** Who is signed in, or that nothing may be changed. */
+/** The signed-in user, or that the console is read-only. */
 export function drawSession() {
   document.getElementById("version").textContent = session.version ? `PocketMQ ${session.version}` : "";
   const leave = async () => {

@@ -27,10 +27,10 @@ export function sentence(key, values = {}) {
     });
 }
 
-/** The sentence of `prefix.name`, or the name itself where nobody has written one. */
+/** The sentence of `prefix.name`, or the name itself without one. */
 export const named = (prefix, name) => strings[`${prefix}.${name}`] ?? name;
 
-/** Whether somebody has written it: for names that the API gives. */
+/** Whether the key has a sentence: for names that the API gives. */
 export const has = (key) => key in strings;
 
 const whole = new Intl.NumberFormat(language, { maximumFractionDigits: 0 });

@@ -82,7 +82,7 @@ class AlarmWatch:
                 self._take_up()
                 for rule, notice in self._look():
                     self._put(tasks, Delivery(rule, notice))
-                # While the console closes nobody is made to wait for a sample.
+                # While the console closes, `sampled` no longer waits: without this pause the loop would spin.
                 await asyncio.sleep(_BREATH_S)
 
     # ------------------------------------------------------------ looking
@@ -178,8 +178,8 @@ class AlarmWatch:
 
 
 def _post(rule: Rule, data: bytes) -> tuple[int, str | None]:
-    """Return the status, 0 if there is none, and why it does not count as delivered. In a thread."""
-    # Most consoles tell nobody anything: a client for HTTP and TLS is loaded when it is needed.
+    """Return the status, 0 without an answer, and why it does not count as delivered. In a thread."""
+    # Most consoles send no notices: the client for HTTP and TLS is loaded when it is needed.
     from http.client import HTTPException
     from urllib import request as client
     from urllib.error import HTTPError

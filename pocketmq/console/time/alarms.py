@@ -13,8 +13,8 @@
     headers = { Authorization = "Bearer ..." }
 
 1. An alarm is raised when one of its figures is beyond the limit for `for_s`, and resolved when none is; both
-   are notified. Unknown figures (a member count that nobody reported) neither raise nor resolve.
-2. A group that is gone resolves its alarms. A sample in which no broker answered changes nothing.
+   are notified. Unknown figures (a member count that no broker reported) neither raise nor resolve.
+2. A deleted group resolves its alarms. A sample in which no broker answered changes nothing.
 """
 
 import tomllib

@@ -100,7 +100,7 @@ class History:
         """interval_ms: between two samples. image: as it was written; damaged parts are left out.
 
         write: called with the offset and the bytes of each change; first with the whole image if `image` is
-        none.
+        absent or unreadable.
         """
         self.interval_ms = interval_ms
         self._write = write
@@ -144,7 +144,7 @@ class History:
                     self._image[at : at + _NAME.size] = image[at : at + _NAME.size]
         for ring, number, at in _rows():
             start, samples, crc = _ROW.unpack_from(image, at)
-            # A row that nobody has written costs no memory here.
+            # A row that was never written costs no memory here.
             if samples and start >= 0 and start % ring.step_ms == 0:
                 row = image[at : at + _ROW_SIZE]
                 if start // ring.step_ms % ring.points == number and crc == _row_crc(row):
@@ -199,7 +199,7 @@ class History:
         self._changed(at, _ROW_SIZE)
 
     def _place(self, kind: Kind, name: str, is_active: bool, at_ms: int) -> _Name | None:
-        """Return the columns of a name; None if there are none for it (invariant 3)."""
+        """Return the columns of a name; None if none are free (invariant 3)."""
         place = self._by_name.get((kind, name))
         if place is None:
             raw = name.encode("utf-8", "replace")
@@ -218,7 +218,7 @@ class History:
             crc = zlib.crc32(memoryview(self._image)[at + 4 : at + _NAME.size])
             _NAME.pack_into(self._image, at, crc, len(raw), raw)
             self._changed(at, _NAME.size)
-        # What was read back, or stands in the future of a clock that went back, begins to count now.
+        # A time that was read back, or is in the future after the clock was set back, restarts now.
         if is_active or place.active_ms == 0 or place.active_ms > at_ms:
             place.active_ms = at_ms
         return place

@@ -1,7 +1,7 @@
 """Sampler: samples the cluster every few seconds, for the overview and the charts.
 
 1. Brokers are queried in every sample. Topics and groups, of which there may be thousands, take turns: at
-   most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples while nobody watches.
+   most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples without a watcher.
 2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
    back was reset, or its broker restarted; a queue that was not seen the last time does not count.
 3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: this asks members,
@@ -134,7 +134,7 @@ class Sampler:
             await asyncio.sleep(pause_ms / 1_000)
 
     async def fresh(self) -> Sample:
-        """Return the last sample, or a new one if that is old or nobody was watching; marks it as watched.
+        """Return the last sample, or a new one if that is old or was not watched; marks it as watched.
 
         While a broker hangs, a sample takes as long as its time-outs: watchers get the last one meanwhile
         instead of waiting.

@@ -183,7 +183,7 @@ class BrokerClient:
         return failure
 
     def _wait(self, addresses: Iterable[str], until: float) -> None:
-        """Return when a connection can go on, or at a time of the monotonic clock."""
+        """Return when a connection is ready, or at a time of the monotonic clock."""
         poll = select.poll()
         for address in addresses:
             self._connections[address].watch(poll)

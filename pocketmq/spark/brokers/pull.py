@@ -3,8 +3,8 @@
 A reply's body is a sequence of stored records, so the files' decoder reads it. Decoding a single reply would
 cost more than a loop over its 32 messages; joined to some MiB, the cost per message is that of files.
 
-A broker passes over what it cannot read any more (a file that retention has just taken, a damaged record)
-without a word: its answer goes on behind. So a pull without a filter must bring every offset that it passes.
+A broker silently skips records that it can no longer read (a file that retention has just deleted, a damaged
+record): its answer continues behind them. So a pull without a filter must bring every offset that it passes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -261,7 +261,7 @@ def _advance(
             holes.found(queue, before, cursor.next, cursor.next - before)
         return answer.body
     if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and after > before:
-        # Nothing passed the filter. Without one, what was there is being removed.
+        # Nothing passed the filter. Without a filter, the messages are being removed.
         cursor.next = after
         end = min(after, cursor.wanted.end)
         holes.found(queue, before, end, end - before)
@@ -273,7 +273,7 @@ def _advance(
             f"{what}: offsets {before} to {min(after, cursor.wanted.end)} were deleted while they were read"
         )
     elif after > before:
-        # A file of the queue's index is missing, and the broker goes on behind it.
+        # A file of the queue's index is missing, and the broker continues behind it.
         cursor.next = after
         loss.lost(f"{what}: offsets {before} to {after} are not in the broker's index")
     else:

@@ -267,7 +267,7 @@ def cut_ranges(
         for whole, mean in of_broker:
             start = whole.start
             while start < whole.end:
-                # To the nearest message; what is over or missing goes on. Else few messages make a task more.
+                # Rounded to the nearest message, the rest carried over: else few messages make one more task.
                 count = max(1, min(whole.end - start, (room + mean // 2) // mean))
                 taken.append(Range(whole.queue, start, start + count))
                 start += count

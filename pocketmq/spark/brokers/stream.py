@@ -69,8 +69,8 @@ class BrokerStream(OffsetStream):
         return self._connected.get(broker_name)
 
     def marks(self, places: Sequence[tuple[QueueKey, int]]) -> list[list[Any] | None]:
-        # Queues that are gone or too short are told as such; an answer over another connection may be that of
-        # another broker than was looked into.
+        # Deleted and truncated queues are reported as such; another connection may lead to another broker
+        # than the one that was inspected.
         there = [
             (place, one)
             for place in places

@@ -55,7 +55,7 @@ class Half:
 
 class _Lane:
     """One queue: its waiting messages, and the batch in flight; its answer, if that came before it was asked
-    for and the connection is gone. repeated: the batch was counted as sent once more.
+    for and the connection is closed. repeated: the batch was counted as sent once more.
     """
 
     def __init__(self, queue: BrokerQueue) -> None:

@@ -157,7 +157,7 @@ class _Core:
                 )
                 if commit:
                     raise SendFailed(text) from error
-                # The broker gives up what nobody ends.
+                # The broker gives up half messages that no producer ends.
                 _log.warning("rollback_incomplete %s", text)
         return sum(m.sent for m in reports)
 

@@ -100,7 +100,7 @@ class IndexColumns:
 
         Args: is_last: no file follows, so its last record may lack entries, unless it is of known_ms or later
         and before known_position: then the checkpoint covers it; store_ms_at: store time of the record at a
-        position, -1 if there is none.
+        position, -1 if no record begins there.
         Returns: the position of the record from which on entries must be rebuilt, -1 if no entry is left;
         None if the file is whole.
         """

@@ -40,7 +40,7 @@ class Keyed(NamedTuple):
 
 
 def key_hashes(batch: Sequence[Pending], after: int, *, tags: bool) -> Keyed | None:
-    """Return the keys of the records behind position `after`; None if there are none.
+    """Return the keys of the records behind position `after`; None if they have no key.
 
     batch: in the order of the log.
     """

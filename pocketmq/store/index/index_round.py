@@ -38,7 +38,7 @@ async def index_round(index: Indexing, wake: asyncio.Event, clock: Clock) -> Non
         wake.clear()
         await asyncio.sleep(_PAUSE_S)
     if index.wants_numpy:
-        # numpy takes a seventh of a second, which no send should wait.
+        # Importing numpy takes 0.14 s: in a thread, so that no send waits.
         for name in ("index.index_keys", "index.index_columns", "log.alike_batch"):
             try:
                 await asyncio.get_running_loop().run_in_executor(

@@ -74,12 +74,12 @@ class IndexService:
         # Records that are not indexed yet, one by one and in batches; how many the batches hold.
         self.pending: list[Pending | BatchToIndex] = []
         self._batched = 0
-        # Once numpy is there.
+        # Set once numpy is imported.
         self.alike: AlikeBatches | None = None
         # While behind: everything before this position is in the index, `pending` does not count.
         self.position = 0
         self._behind = False
-        # Keys that were taken and could not be written yet.
+        # Keys taken from `pending` but not yet written.
         self._rest: Keyed | None = None
         # The same, of a few records.
         self._rows: list[Row] = []
@@ -148,7 +148,7 @@ class IndexService:
             if again is None:
                 continue
             place = self.files.index(file)
-            # What follows a file with a gap would be out of order: it is made again from the log.
+            # Files behind one with a gap would be out of order: they are rebuilt from the log.
             for later in self.files[place + (again >= 0) :]:
                 log.warning("rebuilding an index file from the log name=%s", later.name)
                 later.delete()
@@ -221,7 +221,7 @@ class IndexService:
                 done += self.step()
 
     def finish(self) -> None:
-        """Bring the index up to date before a stop, which must not take minutes; the next start goes on."""
+        """Bring the index up to date before a stop, which must not take minutes; the next start resumes."""
         end_ms = self._clock.monotonic_ms() + _STOP_MS_MAX
         with self._side_tasks.attempt("index"):
             while self.behind and self._clock.monotonic_ms() < end_ms:
@@ -364,7 +364,7 @@ class IndexService:
         cost = 0
         for found in self._log.walk(position, end, check_crc=False):
             if not isinstance(found, Entry):
-                # Damage was reported by recovery; go on behind it where that is known.
+                # Damage was reported by recovery; continue behind it if its size is known.
                 return batch, found.position + found.size if found.size > 0 else end, cost
             position = found.position + found.size
             if found.sys_flag & _ROLLBACK != _ROLLBACK:
@@ -448,7 +448,7 @@ class IndexService:
         return end_ms
 
     def delete_before(self, log_min: int) -> int:
-        """Delete files whose last record is gone from the log; never the last. Returns: how many."""
+        """Delete files whose last record the log no longer holds; never the last file. Returns: how many."""
         deleted = 0
         while len(self.files) > 1 and self.files[0].end_position < log_min:
             self.files[0].delete()

@@ -3,7 +3,7 @@ producer's messages of one read mostly are: columns of a table, which numpy fill
 
 The result is that of MessageStore.append for one after the other, or of append_batch for one batch after the
 other; `MessageStore.append_run` writes it.
-Imports numpy: whoever asks has made sure that it is there (`MessageStore.has_numpy`).
+Imports numpy: callers check first that it is installed (`MessageStore.has_numpy`).
 """
 
 import struct

@@ -279,7 +279,7 @@ class CommitLog:
                 return
 
     def first_store_ms(self, file: MappedFile) -> int:
-        """Return the store time of a file's first record; 0 if there is none."""
+        """Return the store time of a file's first record; 0 if the file holds no record."""
         head = file.read(0, RECORD_SIZE_MIN)
         if len(head) < RECORD_SIZE_MIN or magic_of(head) not in (
             MAGIC_V1,

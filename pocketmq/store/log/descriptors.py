@@ -4,7 +4,7 @@
     close_file(descriptor)                       instead of os.close
 
 1. SPARES descriptors are kept open on /dev/null. If the process has no other left, an open takes one of
-   them; close_file returns it with dup2, so that nobody else gets it in between.
+   them; close_file returns it with dup2, so that no other thread takes it in between.
 2. One set per process, like the limit. Used on the loop and in the pools: each step is one list call.
 """
 

@@ -71,7 +71,7 @@ class Flush:
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
-        # Work in the pool that may still run when the task that asked for it is gone.
+        # Work in the pool that may still run after the task that started it was cancelled.
         self._in_pool: set[Future[None]] = set()
         # An fsync of queues or index failed (invariant 4).
         self._checkpoints_end: OSError | None = None
@@ -89,7 +89,7 @@ class Flush:
             return None
         if self._group is None:
             self._group = asyncio.get_running_loop().create_future()
-            # Nobody may be left to look: a failure is also in `failed` and in the log.
+            # All waiters may be cancelled: a failure is also in `failed` and in the log.
             self._group.add_done_callback(_retrieve)
             if self.failed is not None:
                 self._group.set_exception(FlushFailed(self.failed))
@@ -101,7 +101,7 @@ class Flush:
     # ------------------------------------------------------------ loops
 
     async def run_log(self) -> None:
-        """Flush the log until cancelled: when somebody waits for it, else at intervals."""
+        """Flush the log until cancelled: at once if a caller waits for it, else at intervals."""
         config = self._config
         while self.failed is None:
             try:
@@ -118,7 +118,7 @@ class Flush:
         if behind <= 0:
             return False
         if self._config.flush_disk_type == "SYNC_FLUSH":
-            # What nobody waits for, as a delayed message that became due, is promised all the same.
+            # Records without a waiter (a delayed message that became due) are made durable, too.
             return True
         if behind >= self._config.flush_commit_log_least_pages * _PAGE:
             return True

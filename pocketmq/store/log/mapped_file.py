@@ -119,7 +119,7 @@ class MappedFile:
 
         fill: also write zeros there. The first touch of a new page through the map waits for the file
         system's journal, milliseconds long; a page that a write brought into the cache does not. Only for
-        files that nobody else writes meanwhile: the zeros go where nothing was written yet.
+        files without another writer: the zeros go where nothing was written yet.
         """
         end = min(end, self.size)
         if end <= self.reserved:

@@ -36,7 +36,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.keep_open = keep_open
-        # Where the bytes of a last file that was cut off end; what follows are zeros of ours.
+        # Where the bytes of a truncated last file end; the rest is zeros that this process wrote.
         self.cut_at: int | None = None
 
     def load(self, *, file_size: int | None = None) -> None:

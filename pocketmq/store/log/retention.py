@@ -10,8 +10,8 @@
    round.
 2. Then queue and index files whose records are all gone, never the last of each.
 3. A file's age counts from its last write (modification time).
-4. Ours: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above 85 % it
-   is deleted all the same: a broker that accepts no messages helps no archive.
+4. PocketMQ only: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above
+   85 % it is deleted all the same: a broker that accepts no messages helps no archive.
 Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
 """
 
@@ -118,7 +118,7 @@ class Retention:
         return gone
 
     def _archived_to(self) -> int:
-        """Return where the archive ends in the log; 0 if there is none."""
+        """Return where the archive ends in the log; 0 without an archive."""
         try:
             with open(
                 os.path.join(os.path.dirname(self._log.files.folder), ARCHIVED), "rb"
@@ -182,7 +182,7 @@ class Retention:
         self._refusing = full
 
     def look_again(self) -> None:
-        """Measure the disk where somebody else has resumed appending."""
+        """Measure the disk again after another part of the store has resumed appending."""
         self._refusing = False
         self.check_disk()
 

@@ -17,7 +17,7 @@ INNER_BATCH = 0x80
 
 
 def messages_in(sys_flag: int, properties: bytes) -> int:
-    r"""Return the number of messages in a record; 1 where it is none that fits into an int of Java.
+    r"""Return the number of messages in a record; 1 if the property is absent or no int of Java.
 
     >>> messages_in(INNER_BATCH, b"INNER_NUM\x013\x02")
     3
@@ -69,7 +69,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return BATCH_ENTRY.unpack(file.read(byte - file.start, BATCH_ENTRY_SIZE))
 
     def _index_of(self, offset: int) -> int:
-        """Return the number of the last entry whose base is at or before `offset`; -1 if there is none."""
+        """Return the number of the last entry whose base is at or before `offset`; -1 if absent."""
         low, high = self.files.min_position // BATCH_ENTRY_SIZE, self.entry_count
         first = low
         while low < high:

@@ -155,7 +155,7 @@ class ConsumeQueue:
         byte = self.max_offset * ENTRY_SIZE
         files = self.files
         if files.files and byte < files.end_position:
-            # The file is kept even when it is empty: it says where the queue's offsets go on.
+            # The file is kept even when it is empty: it says where the queue's offsets continue.
             count = len(files.files)
             while len(files.files) > 1 and files.files[-1].start >= byte:
                 files.files[-1].delete()
@@ -353,7 +353,7 @@ class ConsumeQueue:
     # ------------------------------------------------------------ retention
 
     def delete_before(self, log_min: int) -> int:
-        """Delete files whose last record is gone from the log; never the last file. Returns: how many."""
+        """Delete files whose last record the log no longer holds; never the last file. Returns: how many."""
         deleted = 0
         files = self.files.files
         while len(files) > 1:

@@ -279,7 +279,7 @@ class ConsumeQueueTable:
 
     @property
     def max_position(self) -> int:
-        """Return the end of the last record that any open queue points to; 0 if there is none."""
+        """Return the end of the last record that any open queue points to; 0 without a record."""
         return max((queue.max_position for queue in self.queues.values()), default=0)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:

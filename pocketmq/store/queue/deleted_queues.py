@@ -1,4 +1,4 @@
-"""DeletedQueues: queues that were deleted while the log still has their records. Ours.
+"""DeletedQueues: queues that were deleted while the log still has their records. PocketMQ only.
 
     deletedqueues     a ConfigJournal; a row: [topic, queue id, position]; queue -1: the topic as a whole
 

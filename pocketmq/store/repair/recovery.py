@@ -65,7 +65,7 @@ class RecoveryReport:
     entries_dropped: int = 0
     damages: list[Damage] = field(default_factory=list)
     last_store_ms: int = 0
-    # The end of the log may be missing: the machine lost power, or nobody knows.
+    # The end of the log may be missing: the machine lost power, or how the broker stopped is unknown.
     may_have_lost: bool = False
 
 

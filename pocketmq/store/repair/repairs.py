@@ -1,4 +1,4 @@
-"""Mending: damaged places in the middle of a log become records that every broker passes over. Ours.
+"""Mending: damaged places in the middle of a log become records that every broker skips. PocketMQ only.
 
 A RocketMQ broker takes the first bad record for the end of its log, and cuts off what is behind it. So a
 damaged place is overwritten with fillers: records without an entry in queues or index, as rolled-back

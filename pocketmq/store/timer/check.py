@@ -49,9 +49,9 @@ class TimerCheck:
 
 
 def correct(check: TimerCheck, wheel: TimerWheel, now_ms: int) -> None:
-    """Begin anew if the next second is none: a bit of it has changed, or it was lost.
+    """Restart from the wheel if the stored next second is invalid: corrupted or lost.
 
-    A clock that was set back is no such thing: it is behind by less than the wheel's length.
+    This does not apply to a clock that was set back: it is behind by less than the wheel's length.
     """
     read_ms = check.read_ms
     if read_ms == 0 and not (check.log_position or check.queue_offset):

@@ -4,7 +4,7 @@
    or if the records of a chain are not in the order of the log.
 2. The timers' queue and the log have the same order, a record for each unit. So the neighbours of a damaged
    unit tell which record it was for, by their majority: only what they name is believed against a unit.
-3. Whoever is in doubt delivers, or lets the message go round once more: it may come twice, and is not lost.
+3. In doubt a message is delivered, or goes round once more: it may arrive twice, but is never lost.
 Owner: TimerService.
 """
 

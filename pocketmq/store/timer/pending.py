@@ -67,7 +67,7 @@ class Waiting(NamedTuple):
 
 
 def waiting_record(store: MessageStore, position: int, size: int = 1) -> Record | None:
-    """Return the timer message whose record begins here; None if there is none, or something else.
+    """Return the timer message whose record begins here; None if none begins here.
 
     size: see `record_at`.
     """

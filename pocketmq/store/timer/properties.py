@@ -83,7 +83,7 @@ def recalls_of(topic: bytes, unique_key: bytes) -> tuple[tuple[bytes, bytes], ..
 
 
 def digits(text: bytes | None) -> int:
-    """Return a number that a client may have written; 0 if it is none, or has more than 18 digits.
+    """Return a number that a client may have written; 0 if absent, no number, or longer than 18 digits.
 
     >>> digits(b"12"), digits(b"-1"), digits(b"9" * 5000), digits(None)
     (12, 0, 0, 0)

@@ -56,7 +56,7 @@ ROLL_SECONDS = 172_800
 # Records taken from the queue, seconds looked at and messages delivered in one turn of the event loop.
 _STEP = 256
 _SECONDS_STEP = 20_000
-# Between two pieces of a count that nobody waits for.
+# Between two pieces of a count that no caller waits for.
 _COUNT_PAUSE_MS = 5
 _WAIT_MS_MAX = 1_000
 _SYNC_INTERVAL_MS = 1_000
@@ -64,7 +64,7 @@ _RATE_INTERVAL_MS = 1_000
 _CLEAN_INTERVAL_MS = 30_000
 # Farther behind than this a new message could take the slot of a second that was not delivered yet.
 _BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
-# How long after its time a master may deliver what was due when it came.
+# How long after its time a master may deliver a message that was already due when stored.
 MASTER_GRACE_MS = 3_000
 
 
@@ -186,7 +186,7 @@ class TimerService:
         return properties
 
     def _enqueue(self, master: TimerCheck | None = None) -> bool:
-        """Read records from the queue into log and wheel; False if there is none.
+        """Read records from the queue into log and wheel; False if no record is there.
 
         master: while this broker follows, read no further than its master has.
         """
@@ -234,7 +234,7 @@ class TimerService:
             if due_ms + MASTER_GRACE_MS <= read_ms:
                 # The master has delivered it, or let it go round.
                 return
-        # What is due already goes to the next second that is delivered.
+        # A message that is already due goes to the next second that is delivered.
         at_ms, magic = unit_of(max(int(text), read_ms), write_ms, roll)
         if get_property(record.properties, DEL_KEY) is not None:
             magic |= DELETE
@@ -290,7 +290,7 @@ class TimerService:
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 
     def _work(self) -> bool:
-        """Do one piece of the pending work; False if there is none."""
+        """Do one piece of the pending work; False if no work is pending."""
         if self._due is not None:
             self._deliver_some()
             return True
@@ -340,7 +340,7 @@ class TimerService:
                 return
             self.check.read_ms += PRECISION_MS
         if self._over_ms - self.check.read_ms > SLOTS * 1000:
-            # After a stop of weeks nobody counts these seconds one by one.
+            # After a stop of weeks, empty seconds are skipped: one by one they take too long.
             self.check.read_ms = self._wheel.next(self.check.read_ms, self._over_ms)
 
     def _collect(self, slot: Slot) -> None:
@@ -349,7 +349,7 @@ class TimerService:
         self._due = Due(self._store, self._log, slot, self._recall)
 
     def _recall(self, unit: Unit) -> bool:
-        """Note what is recalled; False if it waits itself: its unit says otherwise by mistake."""
+        """Note the recalled message; False if the record waits itself: its unit is marked by mistake."""
         record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
         if record is not None and key is not None:

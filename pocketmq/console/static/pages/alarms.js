@@ -1,4 +1,4 @@
-/* Alarms: what holds now, the rules, and what was told to web hooks. */
+/* Alarms: those that hold now, the rules, and the notices sent to web hooks. */
 
 import { get } from "../api.js";
 import { code, data, h } from "../dom.js";

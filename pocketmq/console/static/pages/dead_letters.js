@@ -110,7 +110,7 @@ function letters(page, list) {
   ];
 }
 
-/** How often it failed, and why it is here: the broker's words, or what the counts tell. */
+/** How often it failed, and why it is here: the broker's words, or else derived from the counts. */
 function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
   // A consumer may have a limit of its own, lower than the group's: the broker's words say what it was.
   const times = t(told ? "deadLetters.failed" : "deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });

@@ -63,7 +63,7 @@ function past(page) {
 
 // ---------------------------------------------------------------- the verdict
 
-// With sub-groups nobody is bound to the subscription that is stored.
+// With sub-groups no member is bound to the stored subscription.
 const isolated = ({ mode, subGroups }) => mode === "isolate" && subGroups.length > 0;
 
 function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
@@ -75,7 +75,7 @@ function verdict({ verdict: { agree, findings, text, source }, members: all, sub
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
 }
 
-/** One topic that members subscribe differently: who asks what, and who loses which queue's what. */
+/** One topic that members subscribe differently: each subscription with its members, and the losses by queue. */
 function finding({ topic, stored, camps, losses, since, text, broker }) {
   return h(
     "section",
@@ -188,7 +188,7 @@ function example({ name }) {
   ].join("\n");
 }
 
-/** What a member says of itself, with its threads. */
+/** The running info that a member reports, with its threads. */
 async function running(page, group, client) {
   const url = (stack) => path("/api/groups/{}/members/{}", [group, client], { stack });
   const found = await page.act(() => get(url(true)));

@@ -1,4 +1,4 @@
-/* One topic: what its queues hold, who consumes it, its route and configuration; sending to it. */
+/* One topic: what its queues hold, its consumers, route and configuration; sending to it. */
 
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";

@@ -1,4 +1,4 @@
-/* Trace: who sent a message and who consumed it, when and for how long, on one line of time. */
+/* Trace: the sender and the consumers of a message, when and for how long, on one line of time. */
 
 import { get, path } from "../api.js";
 import { code, data, h } from "../dom.js";
