@@ -8,6 +8,7 @@ cluster's masters).
 Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,14 @@ from pocketmq.admin.cluster import Site
 from pocketmq.admin.groups import Groups
 from pocketmq.admin.topics import Topics
 from pocketmq.admin.types import ClusterBroker
+from pocketmq.client import forks
+from pocketmq.client.errors import ForkedClient
 from pocketmq.client.network.api import MQClientApi
 from pocketmq.client.network.probe import what_listens
 from pocketmq.client.network.requests import Remoting
 from pocketmq.client.options import ClientOptions, Range, takes
-from pocketmq.remoting.command import Encoding
+from pocketmq.client.send.limits import OpenConnection
+from pocketmq.remoting.command import Encoding, RemotingCommand
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.tls import client_context
 
@@ -58,13 +62,15 @@ class Admin:
             tls=client_context() if tls is True else tls or None,
             before_send=config.credentials.sign if config.credentials else None,
         )
+        own = _OfOneProcess(self._remoting)
         api = MQClientApi(
-            self._remoting if config.around is None else config.around(self._remoting),
+            own if config.around is None else config.around(own),
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
             encoding=Encoding[config.header_encoding],
             what_listens=what_listens,
         )
+        self._own = own
         self.clock = config.clock
         self._client_ip = config.client_ip
         self.site = Site(api)
@@ -110,12 +116,52 @@ class Admin:
         return self.site.api.name_servers
 
     async def __aenter__(self) -> Self:
+        self._own.pid = os.getpid()
         await self._remoting.__aenter__()
         return self
 
     async def __aexit__(self, *raised: Any) -> None:
-        await self._remoting.__aexit__(*raised)
+        # In a forked child the connections are the parent's.
+        if not self._own.is_inherited:
+            await self._remoting.__aexit__(*raised)
 
     async def brokers(self, cluster: str | None = None) -> list[ClusterBroker]:
         """Return every broker address that the name servers know."""
         return await self.site.brokers(cluster)
+
+
+class _OfOneProcess:
+    """Sends requests of the process that started this client; a forked child is refused (client.forks)."""
+
+    def __init__(self, inner: Remoting) -> None:
+        self._inner = inner
+        self.pid = os.getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        return self.pid != os.getpid()
+
+    def _check(self) -> None:
+        if self.is_inherited:
+            raise ForkedClient(forks.sentence("this admin client", self.pid))
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int = 3_000
+    ) -> RemotingCommand:
+        self._check()
+        return await self._inner.invoke(address, command, timeout_ms)
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        self._check()
+        await self._inner.oneway(address, command)
+
+    def open_connection(self, address: str) -> OpenConnection | None:
+        self._check()
+        return self._inner.open_connection(address)
+
+    @property
+    def signs(self) -> bool:
+        return self._inner.signs
+
+    def encoded(self, command: RemotingCommand) -> bytes:
+        return self._inner.encoded(command)

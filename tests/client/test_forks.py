@@ -6,9 +6,11 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
+from pocketmq.admin import Admin
 from pocketmq.client import ForkedClient, LitePullConsumer, Message
 from pocketmq.client import Producer as AsyncProducer
 from pocketmq.client.sync import Producer, PushConsumer
@@ -152,3 +154,21 @@ def test_a_child_of_a_test_leaves_its_broker_alone() -> None:
         assert in_child(lambda: server.send("Kept", "child")).startswith("ForkedClient: ")
         server.send("Kept", "after")
         assert [each.body for each in server.messages("Kept")] == [b"before", b"after"]
+
+
+async def test_an_inherited_admin_client_is_refused_at_once_and_leaves_its_parents_alone(
+    name_server: str,
+) -> None:
+    async with Admin(name_server=name_server) as admin:
+        before = await admin.topics.names()
+
+        def ask() -> object:
+            async def run() -> object:
+                async with AsyncExitStack() as stack:
+                    stack.push_async_exit(admin)
+                    return await admin.topics.names()
+
+            return asyncio.Runner().run(run())
+
+        assert in_child(ask).startswith("ForkedClient: this admin client was started by process")
+        assert await admin.topics.names() == before
