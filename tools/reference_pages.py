@@ -5,7 +5,7 @@
     docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
     docs/json.md             the keys of `--json`, from tools/json_keys.py
 
-A test of the house compares the pages with what is made here (tests/house/test_reference_pages.py), so a
+A test of the house compares the pages with what is made here (tests/house/test_docs.py), so a
 setting, a code or a tested command that is new fails `make check` until this was run again.
 """
 
