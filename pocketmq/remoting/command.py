@@ -17,7 +17,7 @@ from typing import Any
 
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode, ResponseCode
-from pocketmq.remoting.errors import FrameError
+from pocketmq.remoting.errors import FrameError, UnknownEncoding
 from pocketmq.remoting.flags import FrameFlag
 from pocketmq.remoting.quick.by_walk import FIELDS_MAX, read_fields
 
@@ -165,7 +165,9 @@ def decode(frame: bytes, header_size_max: int = 0xFF_FFFF) -> RemotingCommand:
     elif encoding == 1:
         command = _decode_binary(frame[4:end])
     else:
-        raise FrameError(f"unknown header encoding {encoding}; known: 0 JSON, 1 ROCKETMQ")
+        raise UnknownEncoding(
+            f"unknown header encoding {encoding}: send headers as JSON (0) or ROCKETMQ (1)"
+        )
     command.body = frame[end:]
     return command
 

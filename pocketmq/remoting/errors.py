@@ -45,6 +45,10 @@ class FrameError(ProtocolError):
     """A frame whose lengths or header cannot be read."""
 
 
+class UnknownEncoding(FrameError):
+    """A header in an encoding that is not read; the frame before it is whole."""
+
+
 class FrameTooLarge(FrameError):
     """A length prefix beyond the limit; nothing of the frame is buffered."""
 

@@ -31,6 +31,7 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.transport import connection
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection, Handler, Steps
@@ -244,6 +245,24 @@ async def test_requests_in_flight_are_bounded() -> None:
         peer.release.set()
         await asyncio.gather(*futures)
         connection.close()
+
+
+async def test_a_header_in_an_unknown_encoding_is_answered_behind_the_others() -> None:
+    """As PocketMQ's own MSGPACK headers were, until November 2026."""
+    async with running(Peer(), ManualClock()) as (_, address):
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        frame = bytearray(encode(RemotingCommand(ECHO, {"a": "1"})))
+        frame[4] = 77
+        writer.write(encode(RemotingCommand(ECHO, opaque=5)) + frame)
+        async with asyncio.timeout(_PATIENCE_S):
+            first, answer = (decode(each) for each in FrameDecoder().feed(await reader.read()))
+        assert (first.code, first.opaque) == (0, 5)
+        assert (answer.code, answer.is_response) == (1, True)
+        assert (
+            answer.remark == "unknown header encoding 77: send headers as JSON (0) or ROCKETMQ (1)"
+        )
+        writer.close()
 
 
 @pytest.mark.parametrize(

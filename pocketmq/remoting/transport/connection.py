@@ -28,7 +28,9 @@ from pocketmq.remoting.command import REQUEST_HEADER_SIZE_MAX, RemotingCommand, 
 from pocketmq.remoting.errors import (
     PocketMQError,
     ProtocolError,
+    UnknownEncoding,
 )
+from pocketmq.remoting.flags import FrameFlag
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.hosts import socket_name
 from pocketmq.remoting.quick.by_place import RUN_MIN, AnswerShapes, answered
@@ -255,6 +257,12 @@ class Connection(Sending):
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("connection closed: bad bytes peer=%s reason=%r", self.peer, str(error))
+        if isinstance(error, UnknownEncoding):
+            # Whole frames come from a program that can read why; its opaque cannot be read.
+            flag = int(FrameFlag.RESPONSE)
+            self.send(RemotingCommand(ResponseCode.SYSTEM_ERROR, flag=flag, remark=str(error)))
+        # The answers to the requests before it, too.
+        self._flush()
         self.close()
 
     def _handle_run(self, frames: list[bytes]) -> int:
