@@ -203,22 +203,24 @@ class ReadStore(OpenStore):
     ) -> QueryResult:
         """Return the newest records that have the key, by position; the store times are inclusive.
 
-        PocketMQ only: RocketMQ also returns, and counts, records of other topics and keys with the same hash.
+        Where there is room, records of other topics and keys with the same hash follow, as in RocketMQ, whose
+        clients leave them out. PocketMQ only: they take no place of a record that has the key.
         """
         raw = key.encode("utf-8", "surrogatepass")
         count_max = min(count_max, self.config.max_msgs_num_batch)
         found: dict[int, memoryview] = {}
+        others: dict[int, memoryview] = {}
         positions = self._index.positions(topic, key, begin_ms, end_ms)
         for position in islice(positions, _LOOKED_AT_MAX):
             if len(found) >= count_max:
                 break
-            record = None if position in found else self.record_at(position)
-            if (
-                record is not None
-                and begin_ms <= store_ms_of(record) <= end_ms
-                and self._names(record, topic, raw)
-            ):
-                found[position] = record
+            if position in found or position in others:
+                continue
+            record = self.record_at(position)
+            if record is not None and begin_ms <= store_ms_of(record) <= end_ms:
+                (found if self._names(record, topic, raw) else others)[position] = record
+        for position in islice(others, max(0, count_max - len(found))):
+            found[position] = others[position]
         if not found:
             return QueryResult([], 0, 0)
         newest = self._index.files[-1]

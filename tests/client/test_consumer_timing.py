@@ -372,7 +372,7 @@ def test_an_unknown_topic_or_member_list_is_a_warning_and_nothing_more(
     run_virtual(main)
     assert "a topic does not exist yet, waiting for it group=g topic=Unknown" in caplog.text
     assert "waiting for it group=g topic=%RETRY%g" not in caplog.text
-    assert "cannot learn who is in the group" in caplog.text
+    assert "cannot learn the members of the group" in caplog.text
 
 
 def test_a_strategy_that_raises_leaves_everything_as_it_is(

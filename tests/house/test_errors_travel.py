@@ -25,6 +25,7 @@ from pocketmq.remoting.errors import RequestTimeout
 _SAMPLES: dict[str, Any] = {
     "attempts": [Attempt("broker-a", 3, RequestTimeout("10.0.0.1:1", "SEND_MESSAGE", 5))],
     "code": ResponseCode.SYSTEM_ERROR,
+    "content": {"action": "topic.delete"},
     "position": 1,
     "name_servers": ["10.0.0.1:9876"],
 }
