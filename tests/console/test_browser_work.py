@@ -114,7 +114,7 @@ def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage
     browser.wait_for("It is due ", "Then it goes to topic later")
     browser.open("/delays")
     browser.click("Take back")
-    browser.wait_for("nobody will receive it")
+    browser.wait_for("no group will receive it")
     browser.dialog("Take back")
     browser.wait_for("The message was taken back")
     browser.run_until("return !document.body.innerText.includes('Next messages with a time')")
