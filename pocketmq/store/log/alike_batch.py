@@ -78,7 +78,7 @@ class AlikeBatches:
     ) -> BatchRecords | None:
         """Return the records of a batch, valid until the next call; None if they are not alike.
 
-        Args, raises: see batch_records; struct.error where it raises MessageIllegal.
+        Args, raises: see batch_records; struct.error where it raises RecordIllegal.
         """
         shape = self._last.get(len(data))
         if shape is not None:

@@ -6,7 +6,7 @@ half queue again, with its check count reset; the transaction check finds it the
 
 import logging
 
-from pocketmq.broker.internal_append import MessagePut
+from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.model.message_codec import (
     add_property,
@@ -33,7 +33,9 @@ _FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 class AdminTransactionProcessor:
     """One handler over the store."""
 
-    def __init__(self, store: MessageStore, topics: TopicConfigManager, put: MessagePut) -> None:
+    def __init__(
+        self, store: MessageStore, topics: TopicConfigManager, put: InternalAppend
+    ) -> None:
         self._store = store
         self._topics = topics
         self._put = put
