@@ -181,7 +181,7 @@ class HalfMessages:
         return appended
 
     def resume(self, record: Record) -> None:
-        """Check a half message again that was given up, or that nobody decided, from its first check on.
+        """Check a half message again that was given up, or is undecided, from the first check on.
 
         Raises: MessageIllegal: it is being checked, or is decided; StoreError.
         """
