@@ -310,7 +310,9 @@ class AdminClientCallProcessor:
     ) -> RemotingCommand:
         ask = member.connection.ask
         try:
-            answer = await ask(request.code, request.ext or {}, request.body, CALL_TIMEOUT_MS)
+            answer = await ask(
+                request.code, request.ext or {}, bytes(request.body), CALL_TIMEOUT_MS
+            )
         except RequestTimeout as error:
             return request.answer(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
