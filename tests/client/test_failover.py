@@ -43,7 +43,7 @@ async def a_pair() -> AsyncIterator[tuple[Mortal, Producer]]:
     """A master and its slave of one name, and a producer that has sent."""
     cluster = Mortal(LoopClock(), brokers=2, T=2)
     cluster.brokers[1].name, cluster.brokers[1].broker_id = "broker-a", 1
-    async with Producer("p", **options(cluster, poll_name_server_interval_ms=30_000)) as producer:
+    async with Producer("p", **options(cluster)) as producer:
         for _ in range(4):
             await producer.send(Message("T", b"warm"))
         await asyncio.sleep(5)
@@ -137,7 +137,7 @@ def test_a_reader_goes_on_at_the_other_broker() -> None:
             reader = LitePullConsumer(
                 "g",
                 consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-                **options(cluster, poll_name_server_interval_ms=30_000),
+                **options(cluster),
             )
             reader.subscribe("T")
             async with reader:
