@@ -274,7 +274,7 @@ class BatchShape:
     def _new_table(
         self, name: tuple[int, int, bytes, bytes, int], frame: RecordFrame, outer: bytes
     ) -> "_Table | None":
-        """Make the records that all of a queue's are written over. Raises: MessageTooLarge, struct.error."""
+        """Make the records that all of a queue's are written over. Raises: RecordTooLarge, struct.error."""
         if b"TAGS\x01" in outer:
             return None
         following = behind(self.last, outer)
