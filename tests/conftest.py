@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import acceptance
+from tests.kit.costs import SHOWN, Costs
 from tests.kit.spread import ByRoom
 from tests.kit.tidy import changes, state_of_process
 
@@ -24,6 +25,13 @@ _SHOWN_OF_UNSTEADY = 40
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--costs",
+        default=0,
+        type=int,
+        help=f"name so many files with the CPU time that they took (default {SHOWN}, after a minute of it)",
+    )
+
     parser.addoption(
         "--every-fault",
         action="store_true",
@@ -232,6 +240,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A script's shell has what it runs in the background ignore Ctrl-C. What the tests start would
         # inherit that, and a test that sends Ctrl-C would wait for ever.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Costs())
     config.addinivalue_line("markers", "slow: takes seconds; left out by `make check`")
     config.addinivalue_line("markers", "reference: runs against the real RocketMQ broker")
     config.addinivalue_line("markers", "grpc_all: an SDK where another stands for it by default")
