@@ -118,9 +118,7 @@ def is_denied(answer: RemotingCommand) -> bool:
     return (answer.remark or "").startswith(DENIED)
 
 
-async def test_each_code_is_let_through_to_whom_the_recorded_table_says(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_the_recorded_table_says_who_may_use_each_code(broker: Broker, peer: Peer) -> None:
     """What has no permission of its own is for administrators; the table is what a reviewer reads."""
     # About topic T and group G, and nothing else that a handler could work with.
     ext = dict.fromkeys(("topic", "b"), "T") | dict.fromkeys(("group", "consumerGroup", "a"), "G")
@@ -159,7 +157,7 @@ async def test_each_code_is_let_through_to_whom_the_recorded_table_says(
         (TRANS_OP_HALF_TOPIC, {}, ["administrator"]),
     ],
 )
-async def test_a_message_is_seen_and_sent_back_with_the_right_of_its_own_topic_and_group(
+async def test_viewing_and_sending_back_need_rights_on_the_own_topic(
     broker: Broker, peer: Peer, topic: str, properties: dict[str, str], readers: list[str]
 ) -> None:
     """Its own is the topic that it was sent to, wherever it waits."""
@@ -227,9 +225,7 @@ async def test_a_client_id_is_taken_from_nobody_else(broker: Broker, peer: Peer)
         assert find("c") not in (owner, None)
 
 
-async def test_producers_are_asked_about_transactions_of_topics_that_they_may_publish_to(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_checks_go_only_to_producers_that_may_publish(broker: Broker, peer: Peer) -> None:
     """A check carries the half message: whoever names the group would read what others send."""
     hello = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
     async with await Peer.at(broker) as stranger:

@@ -233,7 +233,7 @@ def test_a_heartbeat_needs_every_group_and_topic_in_it(
         ("groupC_topicC", True),
     ],
 )
-def test_no_default_opens_the_pop_retries_of_a_group_or_topic_that_is_denied(
+def test_a_default_right_does_not_open_denied_pop_retry_topics(
     validator: PlainAccessValidator, retries: str, may: bool
 ) -> None:
     """They are a topic for each group and topic; by its name alone one might be that of another group."""
@@ -319,7 +319,7 @@ def test_the_same_denial_is_logged_once_and_counted(
     assert len(caplog.messages) == 2
 
 
-def test_a_changed_file_holds_from_the_next_tick_and_a_broken_one_never(
+def test_a_changed_file_applies_at_the_next_tick_unless_broken(
     validator: PlainAccessValidator, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Invariants 3 and 4; files of the folder acl count, too."""
@@ -384,7 +384,7 @@ def test_who_loses_a_right_loses_the_connection(
     assert other.closed is ("admin" in change[0])
 
 
-def test_a_listed_address_that_is_not_listed_any_more_loses_its_connections(
+def test_an_address_taken_off_the_list_loses_its_connections(
     validator: PlainAccessValidator, path: Path
 ) -> None:
     stays, goes = Caller("10.10.103.7:1"), Caller("10.10.103.8:1")
@@ -418,7 +418,7 @@ def test_a_body_is_not_read_that_its_handler_would_not_read(
         ("accounts: [word]", "the ACL file"),
     ],
 )
-def test_a_broker_does_not_start_with_a_file_that_says_nothing_clear(
+def test_an_ambiguous_access_file_prevents_the_start(
     tmp_path: Path, text: str | None, says: str
 ) -> None:
     """An open broker must not look like a closed one."""

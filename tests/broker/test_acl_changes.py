@@ -64,9 +64,7 @@ async def may_see(broker: Broker, key: str) -> bool:
         return "AclException" not in (answer.remark or "")
 
 
-async def test_an_account_that_was_made_changed_and_deleted_is_so_at_once(
-    broker: Broker, peer: Peer, path: Path
-) -> None:
+async def test_changes_to_an_account_apply_at_once(broker: Broker, peer: Peer, path: Path) -> None:
     assert not await may_see(broker, "made-here")
     given = {"accessKey": "made-here", "secretKey": SECRET, "admin": "false"}
     made = await ask(peer, PUT, **given, topicPerms="T=PUB|SUB,U=DENY", defaultTopicPerm="DENY")
@@ -118,7 +116,7 @@ async def test_what_no_broker_could_read_is_refused_and_not_written(
     assert as_it_stands(path) == before
 
 
-async def test_an_address_on_the_list_need_not_sign_and_each_change_has_a_version(
+async def test_listed_addresses_need_no_signature_and_have_a_version(
     broker: Broker, peer: Peer, path: Path
 ) -> None:
     answer = await ask(peer, WHITE, globalWhiteAddrs="10.9.8.*,127.0.0.1")

@@ -109,7 +109,7 @@ def queue(topic: str, queue_id: int) -> ObjectKey:
 # ------------------------------------------------------------ topics
 
 
-async def test_the_kind_of_a_topics_queues_is_chosen_once_and_batch_queues_are_not_made(
+async def test_a_queue_type_is_fixed_and_batch_queues_are_refused(
     site: Site,
 ) -> None:
     """RocketMQ's remarks where it refuses; a topic that it made with batch queues keeps them."""
@@ -283,7 +283,7 @@ async def test_a_group_is_made_with_defaults_listed_and_deleted(site: Site) -> N
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_consume_stats_show_lag_of_the_topics_that_a_group_has_offsets_of(site: Site) -> None:
+async def test_consume_stats_cover_topics_with_offsets_of_the_group(site: Site) -> None:
     await site.make_topic("T", 2)
     for _ in range(3):
         site.put("T", 0)
@@ -383,7 +383,7 @@ async def test_offsets_of_a_queue_and_by_time(site: Site) -> None:
 # ------------------------------------------------------------ messages
 
 
-async def test_messages_are_found_by_key_and_by_unique_key_and_by_place(site: Site) -> None:
+async def test_messages_are_found_by_key_unique_key_and_position(site: Site) -> None:
     await site.make_topic("T", 1)
     site.put("T", 0, b"one", b"KEYS\x01k1 k2\x02UNIQ_KEY\x01U1")
     at = site.put("T", 0, b"two", b"KEYS\x01k2\x02UNIQ_KEY\x01U2")
@@ -432,7 +432,7 @@ async def test_the_entries_of_a_queue_are_shown(site: Site) -> None:
 # ------------------------------------------------------------ settings
 
 
-async def test_settings_that_may_change_change_and_the_others_are_refused(site: Site) -> None:
+async def test_only_settings_of_the_allowed_list_can_be_changed(site: Site) -> None:
     """CVE-2023-33246: a typed list of what may change, all of a request or nothing."""
 
     async def change(text: str) -> RemotingCommand:
@@ -563,7 +563,7 @@ async def test_who_is_connected_is_shown(site: Site) -> None:
     assert (offline.code, offline.remark) == (206, "the consumer group[none] not online")
 
 
-async def test_a_reset_reaches_every_member_and_is_answered_with_the_offsets(site: Site) -> None:
+async def test_a_reset_reaches_all_members_and_returns_the_offsets(site: Site) -> None:
     """wire.md 3.6."""
     await site.make_topic("T", 2)
     for _ in range(3):

@@ -149,7 +149,7 @@ def is_json(exchange: Exchange) -> bool:
 
 
 @pytest.mark.parametrize("name", [n for n in recordings("b497-mqadmin") if admin_exchanges(n)])
-async def test_recorded_questions_of_mqadmin_4_9_7_get_answers_of_the_same_shape(
+async def test_mqadmin_4_9_7_gets_answers_of_the_recorded_shape(
     broker: Broker, client: RemotingClient, name: str
 ) -> None:
     """With RocketMQ's response codes and remarks."""
@@ -185,7 +185,7 @@ def copy(request: RemotingCommand) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("name", [n for n in recordings("b550-mqadmin") if admin_exchanges(n)])
-async def test_recorded_questions_of_mqadmin_5_5_0_are_answered_or_refused_in_words(
+async def test_mqadmin_5_5_0_gets_an_answer_or_an_explained_refusal(
     broker: Broker, client: RemotingClient, name: str
 ) -> None:
     """The 4.9 face: what 4.9 has is answered with what 5.5 shows, the rest is code 3."""
@@ -208,7 +208,7 @@ async def test_recorded_questions_of_mqadmin_5_5_0_are_answered_or_refused_in_wo
             assert all("apping" in field for field in missing), exchange
 
 
-async def test_every_key_of_the_runtime_information_is_there_and_parses(
+async def test_runtime_information_has_every_key_and_parses(
     broker: Broker, client: RemotingClient
 ) -> None:
     """wire.md 2.9: clusterList and the dashboard read these texts as numbers from the first second."""

@@ -406,9 +406,7 @@ async def test_a_property_text_of_odd_shape_is_stored_or_refused(
     assert (await good.ask(CODE.PULL_MESSAGE, {**PULL, "maxMsgNums": "1000"})).code == 0
 
 
-async def test_a_body_that_claims_to_be_compressed_is_never_unpacked_here(
-    broker: Broker, good: Peer
-) -> None:
+async def test_the_broker_never_unpacks_a_compressed_body(broker: Broker, good: Peer) -> None:
     """Trap 18: a bomb is a body like any other to the broker."""
     import zlib
 

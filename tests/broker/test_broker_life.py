@@ -35,7 +35,7 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def test_a_port_in_use_ends_the_start_before_the_store_is_touched(tmp_path: Path) -> None:
+async def test_a_port_in_use_ends_the_start_with_the_store_untouched(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = BrokerConfig(listen_port=port)
@@ -46,9 +46,7 @@ async def test_a_port_in_use_ends_the_start_before_the_store_is_touched(tmp_path
 
 
 @pytest.mark.parametrize("abort", ["", "1\nanother boot"])
-async def test_groups_do_not_skip_what_comes_in_the_place_of_messages_that_a_power_cut_took(
-    tmp_path: Path, abort: str
-) -> None:
+async def test_no_group_skips_messages_stored_after_a_power_cut(tmp_path: Path, abort: str) -> None:
     """Their offsets may be on the disk before the messages are."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         for _ in range(3):

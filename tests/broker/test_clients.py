@@ -89,7 +89,7 @@ async def test_notices_can_be_switched_off(broker: Broker, peer: Peer, way: str)
     assert (await peer.next()).is_response
 
 
-async def test_a_connection_that_ends_leaves_at_once_and_the_others_are_told(
+async def test_a_lost_connection_leaves_at_once_with_a_notice(
     broker: Broker,
 ) -> None:
     """S72: kill -9 of a client; the last member gone, the group is gone."""
@@ -132,7 +132,7 @@ async def test_a_client_that_is_silent_is_closed(tmp_path: Path) -> None:
         assert broker.parts.members.consumers.groups == {}
 
 
-async def test_a_group_whose_name_is_illegal_is_registered_but_not_created(
+async def test_an_illegal_group_name_is_registered_but_not_created(
     broker: Broker, peer: Peer
 ) -> None:
     """No topic, no entry in a file; the client is served as by a 4.9 broker without auto-creation."""
@@ -250,7 +250,7 @@ async def test_offsets_are_kept_per_topic_group_and_queue(broker: Broker, peer: 
     assert set(broker.parts.tables.offsets.offsets["T@g"]) == {2, 65_535}
 
 
-async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(
+async def test_a_new_group_starts_at_0_while_offset_0_is_in_memory(
     broker: Broker, peer: Peer
 ) -> None:
     """Trap 3: 0 on a young queue and on a missing one; 22 once the beginning is only on disk."""
@@ -266,9 +266,7 @@ async def test_a_new_group_starts_at_zero_while_the_beginning_is_in_memory(
     )
 
 
-async def test_a_new_group_of_the_java_client_5_0_starts_at_zero_like_any_other(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_new_group_of_java_5_0_starts_at_0_like_others(broker: Broker, peer: Peer) -> None:
     """It alone asks not to be given 0, and skipped what was sent before it."""
     await peer.produce("T")
     ask = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": False}
@@ -277,7 +275,7 @@ async def test_a_new_group_of_the_java_client_5_0_starts_at_zero_like_any_other(
         assert answer.code == code
 
 
-async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
+async def test_a_new_group_on_an_old_queue_gets_not_found(
     tmp_path: Path,
 ) -> None:
     """22: the first message is farther back than 40 % of the memory, or gone."""

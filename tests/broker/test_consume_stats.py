@@ -72,7 +72,7 @@ async def test_without_pulls_nothing_is_in_flight(broker: Broker) -> None:
         assert await row(peer) == (6, 2, 2)
 
 
-async def test_what_comes_again_to_who_pops_is_part_of_the_groups_progress(broker: Broker) -> None:
+async def test_pop_retries_count_in_the_progress_of_the_group(broker: Broker) -> None:
     """A broker of 5.5 shows the pop retry topic of a subscribed topic, which no member subscribes by name."""
     async with await Peer.at(broker) as peer:
         for topic in ("%RETRY%g_T", "U"):

@@ -98,9 +98,7 @@ async def test_what_a_half_message_says_of_its_checks_is_not_believed(
     assert not properties.keys() & {*old, "POP_CK"}
 
 
-async def test_a_message_that_is_sent_back_is_of_the_topic_that_it_was_in(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_message_sent_back_keeps_its_real_topic(broker: Broker, peer: Peer) -> None:
     """RETRY_TOPIC and ORIGIN_MESSAGE_ID are believed in a retry topic, where the consumers put them."""
     forged: dict[str, Any] = {"RETRY_TOPIC": "Other", "ORIGIN_MESSAGE_ID": "0" * 32}
     answer = await peer.produce("T", **forged)
@@ -121,7 +119,7 @@ async def test_a_message_that_is_sent_back_is_of_the_topic_that_it_was_in(
     assert {name: dead[name] for name in forged} == forged
 
 
-async def test_a_receipt_that_was_stored_before_is_replaced_by_that_of_the_pop(
+async def test_a_pop_replaces_a_receipt_stored_in_the_message(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
     """A store that a RocketMQ broker wrote may hold some: in members of batches they stay there."""
@@ -162,7 +160,7 @@ async def test_a_delay_that_is_no_number_is_refused(broker: Broker, peer: Peer, 
         {"h": " 0"},
     ],
 )
-async def test_a_header_with_a_number_of_pythons_is_refused_on_every_way(
+async def test_numbers_only_python_accepts_are_refused_by_each_parser(
     broker: Broker, peer: Peer, fields: dict[str, str]
 ) -> None:
     """Parsed, cut by the text of the one before it, and cut by place."""

@@ -49,7 +49,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_two_tags_are_found_with_both_clients_and_what_is_lost_in_which_queue(
+def test_differing_tags_name_both_clients_and_the_loss_by_queue(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E2b: the group's subscription is B; A is lost everywhere, and B in the queues of A's member."""
@@ -100,7 +100,7 @@ def test_two_topics_are_found_with_the_queues_that_nobody_reads(watched: Watched
     }
 
 
-def test_a_finding_is_raised_once_until_the_camps_ask_for_something_else(watched: Watched) -> None:
+def test_a_finding_is_raised_once_until_the_camps_change(watched: Watched) -> None:
     first = watched.join("c1", {"T": "A"})
     watched.join("c2", {"T": "B"})
     watched.pass_ms(GRACE_MS)
@@ -117,7 +117,7 @@ def test_a_finding_is_raised_once_until_the_camps_ask_for_something_else(watched
     assert watched.raised[1].since_ms == watched.raised[0].since_ms
 
 
-def test_a_difference_that_ends_is_over_and_a_new_one_is_raised_again(watched: Watched) -> None:
+def test_a_finding_ends_with_its_difference_and_can_return(watched: Watched) -> None:
     watched.join("c1", {"T": "A"})
     second = watched.join("c2", {"T": "B"})
     watched.pass_ms(GRACE_MS)
@@ -186,7 +186,7 @@ def test_a_group_whose_members_may_differ_is_not_watched(watched: Watched) -> No
     assert len(watched.raised) == 1
 
 
-def test_who_was_seen_to_pull_a_queue_counts_more_than_the_average_strategy(
+def test_observed_pulls_outweigh_the_average_strategy(
     watched: Watched,
 ) -> None:
     """The group may share its queues by another strategy: what the broker sees is true."""
@@ -212,7 +212,7 @@ TAGS = st.sampled_from(["*", "A", "B", "A || B", "B || C", "A || B || C"])
 
 
 @given(members=st.lists(TAGS, min_size=1, max_size=5), queue_count=st.integers(1, 8))
-def test_what_is_said_to_be_lost_is_what_a_model_of_the_broker_loses(
+def test_the_reported_loss_equals_that_of_a_broker_model(
     members: list[str], queue_count: int
 ) -> None:
     """Each queue and tag, played through: the holder's pull is filtered by the group's subscription,

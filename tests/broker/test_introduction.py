@@ -112,7 +112,7 @@ async def gets_nothing(master: Broker, *reports: int) -> None:
             await slave.slice()
 
 
-async def test_a_stranger_that_registers_as_the_master_is_sent_no_signature(tmp_path: Path) -> None:
+async def test_a_false_master_gets_no_signature(tmp_path: Path) -> None:
     """Nor does it learn one by handing on what the slave asks: no replay opens the port for slaves."""
     async with pair(tmp_path) as brokers, stranger() as other:
         master = await guarded_master(brokers, tmp_path)
@@ -169,7 +169,7 @@ async def test_a_listed_slave_needs_no_ticket(tmp_path: Path) -> None:
         await copied(slave)
 
 
-async def test_a_slave_with_an_account_follows_a_master_without_accounts(tmp_path: Path) -> None:
+async def test_a_slave_with_an_account_follows_an_open_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as brokers:
         await brokers.master()
         await copied(await brokers.slave(inner_client_authentication_credentials=SIGNS))

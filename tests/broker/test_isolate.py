@@ -312,9 +312,7 @@ def test_what_is_not_asked_for_in_time_is_forgotten(broker: Broker, topic: str) 
     assert broker.join("c3", {topic: "B"}).drain(topic) == []
 
 
-def test_a_sub_group_whose_wishes_others_have_is_forgotten_once_it_is_settled(
-    broker: Broker, topic: str
-) -> None:
+def test_a_settled_sub_group_that_others_cover_is_dropped(broker: Broker, topic: str) -> None:
     """A group that rolls out a change every day does not grow."""
     before: Client | None = None
     for number in range(10):
@@ -342,9 +340,7 @@ def test_old_offsets_are_inherited_and_the_lowest_is_shown(broker: Broker, topic
     assert broker.offsets.query("g", topic, 0) == 4
 
 
-def test_a_member_that_never_pulled_holds_its_messages_all_the_same(
-    broker: Broker, topic: str
-) -> None:
+def test_messages_wait_for_a_member_that_never_pulled(broker: Broker, topic: str) -> None:
     """A slow starter: the other begins, commits, and so sets the group's offset, before it asks for one."""
     slow, quick = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "A || B"})
     for tag in "ABA":
@@ -415,9 +411,7 @@ def test_what_comes_in_place_of_lost_messages_is_not_passed_over(
     assert broker.offsets.query("g", topic, 0) == 6
 
 
-def test_a_running_client_that_changes_its_mind_goes_back_to_where_its_new_peers_are(
-    broker: Broker, topic: str
-) -> None:
+def test_a_changed_subscription_goes_back_to_its_new_sub_group(broker: Broker, topic: str) -> None:
     ahead, behind = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
     for tag in "ABAB":
         broker.send(topic, tag)
@@ -429,9 +423,7 @@ def test_a_running_client_that_changes_its_mind_goes_back_to_where_its_new_peers
     assert ahead.drain(topic) == [3]
 
 
-def test_what_a_member_never_came_to_is_kept_when_the_others_left_before_it(
-    broker: Broker, topic: str
-) -> None:
+def test_unread_messages_are_kept_when_the_others_leave_first(broker: Broker, topic: str) -> None:
     """Found by 15,000 random plays: nobody was left who had come to the queue."""
     slow = broker.join("c1", {topic: "A"})
     broker.send(topic, "A")
@@ -444,9 +436,7 @@ def test_what_a_member_never_came_to_is_kept_when_the_others_left_before_it(
     assert broker.join("c3", {topic: "*"}).drain(topic) == [0]
 
 
-def test_a_debt_that_was_held_while_another_came_is_not_given_twice(
-    broker: Broker, topic: str
-) -> None:
+def test_a_debt_held_while_another_came_is_paid_once(broker: Broker, topic: str) -> None:
     """Found by 30,000 random plays: what its client commits before it goes back settles the first."""
     one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B || C"})
     for tag in "CA":
@@ -479,9 +469,7 @@ def test_the_administrators_see_all_that_the_members_ask(broker: Broker, topic: 
     assert by_topic["Other"].is_all
 
 
-def test_a_group_that_leaves_the_mode_goes_on_at_the_lowest_offset(
-    broker: Broker, topic: str
-) -> None:
+def test_leaving_the_mode_continues_at_the_lowest_offset(broker: Broker, topic: str) -> None:
     one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
     for tag in "ABAB":
         broker.send(topic, tag)
@@ -591,7 +579,7 @@ def _text(sub_string: str) -> str:
     return f"sql:{sub_string}" if "=" in sub_string else sub_string
 
 
-def test_every_message_reaches_exactly_one_of_those_that_ask_for_it(
+def test_each_message_reaches_one_subscriber_in_random_plays(
     store: MessageStore, tmp_path: Path
 ) -> None:
     """Played at random."""

@@ -55,7 +55,7 @@ def held(broker: Broker) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("code", "ext"), WAITING)
-async def test_a_request_that_waits_keeps_neither_its_body_nor_unknown_fields(
+async def test_a_held_request_keeps_no_body_and_no_unknown_fields(
     broker: Broker, code: int, ext: dict[str, Any]
 ) -> None:
     async with await Peer.at(broker) as peer:
@@ -96,7 +96,7 @@ async def test_each_text_of_a_request_that_waits_has_its_weight(
         assert held(broker)[1] > 20
 
 
-async def test_messages_handed_to_members_that_do_not_answer_are_bounded(broker: Broker) -> None:
+async def test_direct_consumption_without_answers_is_bounded(broker: Broker) -> None:
     """CONSUME_MESSAGE_DIRECTLY: the request is small, but the message is kept until the member answers."""
     async with await Peer.at(broker) as asking, await Peer.at(broker) as member:
         sent = await asking.produce("T", bytes(300_000))

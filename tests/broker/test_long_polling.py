@@ -79,7 +79,7 @@ def test_a_pull_is_woken_once_by_all_messages_of_a_turn(held: Held) -> None:
     assert held.turns == []
 
 
-def test_only_the_queue_and_the_tag_that_it_waits_for_wake_a_pull(held: Held) -> None:
+def test_a_pull_is_woken_only_by_its_queue_and_tag(held: Held) -> None:
     """Codes are compared by their low 32 bits, as Java's intValue does."""
     a = held.hold(matches=TagFilter(frozenset({65, -685785664})))
     b = held.hold(queue_id=1)
@@ -162,7 +162,7 @@ def test_a_closed_connection_is_answered_no_more(held: Held) -> None:
     assert held.polling.count == 0
 
 
-def test_a_pull_that_fails_when_it_is_woken_does_not_take_others_with_it(
+def test_a_woken_pull_that_fails_does_not_affect_others(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, fine = held.hold(), held.hold()
@@ -179,7 +179,7 @@ def test_a_pull_that_fails_when_it_is_woken_does_not_take_others_with_it(
     assert "cannot answer a held pull" in caplog.text
 
 
-async def test_the_watch_sleeps_while_nobody_waits_and_wakes_at_the_first_deadline() -> None:
+async def test_the_watch_wakes_at_the_first_deadline_only() -> None:
     """A pull with an earlier deadline than the one slept for is answered at its own."""
     answered: list[int] = []
     done = asyncio.Event()

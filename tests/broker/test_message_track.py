@@ -81,9 +81,7 @@ async def test_consumed(broker: Broker, asker: Peer) -> None:
     assert (delivery["clientId"], delivery["filteredBy"]) == ("me", "TAG A")
 
 
-async def test_a_topic_that_was_made_again_has_no_tracks_of_the_old_one(
-    broker: Broker, asker: Peer
-) -> None:
+async def test_a_recreated_topic_has_no_tracks_of_the_old_one(broker: Broker, asker: Peer) -> None:
     for topic in (T, "Other"):
         await asker.produce(topic, b"x")
     async with await Peer.at(broker) as member:
@@ -145,7 +143,7 @@ async def send_back(member: Peer, sent: Sent, level: int = 0, **more: Any) -> No
     assert (await member.ask(RequestCode.CONSUMER_SEND_MSG_BACK, ext)).code == 0
 
 
-async def test_retrying_first_by_its_delay_level_then_as_a_message_of_its_own(
+async def test_a_retry_is_tracked_by_delay_level_then_by_message(
     tmp_path: Path,
 ) -> None:
     async with (

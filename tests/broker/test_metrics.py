@@ -125,7 +125,7 @@ def test_every_metric_has_a_name_of_its_own_and_says_what_it_is() -> None:
         assert metric.name.endswith("_total") == (metric.kind == "counter")
 
 
-def test_a_figure_with_a_unit_is_shown_under_the_names_of_both_generations() -> None:
+def test_metrics_with_units_have_old_and_new_names() -> None:
     """RocketMQ names it in the text from 5.3 on; dashboards of older ones want it without."""
     shown = _shown()
     assert "rocketmq_consumer_lag_latency" in shown
@@ -298,7 +298,7 @@ def test_dead_letters_and_what_was_sent_back_are_counted(server: InProcess) -> N
 # ---------------------------------------------------------------- bounds
 
 
-def test_label_sets_beyond_the_limit_become_one_sample_and_are_counted(server: InProcess) -> None:
+def test_label_sets_beyond_the_limit_merge_and_are_counted(server: InProcess) -> None:
     """Bounded cardinality: metricsOtelCardinalityLimit, 50,000 by default."""
     for number in range(5):
         server.create_topic(f"T{number}", queues=1)
@@ -388,7 +388,7 @@ def test_no_piece_of_a_look_grows_with_groups_and_topics(server: InProcess) -> N
     assert of_sizes >= topics / 128
 
 
-def test_the_text_of_a_snapshot_leaves_nothing_for_the_loop_to_free(server: InProcess) -> None:
+def test_a_snapshot_text_leaves_no_garbage_on_the_loop(server: InProcess) -> None:
     async def look() -> tuple[int, int]:
         families = snapshot(server.running)
         before = len(families)
@@ -479,7 +479,7 @@ def _dashboard() -> dict[str, Any]:
     return found
 
 
-def test_the_dashboard_names_only_metrics_and_labels_that_are_shown() -> None:
+def test_the_dashboard_names_exported_metrics_only() -> None:
     """A Grafana dashboard file."""
     shown = _shown()
     dashboard = _dashboard()
@@ -525,7 +525,7 @@ def test_every_metric_stands_in_the_documentation() -> None:
     assert [metric.name for metric in metrics() if f"`{metric.name}`" not in page] == []
 
 
-def test_sizes_and_latencies_are_shown_in_the_buckets_of_rocketmq(server: InProcess) -> None:
+def test_histograms_have_the_buckets_of_rocketmq(server: InProcess) -> None:
     for size in (1, 2_000, 100_000):
         server.send("Sized", os.urandom(size))
     assert len(server.messages("Sized")) == 3
@@ -578,7 +578,7 @@ def test_every_send_is_among_the_latencies(flush: str) -> None:
             assert counted["send_batch_message", "success"] == 1
 
 
-def test_a_name_that_a_client_made_up_is_one_label_and_ends_no_line() -> None:
+def test_a_hostile_name_is_one_label_on_one_line() -> None:
     """Neither for readers that split at other characters than a line feed, nor where texts are merged."""
     names = ["a\nevil 1", "a\r# HELP evil 1\r\n", "a\u2028b", "a\x1b[2J", 'a"} 7', "a\\"]
     metric = Metric("x", "gauge", "help", ("group",), lambda broker: [])

@@ -68,7 +68,7 @@ async def consume_all(peer: Peer, group: str, offset: int) -> int:
         offset = number(answer, "nextBeginOffset")
 
 
-async def test_a_group_that_was_away_longer_than_messages_are_kept_gets_all_that_are_still_there(
+async def test_a_group_away_beyond_retention_gets_all_that_is_left(
     tmp_path: Path,
 ) -> None:
     """It is told where it was, which is too early, and the pull says where the first message is."""
@@ -89,7 +89,7 @@ async def test_a_group_that_was_away_longer_than_messages_are_kept_gets_all_that
             assert await consume_all(peer, "g", 1) == end - begin
 
 
-async def test_what_an_absent_group_has_popped_stays_out_until_its_time(tmp_path: Path) -> None:
+async def test_messages_popped_by_an_absent_group_stay_invisible(tmp_path: Path) -> None:
     """Check points and order locks outlast the members, too; nothing is handed out early."""
     clock = late_clock()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:

@@ -48,7 +48,7 @@ async def commit(peer: Peer, offset: int, *, oneway: bool = True) -> None:
         await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
 
 
-async def test_one_queue_of_an_offline_group_is_reset_and_only_what_is_behind_comes(
+async def test_a_reset_of_one_queue_redelivers_only_that_queue(
     broker: Broker,
 ) -> None:
     """Five messages, not the topic."""
@@ -61,7 +61,7 @@ async def test_one_queue_of_an_offline_group_is_reset_and_only_what_is_behind_co
         assert [int(record.body) for record in records(found)] == [35, 36, 37, 38, 39]
 
 
-async def test_a_member_learns_of_the_reset_with_its_pull_and_its_old_offsets_do_not_count(
+async def test_after_a_reset_the_old_offsets_of_a_member_do_not_count(
     broker: Broker,
 ) -> None:
     """Not those that come with the pull, nor those that a client goes on committing for a while."""
@@ -103,7 +103,7 @@ async def test_a_client_that_does_not_go_where_it_is_told_is_told_once(broker: B
         assert len(records(found)) == 30
 
 
-async def test_an_administrator_overrides_a_reset_that_no_member_knows_yet(broker: Broker) -> None:
+async def test_a_second_reset_replaces_one_no_member_has_seen(broker: Broker) -> None:
     async with await Peer.at(broker) as peer:
         await reset(peer, offset=35)
         await commit(peer, 20, oneway=False)
@@ -123,7 +123,7 @@ async def test_a_group_that_pops_goes_on_at_the_reset_offset(broker: Broker) -> 
 
 
 @pytest.mark.parametrize("offset", [10, 38])
-async def test_an_offset_that_an_administrator_commits_moves_a_group_that_pops(
+async def test_an_offset_set_by_an_administrator_moves_a_pop_group(
     broker: Broker, offset: int
 ) -> None:
     """Back and forth, as in RocketMQ: that is how tools reset a group that is offline."""
@@ -177,9 +177,7 @@ async def test_a_reset_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("killed", [False, True])
-async def test_a_topic_made_again_does_not_begin_with_what_was_read_of_the_old_one(
-    tmp_path: Path, killed: bool
-) -> None:
+async def test_a_recreated_topic_starts_without_old_offsets(tmp_path: Path, killed: bool) -> None:
     """Members commit on for a while, and the table without its offsets may not be saved any more."""
     async with serving(tmp_path) as made, await Peer.at(made) as peer:
         await peer.produce("T", b"old")
@@ -198,7 +196,7 @@ async def test_a_topic_made_again_does_not_begin_with_what_was_read_of_the_old_o
         assert await stored(peer) == 0
 
 
-async def test_a_member_that_has_read_a_deleted_topic_begins_the_one_made_again(
+async def test_a_running_member_reads_a_recreated_topic_from_its_start(
     tmp_path: Path,
 ) -> None:
     """It pulls on behind the new topic's end; in any other queue it is sent to the end, as by RocketMQ."""

@@ -26,7 +26,7 @@ def step(broker: Broker) -> None:
     broker.parts.services.pop.step()
 
 
-async def test_what_is_popped_is_invisible_and_comes_again_from_the_retry_topic(
+async def test_a_popped_message_returns_from_the_retry_topic(
     tmp_path: Path,
 ) -> None:
     """Not before its time; then once more with a count, its first pop, and the topic's own name."""
@@ -381,7 +381,7 @@ async def test_a_reset_of_a_group_moves_members_that_pop(tmp_path: Path) -> None
         assert broker.parts.tables.offsets.query("g", "T", 0) == 3
 
 
-async def test_a_restart_brings_back_what_was_not_acknowledged_and_nothing_else(
+async def test_a_restart_redelivers_exactly_the_unacknowledged(
     tmp_path: Path,
 ) -> None:
     """Nothing before its time; the group goes on where it was."""
@@ -402,7 +402,7 @@ async def test_a_restart_brings_back_what_was_not_acknowledged_and_nothing_else(
         assert await popper.bodies() == [b"2", b"3"]
 
 
-async def test_an_acknowledgement_is_on_the_disk_before_its_answer_with_sync_flush(
+async def test_with_sync_flush_an_ack_is_flushed_before_its_answer(
     tmp_path: Path,
 ) -> None:
     async with (

@@ -45,7 +45,7 @@ def queue_ids(answer: Any) -> list[tuple[str, int]]:
     return [(a["mode"], a["messageQueue"]["queueId"]) for a in answer["messageQueueAssignments"]]
 
 
-def test_a_member_pops_its_share_and_those_of_the_members_behind_it() -> None:
+def test_a_member_pops_its_share_and_those_of_its_successors() -> None:
     """popShareQueueNum 1 of 4 members: two shares; the last member goes on at the first."""
     assert [q.queue_id for q in pop_share(QUEUES, MEMBERS, "a", "AVG", 1)] == [0, 1, 2, 3]
     assert [q.queue_id for q in pop_share(QUEUES, MEMBERS, "d", "AVG", 1)] == [6, 7, 0, 1]
@@ -96,7 +96,7 @@ async def test_a_client_that_cannot_be_given_queues_keeps_what_it_has(tmp_path: 
         assert await assignment(peer, strategyName="BY_DICE") == {}
 
 
-async def test_a_mode_that_cannot_be_set_is_refused_with_rocketmqs_codes(tmp_path: Path) -> None:
+async def test_an_impossible_mode_is_refused_with_rocketmqs_codes(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, auto_create_subscription_group=False) as broker,
         await Peer.at(broker) as peer,

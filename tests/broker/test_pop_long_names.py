@@ -23,7 +23,7 @@ async def one_again(popper: Popper, times: int) -> Popped:
     return message
 
 
-async def test_what_is_popped_under_long_names_comes_again_also_after_a_restart(
+async def test_pops_under_long_names_return_after_a_restart(
     tmp_path: Path,
 ) -> None:
     """The retry topic's records are of version 2, and clients get them as of version 1."""
@@ -67,7 +67,7 @@ async def test_a_pop_whose_messages_could_not_come_again_is_refused(tmp_path: Pa
         assert await popper.bodies(order=True) == [b"one"]
 
 
-async def test_popped_messages_larger_than_a_limit_set_since_come_again(tmp_path: Path) -> None:
+async def test_popped_messages_return_despite_a_smaller_limit(tmp_path: Path) -> None:
     """maxMessageSize is for senders. So it is for what a pull consumer sends back."""
     clock = ManualClock()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
@@ -89,7 +89,7 @@ async def test_popped_messages_larger_than_a_limit_set_since_come_again(tmp_path
 
 
 @pytest.mark.parametrize("long_first", [True, False])
-async def test_a_message_that_cannot_be_copied_holds_up_no_other_and_is_tried_ever_more_rarely(
+async def test_a_message_that_cannot_be_revived_backs_off_alone(
     tmp_path: Path, long_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stays out: the day that the setting is put right, it comes again."""

@@ -78,9 +78,7 @@ def test_all_of_a_pop_can_be_given_back_at_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_is_popped_again_after_a_reset_does_not_replace_the_first_pop(
-    bench: Bench, killed: bool
-) -> None:
+def test_a_pop_after_a_reset_does_not_replace_the_first(bench: Bench, killed: bool) -> None:
     """Of two pops from one offset at one time, the second of which does not ask for all of the first."""
     bench.send(b"other queue", 1)
     assert len(bench.take(queueId=0)) == 8
@@ -95,7 +93,7 @@ def test_what_is_popped_again_after_a_reset_does_not_replace_the_first_pop(
     assert _come(bench) == sorted([*(b"%d" % number for number in range(8)), b"other queue"])
 
 
-def test_a_pop_of_several_queues_leaves_the_one_whose_time_is_taken(bench: Bench) -> None:
+def test_a_pop_skips_the_queue_whose_pop_time_is_taken(bench: Bench) -> None:
     """All queues of a pop share its time; the next pop gets the rest."""
     bench.send(b"other queue", 1)
     assert len(bench.take(queueId=0)) == 8
@@ -105,7 +103,7 @@ def test_a_pop_of_several_queues_leaves_the_one_whose_time_is_taken(bench: Bench
     assert [len(each) for each in found] == [1, 8]
 
 
-def test_a_receipt_of_an_orderly_pop_ends_with_the_next_pop_of_the_moment(bench: Bench) -> None:
+def test_an_orderly_receipt_ends_with_a_pop_of_the_same_time(bench: Bench) -> None:
     [first] = bench.take(order=True, maxMsgNums=1)
     assert bench.change(first, 0).code == 0
     [again] = bench.take(order=True, maxMsgNums=1)
@@ -117,7 +115,7 @@ def test_a_receipt_of_an_orderly_pop_ends_with_the_next_pop_of_the_moment(bench:
     assert bench.offsets.query("g", "T", 0) == 1
 
 
-def test_acknowledgements_of_a_former_check_point_do_not_count_for_one_of_its_name(
+def test_acks_do_not_count_for_a_later_check_point_of_the_name(
     bench: Bench,
 ) -> None:
     """A clock was set back, and comes by the same millisecond: the log has the former's acks before."""

@@ -41,7 +41,7 @@ def test_a_queue_is_blocked_until_all_of_a_pop_is_acknowledged(bench: Bench) -> 
     assert bodies(bench) == [b"2", b"3"]
 
 
-def test_what_is_not_acknowledged_in_time_comes_again_in_its_place(bench: Bench) -> None:
+def test_unacknowledged_orderly_messages_return_in_order(bench: Bench) -> None:
     """In the same queue, in order, counted in orderCountInfo; no retry topic."""
     first, _ = bench.take(order=True, maxMsgNums=2, invisibleTime=1_000)
     assert bench.ack(first) == 0
@@ -84,9 +84,7 @@ def test_an_ack_of_an_earlier_pop_does_not_count(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-def test_an_ack_of_what_was_popped_before_a_reset_does_not_undo_it(
-    bench: Bench, offset: int
-) -> None:
+def test_an_ack_of_an_earlier_pop_does_not_undo_a_reset(bench: Bench, offset: int) -> None:
     first, second = bench.take(order=True, maxMsgNums=2)
     assert bench.ack(first) == 0
     bench.pop.offset_reset("g", "T", 0, offset)
@@ -194,7 +192,7 @@ async def test_a_waiting_pop_is_woken_when_its_queue_is_free(tmp_path: Path) -> 
         assert blocked.ext == {"hasMsg": "false", "pollingFull": "false"}
 
 
-def test_a_block_that_ends_while_the_blocks_are_looked_at_is_told_with_the_next_look(
+def test_a_block_that_ends_during_a_scan_is_seen_by_the_next(
     tmp_path: Path,
 ) -> None:
     """A look that read the clock twice left out what ended in between: nobody was woken."""
@@ -231,7 +229,7 @@ class MovingClock(ManualClock):
         return super().now_ms()
 
 
-async def test_a_waiting_pop_is_woken_when_the_clock_has_jumped_past_the_block(
+async def test_a_clock_jump_past_a_block_wakes_the_waiting_pop(
     tmp_path: Path,
 ) -> None:
     """The block ends by wall time, so it is wall time that tells who is free."""

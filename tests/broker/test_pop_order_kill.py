@@ -134,7 +134,7 @@ def test_nothing_is_read_for_a_file_of_another_broker(bench: Bench) -> None:
     assert bodies(bench) == [b"2", b"3"]
 
 
-def test_a_file_that_is_ahead_of_the_log_leaves_out_nothing_that_follows(bench: Bench) -> None:
+def test_an_order_file_ahead_of_the_log_hides_no_message(bench: Bench) -> None:
     """It was saved before the power went, which took the end of the log."""
     bench.save()
     bench.saved_order["logged"] = {bench.pop.log.topic: 1_000}

@@ -78,7 +78,7 @@ class Replay:
             assert (ours.remark, messages(ours)) == (real.remark, messages(real))
 
 
-async def test_pops_acks_and_changes_are_answered_as_by_the_real_broker(tmp_path: Path) -> None:
+async def test_pops_acks_and_changes_match_the_recorded_broker(tmp_path: Path) -> None:
     """Six messages go out, one is postponed by 10 s and comes again, all are acknowledged."""
     clock = ManualClock()
     compared = 0

@@ -138,7 +138,7 @@ def test_what_was_popped_under_another_cluster_name_stays_popped(bench: Bench) -
     assert bench.take() == []
 
 
-def test_a_disk_that_refuses_the_copy_of_an_older_log_is_asked_again(bench: Bench) -> None:
+def test_a_refused_copy_of_an_older_log_is_tried_again(bench: Bench) -> None:
     bench.send(b"one", 0)
     assert bench.take(invisibleTime=60_000)
     bench.config.broker_cluster_name = "another"
@@ -200,7 +200,7 @@ def test_a_retry_topic_that_cannot_be_saved_is_tried_again(bench: Bench) -> None
     assert sorted(message.body for message in bench.take()) == [b"0", b"1"]
 
 
-def test_what_was_copied_while_the_log_refused_does_not_come_twice(
+def test_a_copy_made_while_the_log_refused_comes_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it was copied is logged once the log takes it again, though the group is done with the copy."""
@@ -247,7 +247,7 @@ def test_what_could_not_be_logged_is_logged_in_parts(
     assert bench.store.max_offset(log.topic, point.revive_queue) == before + 9
 
 
-async def test_the_table_of_offsets_knows_nothing_that_the_disk_does_not(tmp_path: Path) -> None:
+async def test_saved_offsets_never_pass_the_flushed_log(tmp_path: Path) -> None:
     """Invariant 3: after a power cut a group has not moved on behind messages whose pop is forgotten."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         await peer.produce("T", b"one")
@@ -289,7 +289,7 @@ def test_a_popped_message_whose_topic_is_gone_is_forgotten(bench: Bench) -> None
     assert bench.topics.get("%RETRY%g_T") is None
 
 
-def test_a_popped_message_of_a_group_that_the_table_does_not_know_comes_again(bench: Bench) -> None:
+def test_a_pop_of_an_unsaved_group_returns_after_a_kill(bench: Bench) -> None:
     """A kill between the first pop of a group and the saving of the table of groups."""
     bench.send(b"one", 0)
     bench.take(invisibleTime=1_000)
@@ -301,7 +301,7 @@ def test_a_popped_message_of_a_group_that_the_table_does_not_know_comes_again(be
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("with_offsets", [False, True])
-async def test_a_deleted_group_does_not_come_back_with_what_it_had_popped(
+async def test_a_deleted_group_is_not_revived_by_its_pops(
     tmp_path: Path, with_offsets: bool, restarts: bool
 ) -> None:
     """mqadmin's deleteSubGroup keeps the offsets, unless it is asked to remove them."""

@@ -92,9 +92,7 @@ async def test_the_beginning_of_a_record_is_found(broker: Broker, peer: Peer) ->
         assert [each.position for each in records(found)] == [position]
 
 
-async def test_only_what_was_a_half_message_is_put_back_to_be_asked_about(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_check_is_resumed_only_for_half_messages(broker: Broker, peer: Peer) -> None:
     """Any other would be committed to the topic that its sender has written into it."""
     sent = await peer.produce("Own", REAL_TOPIC="Secrets", REAL_QID="0", PGROUP="pg")
     answer = await peer.ask(CODE.RESUME_CHECK_HALF_MESSAGE, sent.ext)

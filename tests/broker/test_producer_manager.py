@@ -42,7 +42,7 @@ def join(
     return connection, transport
 
 
-def test_connections_of_a_group_are_asked_in_turn_and_only_while_open(
+def test_open_connections_of_a_group_are_asked_in_turn(
     producers: ProducerManager, clock: ManualClock
 ) -> None:
     """getAvailableChannel: round robin over those that can be written to."""
@@ -54,7 +54,7 @@ def test_connections_of_a_group_are_asked_in_turn_and_only_while_open(
     assert producers.available(None) is None
 
 
-def test_a_client_id_finds_its_connection_until_its_last_group_is_gone(
+def test_a_client_id_has_a_connection_until_its_last_group_left(
     producers: ProducerManager, clock: ManualClock
 ) -> None:
     """PUSH_REPLY_MESSAGE looks a client up by its id."""

@@ -77,7 +77,7 @@ async def test_a_group_that_may_not_consume_is_refused(broker: Broker, peer: Pee
     assert answer.remark == "subscription group no permission, g"
 
 
-async def test_a_topic_that_does_not_exist_or_may_not_be_read_is_refused(
+async def test_a_pull_of_a_missing_or_unreadable_topic_is_refused(
     broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await peer.pull("g", "Nope", 0, sys_flag=OWN, subscription="*")
@@ -143,7 +143,7 @@ async def test_a_topic_that_the_group_does_not_subscribe_is_refused(
     assert [r.levelno for r in caplog.records if r.getMessage() == wanted] == [logging.WARNING]
 
 
-async def test_a_pull_that_is_newer_than_the_stored_subscription_is_refused(
+async def test_a_pull_newer_than_the_subscription_is_refused(
     peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S77: 25; an equal or older version passes."""
@@ -240,9 +240,7 @@ async def test_what_is_there_is_found_with_where_to_go_on(
     assert (got.nums, got.calls, got.size) == (2, 1, len(answer.body))
 
 
-async def test_a_pull_is_answered_with_32_messages_where_no_setting_says_more(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_pull_returns_32_messages_by_default(broker: Broker, peer: Peer) -> None:
     await fill(peer, *"a" * 40)
     for count_max, count in ((32, 32), (36, 36), (100, 40)):
         broker.config.max_transfer_count_on_message_in_memory = count_max
@@ -380,7 +378,7 @@ async def test_what_a_filter_skips_moves_the_offset(peer: Peer) -> None:
     assert number(answer, "nextBeginOffset") == 4
 
 
-async def test_the_groups_subscription_filters_unless_the_pull_brings_its_own(
+async def test_a_pull_is_filtered_by_its_own_or_the_groups_expression(
     peer: Peer,
 ) -> None:
     """S44, S45, E2b: tag B is stored; a pull with tagA and the flag gets the A messages."""

@@ -43,9 +43,7 @@ def test_the_locks_of_a_group_and_of_all_are_bounded(
     assert locks.lock_batch("other", Q, "c1") == Q[:2]
 
 
-def test_a_lock_that_is_not_renewed_goes_to_the_next_after_a_minute(
-    locks: RebalanceLock, clock: ManualClock
-) -> None:
+def test_an_unrenewed_lock_expires_after_a_minute(locks: RebalanceLock, clock: ManualClock) -> None:
     """60 s of monotonic time; a wall clock that is set forward ends nothing."""
     locks.lock_batch("g", Q[:1], "c1")
     clock.jump_ms(10 * LOCK_MAX_LIVE_MS)

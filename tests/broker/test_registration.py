@@ -85,7 +85,7 @@ async def test_a_new_topic_has_its_route_when_its_request_is_answered(tmp_path: 
                 await until_async(lambda: route(server, "T") == (3, 3, 6))
 
 
-async def test_a_name_server_that_does_not_answer_holds_up_no_answer_for_long(
+async def test_a_silent_name_server_does_not_delay_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a broker with more topics than are told in one go."""
@@ -107,7 +107,7 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_answer_for_long(
                 await peer.produce("U")
 
 
-async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(
+async def test_an_unreachable_name_server_does_not_affect_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker serves, says so in its log, and is registered at the one that lives."""
@@ -120,7 +120,7 @@ async def test_a_name_server_that_cannot_be_reached_costs_the_others_nothing(
     assert f"cannot unregister namesrv={dead}" in caplog.text
 
 
-async def test_a_name_server_that_was_restarted_knows_the_broker_again_soon(
+async def test_a_restarted_name_server_soon_knows_the_broker(
     tmp_path: Path,
 ) -> None:
     """It knew nobody for up to 30 s: clients that asked for a topic were told that there is none."""
@@ -186,7 +186,7 @@ async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path:
             assert route(server, "SELF_TEST_TOPIC") == (1, 1, 4)
 
 
-async def test_a_broker_that_lets_go_of_its_place_does_not_take_it_again(tmp_path: Path) -> None:
+async def test_a_broker_that_gave_up_its_number_does_not_reclaim_it(tmp_path: Path) -> None:
     """Whoever asks it to register meanwhile; under a number that it is given it is there again."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
@@ -245,7 +245,7 @@ class Told:
         return {}
 
 
-async def test_the_name_server_of_the_process_is_told_before_the_send_is_answered(
+async def test_the_local_name_server_knows_a_topic_before_the_answer(
     tmp_path: Path,
 ) -> None:
     """Invariant 2: no round, no connection; only what changed."""

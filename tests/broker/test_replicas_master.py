@@ -114,7 +114,7 @@ async def test_what_lies_before_the_log_is_refused_and_said(tmp_path: Path) -> N
             assert await slave.slice() == (FILE - 1, b"")
 
 
-async def test_a_report_beyond_the_end_is_refused_also_when_the_log_has_grown_past_it(
+async def test_a_report_beyond_the_end_stays_refused_as_the_log_grows(
     tmp_path: Path,
 ) -> None:
     """Else it would go on in the middle of other records, and nothing would ever tell."""
@@ -156,7 +156,7 @@ async def test_signs_of_life_and_the_end_of_a_silent_slave(tmp_path: Path) -> No
             await until(lambda: len(slaves(broker)) == 1)
 
 
-async def test_the_last_of_several_reports_counts_and_they_may_come_in_pieces(
+async def test_the_last_of_several_split_reports_counts(
     tmp_path: Path,
 ) -> None:
     async with master(tmp_path) as (broker, peer):
@@ -397,7 +397,7 @@ async def test_with_fewer_than_the_minimum_nothing_is_stored(tmp_path: Path, kin
         assert end_of(broker) == before
 
 
-async def test_a_minimum_that_comes_later_holds_for_topics_that_are_in_use(tmp_path: Path) -> None:
+async def test_a_later_in_sync_minimum_holds_for_topics_in_use(tmp_path: Path) -> None:
     async with master(tmp_path, broker_role="SYNC_MASTER") as (broker, peer):
         assert (await peer.produce("T")).code == ResponseCode.SLAVE_NOT_AVAILABLE
         text = b"minInSyncReplicas=2"

@@ -96,7 +96,7 @@ async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> Non
         assert slave.parts.messages.store.commit_log_min_position == files[0].start > 0
 
 
-async def test_a_slave_that_comes_later_has_no_queues_of_deleted_topics(tmp_path: Path) -> None:
+async def test_a_late_slave_has_no_queues_of_deleted_topics(tmp_path: Path) -> None:
     """The log brings their records, and promoted it would give them to who makes the topic again."""
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
@@ -265,7 +265,7 @@ async def test_reads_from_a_slave(tmp_path: Path) -> None:
             )
 
 
-async def test_who_is_far_behind_is_sent_to_a_slave_where_that_is_enabled(tmp_path: Path) -> None:
+async def test_a_group_far_behind_is_sent_to_a_slave_if_enabled(tmp_path: Path) -> None:
     async with pair(tmp_path) as brokers:
         master = await brokers.master(slave_read_enable=True)
         async with await Peer.at(master) as peer:
@@ -365,7 +365,7 @@ async def test_a_slave_signs_what_it_asks_of_a_master_with_accounts(tmp_path: Pa
 # ------------------------------------------------------------ promotion and demotion
 
 
-async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
+async def test_progress_is_copied_after_the_log_it_refers_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promoted in between, the slave would take for done what it never got: pops, delays, timers."""
@@ -402,7 +402,7 @@ async def test_progress_is_copied_no_sooner_than_the_log_that_it_speaks_of(
         await until(lambda: _has(slave, b"timed", "U"))
 
 
-async def test_groups_that_begin_while_the_slave_is_behind_begin_there_where_they_did(
+async def test_new_groups_start_equally_on_a_slave_that_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they have in hand or have sent back is not in the slave's log; no half message is skipped."""
@@ -695,7 +695,7 @@ async def test_a_role_is_changed_by_a_request(tmp_path: Path) -> None:
             assert (await other.ask(code, {"act": "nonsense"})).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_the_first_bytes_of_a_master_that_takes_0_for_its_last_file() -> None:
+async def test_a_slave_asks_for_byte_1_where_0_means_the_last_file() -> None:
     """RocketMQ's does; byte 0 of a log is always 0, and the rest is asked for from 1 on."""
     log = bytes(range(200))
 
@@ -741,7 +741,7 @@ async def _in_trouble(slave: Broker, told: str) -> None:
     await until(lambda: told in state_of(slave).trouble)
 
 
-async def test_a_master_that_speaks_another_language_is_named_and_not_followed(
+async def test_a_master_of_another_ha_protocol_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its configuration, since the first bytes on its port look the same."""
@@ -772,7 +772,7 @@ def test_slices_of_another_language_are_refused() -> None:
             list(SliceDecoder().feed(struct.pack(">qi", offset, size)))
 
 
-async def test_a_topic_that_began_after_the_last_look_at_the_tables_is_promoted_with_the_log(
+async def test_a_topic_newer_than_the_copied_tables_is_promoted(
     tmp_path: Path,
 ) -> None:
     """Its messages are here: members were told that there is no such topic, and what had been popped was
@@ -809,7 +809,7 @@ async def test_a_topic_that_began_after_the_last_look_at_the_tables_is_promoted_
             await until(again, "it comes again")
 
 
-async def test_a_master_that_steps_down_stores_nothing_after_the_rest_that_it_sends(
+async def test_a_demoted_master_stores_nothing_after_its_last_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came over gRPC, or had waited for a new topic, was stored meanwhile: it was acknowledged, and

@@ -173,9 +173,7 @@ async def test_an_unknown_group_is_refused_when_groups_are_not_created(tmp_path:
             assert (answer.remark or "").startswith("subscription group not exist, g ")
 
 
-async def test_a_group_with_more_retry_queues_than_its_topic_uses_those_that_are_read(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_retries_use_only_the_queues_of_the_retry_topic(broker: Broker, peer: Peer) -> None:
     """retryQueueNums was raised later; the topic stays as it was made, and nobody reads queues from 1 on."""
     stored = position(await peer.produce("T"))
     broker.parts.tables.topics.create_internal("%RETRY%g", 1)

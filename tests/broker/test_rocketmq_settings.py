@@ -31,7 +31,7 @@ def test_no_setting_of_ours_is_said_to_have_no_effect() -> None:
         assert not NO_EFFECT & group.keys().keys()
 
 
-def test_a_key_without_effect_is_named_and_nothing_else_is_suggested(
+def test_a_key_without_effect_is_named_without_suggestions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

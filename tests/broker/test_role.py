@@ -27,7 +27,7 @@ SERVICES = {"delay", "timer", "pop", "transaction-check"}
         {"broker_id": 1},
     ],
 )
-def test_a_role_and_a_number_that_do_not_go_together_end_the_start_with_a_sentence(
+def test_a_role_that_contradicts_its_number_ends_the_start(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     config = BrokerConfig(**settings)
@@ -46,7 +46,7 @@ def test_a_role_and_a_number_that_do_not_go_together_end_the_start_with_a_senten
         ({"brokerId": "-1"}, "^brokerId must be at least 0, not -1$"),
     ],
 )
-def test_a_file_that_would_make_every_broker_of_a_name_a_master_is_refused(
+def test_a_dledger_file_that_makes_several_masters_is_refused(
     settings: dict[str, str], advice: str
 ) -> None:
     """Three brokers of a DLedger group, started on the files of each, would take messages side by side."""

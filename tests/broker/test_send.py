@@ -97,7 +97,7 @@ async def test_a_message_is_stored_as_sent_and_answered_with_its_place(
         ("note\x01XDELAY\x02XDELAY\x013", {"note": "XDELAY", "XDELAY": "3"}),
     ],
 )
-async def test_wait_is_not_stored_and_cluster_is_ours_whatever_else_is_there(
+async def test_the_wait_property_is_dropped_and_the_cluster_is_set(
     broker: Broker, peer: Peer, text: str, kept: dict[str, str]
 ) -> None:
     """Only whole pairs of that name count, at the beginning, in the middle and at the end."""
@@ -107,7 +107,7 @@ async def test_wait_is_not_stored_and_cluster_is_ours_whatever_else_is_there(
         assert properties_to_dict(record.properties) == {**kept, "CLUSTER": "DefaultCluster"}
 
 
-async def test_a_first_send_creates_the_topic_with_the_producers_queues(
+async def test_a_first_send_creates_the_topic_with_the_asked_queues(
     broker: Broker, peer: Peer
 ) -> None:
     """S82: min(4, 8) queues, permission without X; more than TBW102 has is cut to 8."""
@@ -127,7 +127,7 @@ async def test_a_first_send_creates_the_topic_with_the_producers_queues(
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_topics_are_created_from_the_named_default_topic_only_if_it_may_be_inherited(
+async def test_topics_are_created_only_from_an_inheritable_default(
     broker: Broker, peer: Peer
 ) -> None:
     """A default topic without the X bit, or none at all: 17 with RocketMQ's remark."""
@@ -239,9 +239,7 @@ async def test_a_changed_topic_is_seen_by_the_next_send(broker: Broker, peer: Pe
     assert (await peer.produce("T", queue_id=3)).code == ResponseCode.SUCCESS
 
 
-async def test_an_order_topic_of_a_broker_that_may_not_be_written_is_refused(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_order_topics_of_an_unwritable_broker_are_refused(broker: Broker, peer: Peer) -> None:
     """wire.md 3.2.3; other topics are still taken, as in RocketMQ."""
     broker.parts.tables.topics.update(TopicConfig("Ordered", 4, 4, order=True))
     assert (await peer.produce("Ordered")).code == ResponseCode.SUCCESS
@@ -300,9 +298,7 @@ async def test_numbers_may_come_as_json_numbers(broker: Broker, peer: Peer) -> N
         assert (answer.code, number(answer, "queueId")) == (0, 1)
 
 
-async def test_an_address_flag_that_does_not_fit_the_address_is_corrected(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_wrong_address_flag_is_corrected(broker: Broker, peer: Peer) -> None:
     """sysFlag bits 16 and 32 say how long the hosts in the record are: the broker sets them itself."""
     for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
         for _ in range(2):
@@ -311,9 +307,7 @@ async def test_an_address_flag_that_does_not_fit_the_address_is_corrected(
             assert (await stored(broker, answer)).sys_flag & 0x30 == 0
 
 
-async def test_a_priority_chooses_the_queue_where_the_topic_is_of_that_type(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_priority_chooses_the_queue_of_a_priority_topic(broker: Broker, peer: Peer) -> None:
     """The answer names it; other topics, and texts that are no priority, leave the sender's choice."""
     topics = broker.parts.tables.topics
     topics.update(TopicConfig("P", 4, 4, attributes={"message.type": "PRIORITY"}))
@@ -378,7 +372,7 @@ async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
 
 
-async def test_a_batch_of_any_number_is_stored_in_pieces_and_answered_once(
+async def test_a_large_batch_is_stored_in_pieces_and_answered_once(
     broker: Broker, peer: Peer
 ) -> None:
     """RocketMQ has no limit: its example SplitBatchProducer sends 13,000 at once. Several wait in turn."""
@@ -429,7 +423,7 @@ async def test_a_broker_that_stops_stores_what_waits(
 # ---------------------------------------------------------------- retry topics, delay
 
 
-async def test_a_send_to_a_retry_topic_ends_in_the_dead_letters_after_the_maximum(
+async def test_retry_sends_beyond_the_maximum_become_dead_letters(
     broker: Broker, peer: Peer
 ) -> None:
     """wire.md 3.2.8: the client's fallback when a send-back fails."""
@@ -446,7 +440,7 @@ async def test_a_send_to_a_retry_topic_ends_in_the_dead_letters_after_the_maximu
     assert (await stored(broker, old)).topic == "%RETRY%g"
 
 
-async def test_a_retry_topic_of_an_unknown_group_is_refused_when_groups_are_not_created(
+async def test_a_retry_send_of_an_unknown_group_is_refused(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, auto_create_subscription_group=False) as broker:
@@ -491,7 +485,7 @@ async def test_a_delay_below_one_is_not_delayed(broker: Broker, peer: Peer, leve
 # ---------------------------------------------------------------- when the store does not take it
 
 
-async def test_a_store_that_is_not_writable_answers_14_and_reading_goes_on(
+async def test_an_unwritable_store_answers_14_and_serves_pulls(
     broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Code 14 with a remark that names the reason; pulls are served."""
@@ -563,7 +557,7 @@ async def test_a_flush_that_fails_is_never_answered_with_success(tmp_path: Path)
                 assert {"msgId", "queueId", "queueOffset"} <= answer.ext.keys()
 
 
-async def test_a_flush_that_takes_too_long_is_answered_and_later_ones_still_are(
+async def test_a_slow_flush_is_answered_and_so_are_later_ones(
     tmp_path: Path,
 ) -> None:
     """syncFlushTimeout: code 10 at that time, for those too that wait for the same flush later."""
@@ -590,7 +584,7 @@ async def test_the_region_and_trace_switch_of_the_settings_are_told(tmp_path: Pa
 
 
 @pytest.mark.parametrize("as_batch", [False, True], ids=["message", "batch"])
-async def test_a_message_of_a_5x_client_is_stored_with_region_and_trace_switch(
+async def test_messages_of_5x_clients_get_region_and_trace_switch(
     broker: Broker, peer: Peer, as_batch: bool
 ) -> None:
     """On both ways, once each; a batch's own id is not stored over those of its messages."""
@@ -631,7 +625,7 @@ def test_the_answers_template_is_an_answer_like_any_other() -> None:
     assert decode(encode(answer)[4:]) == answer
 
 
-async def test_messages_of_many_connections_keep_their_order_per_connection(
+async def test_messages_keep_their_order_within_a_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One queue, four connections, all at once: each connection's messages are in its order."""

@@ -186,7 +186,7 @@ def test_an_oddity_of_rocketmq_is_kept(
 
 
 @pytest.mark.parametrize(("expression", "place", "advice"), REFUSED, ids=lambda value: str(value))
-def test_a_wrong_expression_is_refused_with_its_position_and_advice(
+def test_a_wrong_expression_is_refused_with_position_and_advice(
     expression: str, place: tuple[int, int], advice: str
 ) -> None:
     """Illegal SQL gets RocketMQ's code and a remark that says what to do."""
@@ -214,7 +214,7 @@ def test_a_filter_names_the_properties_it_looks_at() -> None:
     assert compile_expression("a > 5 AND (b IS NULL OR a IN ('x')) c").names == {"a", "b"}
 
 
-def test_long_chains_are_flat_and_deep_nesting_is_refused_with_its_limit() -> None:
+def test_long_chains_work_and_deep_nesting_is_refused() -> None:
     """An expression cannot overflow the stack of the event loop."""
     many = " OR ".join(f"a = '{number}'" for number in range(1_000))
     assert compile_expression(many).matches({"a": "999"})
@@ -277,7 +277,7 @@ def test_compiled_expressions_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPa
     assert parsed[-1] == "kept = 1"
 
 
-def test_expressions_in_use_are_compiled_once_however_many_they_are() -> None:
+def test_each_expression_in_use_is_compiled_once() -> None:
     cache = CompileCache(size_max=40_000)
     texts = [f"a{number} = '{'x' * 500}'" for number in range(100)]
     with cache.in_use() as use:

@@ -152,7 +152,7 @@ def test_a_map_holds_all_members_and_others_only_by_chance() -> None:
     assert 0.1 < sum(is_hit(other, bit_map) for other in others) / len(others) < 0.3
 
 
-async def test_a_broker_writes_the_bit_maps_of_its_groups_and_reads_by_tag_all_the_same(
+async def test_bit_maps_are_written_and_tags_still_filter(
     tmp_path: Path,
 ) -> None:
     """enableConsumeQueueExt with enableCalcFilterBitMap: units as disk.md 5 describes them."""

@@ -84,7 +84,7 @@ def test_a_wrong_expression_removes_the_old_one(manager: ConsumerFilterManager) 
     assert manager.get("T", "g") is None
 
 
-def test_a_group_that_leaves_is_dead_and_alive_again_when_it_comes_back(
+def test_a_filter_dies_and_revives_with_its_group(
     manager: ConsumerFilterManager, clock: ManualClock
 ) -> None:
     """Invariant 2."""
@@ -116,7 +116,7 @@ def test_a_dead_filter_is_removed_a_day_later(
     assert manager.to_json() == {"filterDataByTopic": {}}
 
 
-def test_a_bit_map_has_the_bits_of_the_groups_that_want_the_record(
+def test_a_bit_map_names_the_groups_that_want_the_record(
     manager: ConsumerFilterManager,
 ) -> None:
     assert manager.bit_map("T", {"a": "1"}) is None
@@ -127,7 +127,7 @@ def test_a_bit_map_has_the_bits_of_the_groups_that_want_the_record(
     assert manager.bit_map("T", {}) == bytes(14)
 
 
-def test_filters_survive_a_restart_as_dead_until_the_group_registers(
+def test_filters_are_dead_after_a_restart_until_registration(
     manager: ConsumerFilterManager, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Invariant 3: RocketMQ dates their death 30 s back, but not before their birth."""
@@ -170,7 +170,7 @@ def test_a_recorded_file_is_read_and_written_as_it_was(
     assert written == recorded
 
 
-def test_a_broken_entry_of_the_file_is_left_out_and_the_rest_is_read(
+def test_a_broken_entry_is_left_out_and_the_rest_is_read(
     manager: ConsumerFilterManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A side file may hold anything: nothing in it stops the broker."""

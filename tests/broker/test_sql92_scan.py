@@ -18,7 +18,7 @@ from pocketmq.store.message_reader import RECORD_SCAN_MAX
 HOST = pack_address("127.0.0.1", 10911)
 
 
-async def test_a_filter_that_lets_nothing_through_does_not_hold_up_the_broker(
+async def test_a_filter_that_passes_nothing_does_not_block_the_broker(
     tmp_path: Path,
 ) -> None:
     """A subscription of one client must not stop the others; nextBeginOffset goes on."""

@@ -299,9 +299,7 @@ def test_a_table_is_written_in_pieces_that_are_one_file(tmp_path: Path, count: i
     assert len(found) == len(wanted)
 
 
-def test_a_journal_that_is_large_enough_makes_way_for_the_whole_file(
-    tmp_path: Path, files: Files
-) -> None:
+def test_a_large_journal_is_replaced_by_the_whole_file(tmp_path: Path, files: Files) -> None:
     manager = table(tmp_path, 1_100)
     files.writes.clear()
     for number in range(1_500):

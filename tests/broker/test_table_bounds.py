@@ -21,7 +21,7 @@ def table(folder: Path, size: int) -> ConsumerOffsetManager:
     return ConsumerOffsetManager(ConfigFile(str(folder / "offsets.json")), None, lambda: size)
 
 
-def test_a_full_table_of_offsets_takes_what_it_has_and_nothing_new(tmp_path: Path) -> None:
+def test_a_full_offset_table_updates_rows_but_adds_none(tmp_path: Path) -> None:
     """1,500 bytes for a group and topic, and 150 for each queue."""
     offsets = table(tmp_path, 1_650 + 1_950)
     offsets.commit("a", "T", 0, 1, "test")

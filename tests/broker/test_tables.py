@@ -109,7 +109,7 @@ def loaded_offsets(folder: Path) -> ConsumerOffsetManager:
     return offsets
 
 
-def test_a_broker_with_light_queues_keeps_the_offsets_of_all_groups_in_another_file(
+def test_with_light_queues_offsets_are_in_the_other_file(
     tmp_path: Path,
 ) -> None:
     """Without them, groups began as new ones do. Whichever file RocketMQ reads later is up to date."""
@@ -198,9 +198,7 @@ def test_a_table_that_a_power_cut_emptied_is_missed_aloud(
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_table_that_was_edited_by_hand_is_read_as_rocketmq_reads_it(
-    tmp_path: Path, mark: str
-) -> None:
+def test_a_hand_edited_table_is_read_as_by_fastjson(tmp_path: Path, mark: str) -> None:
     """fastjson takes comments, a byte order mark, zeros behind the text, and values of another type; the
     name inside a row is not needed."""
     path = tmp_path / "topics.json"
@@ -275,7 +273,7 @@ def test_offsets_are_asked_by_group_and_by_topic(tmp_path: Path) -> None:
     assert offsets.offsets == {}
 
 
-def test_the_lowest_offset_of_all_groups_leaves_out_what_was_asked(tmp_path: Path) -> None:
+def test_the_lowest_offset_omits_the_named_groups(tmp_path: Path) -> None:
     """QUERY_CORRECTION_OFFSET; RocketMQ deletes the offsets of the groups it should only skip."""
     offsets = offsets_in(tmp_path)
     low = {"T": 0}
@@ -286,7 +284,7 @@ def test_the_lowest_offset_of_all_groups_leaves_out_what_was_asked(tmp_path: Pat
     assert offsets.query("h", "T", 0) == 3
 
 
-def test_order_topics_are_set_and_cleared_without_telling_anybody(tmp_path: Path) -> None:
+def test_order_topics_change_without_a_registration(tmp_path: Path) -> None:
     """It is the name server that said so; the change is kept."""
     told: list[object] = []
     events = Events()

@@ -96,7 +96,7 @@ async def test_a_recalled_message_never_comes(broker: Broker, peer: Peer) -> Non
         ({"due_ms": 1 << 60}, "timestamp invalid"),
     ],
 )
-async def test_a_handle_that_is_not_this_brokers_or_too_late_is_refused(
+async def test_a_foreign_or_late_recall_handle_is_refused(
     peer: Peer, change: dict[str, Any], remark: str
 ) -> None:
     await send(peer)
@@ -107,7 +107,7 @@ async def test_a_handle_that_is_not_this_brokers_or_too_late_is_refused(
     assert remark in (answer.remark or "")
 
 
-async def test_a_recall_is_on_the_disk_before_its_answer_with_sync_flush(tmp_path: Path) -> None:
+async def test_with_sync_flush_a_recall_is_flushed_before_its_answer(tmp_path: Path) -> None:
     store = {"flush_disk_type": "SYNC_FLUSH"}
     async with serving(tmp_path, store=store) as broker, await Peer.at(broker) as peer:
         sent = await send(peer, TIMER_DELAY_SEC=60, UNIQ_KEY="doomed")
@@ -148,9 +148,7 @@ async def test_nobody_writes_into_the_waiting_room_itself(peer: Peer) -> None:
     assert answer.code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_waits_is_counted_and_listed_and_can_be_taken_back_from_the_list(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_waiting_timers_are_counted_listed_and_recalled(broker: Broker, peer: Peer) -> None:
     now = time.time_ns() // 1_000_000
     for topic, hours in (("T", 30), ("U", 5), ("T", 70), ("T", 1)):
         at = now + hours * 3_600_000

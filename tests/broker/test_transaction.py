@@ -126,7 +126,7 @@ async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(
     assert properties["TAGS"] == "t"
 
 
-async def test_what_is_rolled_back_is_never_delivered_and_never_asked_about(
+async def test_a_rollback_is_neither_delivered_nor_checked(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
     answer = await prepare(peer)
@@ -217,7 +217,7 @@ async def asked(peer: Peer) -> tuple[RemotingCommand, dict[str, Any]]:
     return request, header
 
 
-async def test_an_undecided_message_is_asked_about_when_it_is_old_enough(
+async def test_an_undecided_message_is_checked_after_the_timeout(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
     """transactionTimeOut 6 s; the body is the message as it will be, the offsets those to answer with."""
@@ -300,7 +300,7 @@ async def test_a_message_that_cannot_be_stored_again_holds_up_no_other(
     assert await found(peer) == [b"full"]
 
 
-async def test_a_message_with_an_impossible_time_is_given_up_like_any_other(
+async def test_a_half_message_with_an_impossible_time_is_given_up(
     broker: Broker, peer: Peer, clock: ManualClock
 ) -> None:
     broker.config.transaction_check_max = 0
@@ -312,7 +312,7 @@ async def test_a_message_with_an_impossible_time_is_given_up_like_any_other(
     assert await peer.bodies("x", TRANS_CHECK_MAX_TIME_TOPIC) == [b"never", b"other"]
 
 
-async def test_what_was_taken_is_committed_when_the_largest_body_is_smaller_now(
+async def test_a_half_message_is_committed_despite_a_smaller_limit(
     broker: Broker, peer: Peer
 ) -> None:
     """maxMessageSize is for senders."""
@@ -322,7 +322,7 @@ async def test_what_was_taken_is_committed_when_the_largest_body_is_smaller_now(
     assert await found(peer) == [b"half"]
 
 
-async def test_without_a_producer_online_the_check_is_counted_all_the_same(
+async def test_a_check_without_a_producer_online_is_counted(
     broker: Broker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As RocketMQ's; the next round asks whoever has come."""
@@ -483,7 +483,7 @@ async def test_half_messages_and_decisions_survive_a_restart(
 
 
 @pytest.mark.parametrize("stops", [False, True])
-async def test_the_table_of_offsets_passes_no_transaction_that_the_disk_does_not_have(
+async def test_saved_offsets_pass_no_unflushed_transaction(
     tmp_path: Path, clock: ManualClock, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power cut a decided half message is asked about again, if what was made of it is gone."""
@@ -501,7 +501,7 @@ async def test_the_table_of_offsets_passes_no_transaction_that_the_disk_does_not
     assert flushed[0] >= position
 
 
-async def test_a_decision_about_a_message_that_was_asked_about_counts_once_after_a_restart(
+async def test_a_decision_on_a_checked_message_counts_once(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     """It names the half message as it was sent: its producer takes longer than the first question."""
@@ -565,7 +565,7 @@ async def test_a_late_end_decides_no_half_message_of_the_same_key(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_commit_that_comes_again_after_the_check_is_carried_out_once(
+async def test_a_commit_repeated_after_the_check_counts_once(
     tmp_path: Path, clock: ManualClock, restarts: bool
 ) -> None:
     """Before, what was decided below the half offset was committed once more."""
@@ -585,7 +585,7 @@ async def test_a_commit_that_comes_again_after_the_check_is_carried_out_once(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_what_was_given_up_is_committed_once_when_its_producer_says_so(
+async def test_a_given_up_message_can_be_committed_once(
     tmp_path: Path, clock: ManualClock, restarts: bool
 ) -> None:
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
@@ -612,7 +612,7 @@ async def test_what_was_given_up_is_committed_once_when_its_producer_says_so(
 
 @pytest.mark.parametrize("property_", ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
 @pytest.mark.parametrize("text", ["soon", str(BORN + 400 * 86_400_000)])
-async def test_a_time_that_a_plain_send_may_not_have_is_refused_at_the_half(
+async def test_a_half_message_with_a_refused_time_is_refused(
     broker: Broker, peer: Peer, property_: str, text: str
 ) -> None:
     own: dict[str, Any] = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "k", property_: text}
@@ -624,9 +624,7 @@ async def test_a_time_that_a_plain_send_may_not_have_is_refused_at_the_half(
     assert broker.parts.messages.store.max_offset(TRANS_HALF_TOPIC, 0) == 0
 
 
-async def test_a_half_message_whose_time_may_not_be_any_more_is_delivered(
-    broker: Broker, peer: Peer
-) -> None:
+async def test_a_half_message_outlives_a_smaller_time_limit(broker: Broker, peer: Peer) -> None:
     """The limit was made smaller meanwhile: the producer has committed, and nobody asks him again."""
     answer = await prepare(peer, TIMER_DELAY_SEC="100000")
     broker.config.timer_max_delay_sec = 10
@@ -636,7 +634,7 @@ async def test_a_half_message_whose_time_may_not_be_any_more_is_delivered(
 
 @pytest.mark.parametrize("behind_ms", [30_000, 4 * 86_400_000, BORN - 1_000, -30_000])
 @pytest.mark.parametrize("immunity", [None, "20"])
-async def test_the_producers_clock_says_nothing_about_the_age_of_a_half_message(
+async def test_the_age_of_a_half_message_ignores_the_producer_clock(
     broker: Broker, peer: Peer, clock: ManualClock, behind_ms: int, immunity: str | None
 ) -> None:
     own: dict[str, Any] = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}

@@ -69,7 +69,7 @@ class Site:
         assert (await self.peer.ask(RequestCode.END_TRANSACTION, header)).code == 0
 
 
-async def test_a_commit_that_comes_again_is_found_behind_many_open_half_messages(
+async def test_a_repeated_commit_is_found_behind_1100_open_halves(
     site: Site,
 ) -> None:
     """1,100 others wait: which of them stands for the one that is named is not read off them."""
@@ -92,7 +92,7 @@ async def test_a_commit_that_comes_again_is_found_behind_many_open_half_messages
 
 @pytest.mark.parametrize("first", ["sent", "asked"])
 @pytest.mark.parametrize("between", [False, True])
-async def test_what_was_given_up_is_committed_once_by_either_of_its_names(
+async def test_a_given_up_message_is_committed_once_by_either_name(
     site: Site, first: str, between: bool
 ) -> None:
     """As it was sent, and as it was asked about; `between`: the broker starts again between the two."""
@@ -114,7 +114,7 @@ async def test_what_was_given_up_is_committed_once_by_either_of_its_names(
     assert await found(site.peer) == [b"half"]
 
 
-async def test_what_was_given_up_and_rolled_back_is_not_committed_after_a_restart(
+async def test_a_rolled_back_message_is_not_committed_after_a_restart(
     site: Site,
 ) -> None:
     await site.start()
@@ -146,7 +146,7 @@ async def test_a_half_message_without_a_unique_key_is_committed_once(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_late_decision_counts_for_the_message_whose_check_was_resumed(
+async def test_a_late_decision_counts_after_the_check_was_resumed(
     site: Site, restarts: bool
 ) -> None:
     """An operator has resumed the check of what was given up; then its producer decides by the first name."""

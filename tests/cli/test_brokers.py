@@ -149,9 +149,7 @@ def test_one_port_tells_the_figures_and_the_health_of_all(
     until(lambda: 'node_id="b-1"' in page(f"{console}/metrics")[1], "its figures are back")
 
 
-def test_each_broker_has_its_own_metrics_port_where_the_settings_ask_for_it(
-    started: list[Server], folder: Path
-) -> None:
+def test_each_broker_has_its_own_metrics_port(started: list[Server], folder: Path) -> None:
     """metricsExporterType=PROM: one port after the other."""
     [port] = free_ports(1)
     words = ("metricsExporterType=PROM", f"metricsPromExporterPort={port}")
@@ -162,7 +160,7 @@ def test_each_broker_has_its_own_metrics_port_where_the_settings_ask_for_it(
         assert f'node_id="{name}"' in page(url)[1]
 
 
-async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_messages(
+async def test_a_killed_broker_returns_with_address_and_messages(
     started: list[Server], folder: Path
 ) -> None:
     """A child that dies is started again; what it acknowledged is there."""
@@ -195,7 +193,7 @@ async def test_a_broker_that_is_killed_comes_back_at_its_address_with_all_its_me
     assert "Traceback" not in log.read_text()
 
 
-def test_brokers_whose_parent_is_killed_stop_by_themselves_and_cleanly(
+def test_brokers_stop_cleanly_when_their_parent_is_killed(
     started: list[Server], folder: Path
 ) -> None:
     """No orphan: the end of a pipe tells them, whatever ended the parent."""
@@ -209,7 +207,7 @@ def test_brokers_whose_parent_is_killed_stop_by_themselves_and_cleanly(
     assert not (folder / "store" / "broker-1" / "abort").exists()
 
 
-async def test_one_broker_gets_company_and_keeps_its_messages_and_all_come_back_without_a_number(
+async def test_adding_brokers_keeps_the_messages_of_the_first(
     started: list[Server], folder: Path
 ) -> None:
     """A folder of a single broker is the first one's; a folder of several starts as many."""
@@ -234,7 +232,7 @@ async def test_one_broker_gets_company_and_keeps_its_messages_and_all_come_back_
     assert server.stop() == 0
 
 
-async def test_with_fewer_brokers_the_others_serve_what_they_have_and_take_nothing_new(
+async def test_with_fewer_brokers_the_others_are_read_only(
     started: list[Server], folder: Path
 ) -> None:
     """And take messages again when as many are asked for as before."""
@@ -260,7 +258,7 @@ async def test_with_fewer_brokers_the_others_serve_what_they_have_and_take_nothi
     assert server.stop() == 0
 
 
-def test_all_brokers_have_the_first_ones_accounts_and_commands_sign_by_the_environment(
+def test_all_brokers_share_accounts_and_commands_sign(
     started: list[Server],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -300,7 +298,7 @@ def test_a_port_in_use_ends_all_with_one_line(folder: Path) -> None:
     assert "Traceback" not in server.log_path.read_text()
 
 
-def test_a_broker_that_cannot_begin_ends_all_and_its_own_line_says_why(
+def test_a_broker_that_cannot_start_ends_all_with_its_line(
     started: list[Server], folder: Path
 ) -> None:
     (folder / "store").mkdir()
@@ -343,7 +341,7 @@ def test_the_first_broker_is_what_a_single_one_would_be() -> None:
     assert port_of(0, 3) == 0
 
 
-def test_as_many_brokers_as_there_are_folders_unless_more_are_asked_for(tmp_path: Path) -> None:
+def test_every_folder_gets_a_broker_unless_more_are_asked(tmp_path: Path) -> None:
     data = str(tmp_path)
     assert chosen_count(None, str(tmp_path / "missing")) == 1
     (tmp_path / "broker-2").mkdir()
@@ -355,7 +353,7 @@ def test_as_many_brokers_as_there_are_folders_unless_more_are_asked_for(tmp_path
         chosen_count(65, data)
 
 
-def test_the_pause_before_a_restart_doubles_until_a_broker_has_served_well() -> None:
+def test_restart_pauses_double_until_a_broker_serves_well() -> None:
     pauses = [0]
     for _ in range(9):
         pauses.append(pause_ms(pauses[-1], 100))

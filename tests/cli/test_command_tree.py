@@ -271,7 +271,7 @@ def test_help_says_what_a_command_and_each_of_its_options_do(path: str) -> None:
     assert "--json" in {option for parameter in command.params for option in parameter.opts}
 
 
-def test_the_list_of_commands_says_of_a_command_what_its_help_does() -> None:
+def test_the_list_of_commands_matches_their_help() -> None:
     for name, text in SINGLE.items():
         assert TREE[name].help.startswith(text)
 
@@ -342,9 +342,7 @@ def test_completion_is_offered_for_the_usual_shells() -> None:
 
 
 @pytest.mark.parametrize("words", ["up", "broker", "topic list", "doctor net", "mqadmin"])
-def test_with_the_client_alone_installed_a_command_says_what_to_install(
-    words: str, tmp_path: Path
-) -> None:
+def test_a_client_only_installation_says_what_to_install(words: str, tmp_path: Path) -> None:
     """An installation without extras has the commands, but not their dependencies: no stack trace then."""
     program = (
         "import sys\n"

@@ -48,7 +48,7 @@ def _popped(consumer: SimpleConsumer) -> list[bytes]:
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "offline"])
-def test_a_group_that_pops_gets_its_dead_letter_from_where_it_pops(
+def test_a_pop_group_gets_a_resent_dead_letter_by_pop(
     connected: bool, ask: Ask, namesrv: str
 ) -> None:
     topic, group = f"Popped{connected}", f"pops_{connected}"
@@ -92,7 +92,7 @@ async def _create(namesrv: str, config: GroupConfig) -> None:
         await admin.groups.create(config)
 
 
-def test_a_dead_letter_comes_at_once_with_what_its_producer_gave_it(
+def test_a_resent_dead_letter_keeps_the_producers_properties(
     ask: Ask, namesrv: str, tmp_path: Path
 ) -> None:
     """Those of delayed messages and of transactions, too: they waited before they failed."""

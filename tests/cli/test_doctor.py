@@ -95,7 +95,7 @@ def test_health_says_by_its_exit_code_whether_both_answer(
     assert health(["--namesrv", "-", "--broker", "-"]) == 0
 
 
-def test_health_fails_for_a_master_that_waits_for_slaves_and_has_none(
+def test_health_fails_for_a_sync_master_without_slaves(
     started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ready = up(started, tmp_path, "--set", "brokerRole=SYNC_MASTER")
@@ -159,7 +159,7 @@ def test_doctor_knows_the_usual_mistakes_by_the_address() -> None:
         ("no such host", "does not resolve"),
     ],
 )
-def test_an_advertised_address_that_nobody_can_dial_ends_the_start(
+def test_an_unreachable_advertised_address_ends_the_start(
     tmp_path: Path, address: str, said: str
 ) -> None:
     """A wrong brokerIP1 is told at the start, not by a client hours later."""
@@ -198,7 +198,7 @@ def test_a_container_whose_address_is_automatic_is_warned_of(tmp_path: Path) -> 
     assert warning("0.0.0.0", False) == ""
 
 
-def test_listening_on_all_addresses_advertises_one_that_can_be_dialled(
+def test_listening_on_all_addresses_advertises_a_reachable_one(
     started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """0.0.0.0 is never told to clients."""

@@ -111,7 +111,7 @@ def test_a_list_is_shown_again_until_ctrl_c(server: InProcess) -> None:
 @pytest.mark.parametrize(
     "words", ["topic delete T --watch 1", "topic list --watch no", "group list --watch=0"]
 )
-def test_only_what_shows_something_is_watched_and_only_every_so_many_seconds(words: str) -> None:
+def test_watch_takes_showing_commands_and_an_interval(words: str) -> None:
     with pytest.raises(CannotBegin, match="--watch"):
         watch.taken_out(words.split())
 
@@ -161,7 +161,7 @@ def test_what_a_member_of_a_group_prints_is_committed(
 @pytest.mark.parametrize(
     ("topic", "said"), [("Quiet", ""), ("Nowhere", "the topic does not exist yet")]
 )
-def test_a_member_that_has_had_nothing_says_on_a_terminal_that_it_waits(
+def test_an_idle_member_says_on_a_terminal_that_it_waits(
     server: InProcess, topic: str, said: str
 ) -> None:
     """Once, on standard error; what comes then is consumed."""

@@ -40,9 +40,7 @@ def test_a_message_of_a_file_is_read(tmp_path: Path) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_cannot_be_a_message_is_said_before_anything_is_stored(
-    tmp_path: Path, text: str
-) -> None:
+def test_an_invalid_line_is_reported_before_anything_is_stored(tmp_path: Path, text: str) -> None:
     path = tmp_path / "messages"
     path.write_text(json.dumps(GOOD) + "\n" + text if text[0] == "{" else text)
     with pytest.raises(CannotBegin, match=r"is not a message|contains neither JSON"):

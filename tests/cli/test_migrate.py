@@ -155,7 +155,7 @@ async def test_whoever_stops_it_leaves_the_source_as_it_was(tmp_path: Path, step
 
 
 @pytest.mark.parametrize(("failures", "is_level"), [(5, True), (6, False)])
-async def test_a_source_that_is_too_busy_to_give_its_log_is_asked_again(
+async def test_a_source_too_busy_for_its_log_is_asked_again(
     tmp_path: Path, failures: int, is_level: bool
 ) -> None:
     async with moving(tmp_path) as way:

@@ -137,7 +137,7 @@ async def test_clients_go_on_at_the_other_broker(tmp_path: Path) -> None:
             await until(lambda: sum(offsets["T@g"].values()) == len(sent) + 30, "offsets")
 
 
-async def test_an_offset_that_the_other_broker_refuses_does_not_undo_its_lead(
+async def test_a_refused_offset_does_not_undo_the_handover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RocketMQ 5 answers 26 for the group with which a broker looks after pops."""
@@ -216,7 +216,7 @@ async def test_what_rocketmq_4_would_never_deliver_is_waited_for(tmp_path: Path)
             await popper.ack(popped[0])
 
 
-async def test_a_timer_that_comes_late_is_not_left_to_who_never_delivers_it(
+async def test_a_late_timer_is_not_left_to_a_broker_without_timers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes when clients go by the passage already, and nothing is delivered any more."""

@@ -108,9 +108,7 @@ def test_each_row_of_the_table_is_whole(command: object) -> None:
         assert _is_command(command.instead)
 
 
-def test_topics_are_made_shown_and_deleted_with_rocketmqs_letters(
-    say: Say, site: dict[str, str]
-) -> None:
+def test_topic_commands_take_rocketmqs_letters(say: Say, site: dict[str, str]) -> None:
     made = say("updateTopic", "-b", site["broker"], "-t", "T", "-r", 2, "-w", 3)
     assert f"create topic to {site['broker']} success." in made
     assert "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=3, perm=RW-" in made

@@ -44,7 +44,7 @@ def test_each_place_writes_a_hundred_lines_and_then_one_a_second() -> None:
     assert len(written) == LINES_AT_ONCE
 
 
-def test_a_name_that_a_peer_chose_begins_no_line_and_moves_no_cursor(
+def test_a_hostile_name_cannot_break_log_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor does it turn the direction of the text: an escape may be one character of Unicode, too."""

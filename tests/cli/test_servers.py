@@ -76,7 +76,7 @@ def test_it_may_open_as_many_files_as_the_machine_allows_it(
     assert server.stop() == 0
 
 
-def test_the_name_server_runs_alone_and_keeps_nothing_without_a_directory(
+def test_a_name_server_without_a_directory_keeps_nothing(
     started: list[Server], folder: Path
 ) -> None:
     server = Server(folder, "namesrv", "--port", "0")
@@ -121,9 +121,7 @@ def test_a_port_in_use_ends_it_at_once_with_one_line(folder: Path, option: str) 
     assert not (folder / "data").exists()
 
 
-def test_a_store_that_another_broker_has_open_ends_it_with_one_line(
-    started: list[Server], folder: Path
-) -> None:
+def test_a_locked_store_ends_the_start_with_one_line(started: list[Server], folder: Path) -> None:
     first = up(started, folder, "--data", "store")
     first.ready()
     second = up(started, folder, "--data", "store")
@@ -193,7 +191,7 @@ def settings(folder: Path, *words: str, **variables: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in shown.stdout.splitlines())
 
 
-def test_an_option_beats_a_variable_beats_the_file_beats_the_default(folder: Path) -> None:
+def test_options_beat_variables_beat_files_beat_defaults(folder: Path) -> None:
     """CLI > POCKETMQ_* > NAMESRV_ADDR > file > default."""
     (folder / "broker.conf").write_text(
         "brokerName=file\nbrokerClusterName=file\nnamesrvAddr=file:1\nflushDiskType=SYNC_FLUSH\n"
@@ -252,7 +250,7 @@ def test_help_names_every_option(folder: Path) -> None:
         assert option in shown.stdout
 
 
-def test_key_values_of_the_name_server_are_kept_in_the_data_directory(
+def test_name_server_values_are_kept_in_the_data_directory(
     started: list[Server], folder: Path
 ) -> None:
     """A gRPC port is one while it is open; without one there is nothing to keep."""
@@ -293,7 +291,7 @@ def test_the_log_keeps_control_characters_out_of_the_terminal(folder: Path) -> N
     assert LineFormatter("%(message)s").format(record) == "a\\x1b[31mred\\rb\n  c\\x9b"
 
 
-def test_a_stop_that_could_not_write_everything_says_so_and_fails(tmp_path: Path) -> None:
+def test_a_stop_that_could_not_write_all_fails_with_a_line(tmp_path: Path) -> None:
     """Whoever supervises the process must not take it for a clean stop."""
     server = Server(tmp_path, "up", "--namesrv-port", "0", "--broker-port", "0", "--no-console")
     try:

@@ -154,7 +154,7 @@ def succeeds(words: list[str]) -> bool:
     return run(words) == 0
 
 
-def test_a_message_whose_time_has_not_come_says_so_when_it_is_tracked(
+def test_the_track_of_a_waiting_message_says_that_it_waits(
     ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody gets what waits for a level, a time or a commit: that is why no group has it."""
@@ -267,9 +267,7 @@ def test_a_group_is_deleted_with_its_topics(ask: Ask) -> None:
     assert [each for each in ask("topic", "list", "--all") if "eater" in each] == ["%RETRY%eater_x"]
 
 
-def test_a_topic_deleted_at_its_broker_only_is_shown_made_and_deleted(
-    ask: Ask, namesrv: str
-) -> None:
+def test_a_topic_left_at_name_servers_only_can_be_managed(ask: Ask, namesrv: str) -> None:
     """Its route stays at the name servers; the advice to create it was given by `topic create`."""
 
     async def half(topic: str) -> None:
@@ -409,7 +407,7 @@ def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
     assert (row["topic"], row["keys"], row["body"]) == ("Later", "slow", "later")
 
 
-def test_messages_with_a_time_of_their_own_are_shown_and_taken_back(
+def test_timed_messages_are_shown_and_recalled(
     ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask("topic", "create", "Timed", "--queues", "1")

@@ -55,9 +55,7 @@ def test_ls_shows_the_log_and_each_queue(unpack: Unpack, ask: Ask) -> None:
     assert queues["%DLQ%GdGidRetry", 0] == (0, 2)
 
 
-def test_ls_knows_where_a_queue_begins_whose_oldest_messages_are_deleted(
-    unpack: Unpack, ask: Ask
-) -> None:
+def test_ls_shows_where_a_trimmed_queue_begins(unpack: Unpack, ask: Ask) -> None:
     found = ask("ls", str(unpack("v497-retain.expired")))
     assert found["logFrom"] > 0
     assert any(row["min"] > 0 and row["max"] > row["min"] for row in found["queues"])
@@ -135,9 +133,7 @@ def test_verify_notices_a_changed_byte_in_each_kind_of_file(unpack: Unpack, ask:
     assert ask("verify", str(store))["problems"] == []
 
 
-def test_verify_finds_zeros_before_messages_that_no_entry_is_left_of(
-    unpack: Unpack, ask: Ask
-) -> None:
+def test_verify_finds_zeros_before_messages_without_entries(unpack: Unpack, ask: Ask) -> None:
     """In a log of RocketMQ they look like its end; the other queues say that it goes on."""
     store = unpack("v497-main.clean")
     first = next(each for each in StoreReader(str(store)).walk() if isinstance(each, Entry))
@@ -162,9 +158,7 @@ def test_repair_builds_the_queues_again_from_the_log(unpack: Unpack, ask: Ask) -
     assert ask("verify", str(store))["problems"] == []
 
 
-def test_further_queues_that_a_record_names_are_right_and_outlive_a_repair(
-    tmp_path: Path, ask: Ask
-) -> None:
+def test_multi_dispatch_queues_verify_and_survive_a_repair(tmp_path: Path, ask: Ask) -> None:
     """RocketMQ 4.9.7 with enableLmq writes such records, and one more entry into each queue named."""
     named = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "1,0"}
     with InProcess(store=str(tmp_path)) as server:
@@ -185,9 +179,7 @@ def test_further_queues_that_a_record_names_are_right_and_outlive_a_repair(
     assert [row["where"] for row in rows] == [f"consumequeue/%LMQ%b/0 offset {n}" for n in (0, 1)]
 
 
-def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
-    tmp_path: Path, ask: Ask
-) -> None:
+def test_repair_sets_damaged_records_aside_and_serves_others(tmp_path: Path, ask: Ask) -> None:
     store = tmp_path / "store"
     with InProcess(store=str(store)) as server:
         server.create_topic("T", queues=1)
@@ -218,7 +210,7 @@ def test_repair_sets_a_copy_of_damaged_records_aside_and_the_others_are_served(
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("golden", ["v497-main.clean", "v497-main.crash-badcrc"])
-def test_repair_loses_nothing_behind_the_damage_in_a_log_of_rocketmq(
+def test_repair_loses_nothing_behind_damage_in_a_rocketmq_log(
     unpack: Unpack, ask: Ask, golden: str, zeros: bool
 ) -> None:
     """RocketMQ's own recovery cuts such a log off; the damaged record alone is missing afterwards."""
@@ -243,7 +235,7 @@ def test_repair_loses_nothing_behind_the_damage_in_a_log_of_rocketmq(
     assert (shown["problems"], shown["givenUp"] > 0) == ([], True)
 
 
-def test_export_takes_every_intact_message_out_of_a_damaged_store(
+def test_export_takes_every_intact_message_of_a_damaged_store(
     unpack: Unpack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = unpack("v497-main.crash-badcrc")

@@ -13,7 +13,7 @@ from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
 from tests.client.virtual_time import LoopClock, run_virtual
 
 
-def test_one_look_up_serves_all_queues_and_a_refused_one_leaves_the_others_stored() -> None:
+def test_a_refused_offset_leaves_the_others_stored() -> None:
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=100)
 

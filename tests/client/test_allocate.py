@@ -76,7 +76,7 @@ def test_the_recorded_table_is_what_the_java_classes_give_today(version: str) ->
     assert or_missing(lambda: run_java(version)) == recorded()
 
 
-def test_six_queues_and_four_consumers_are_shared_as_the_article_says() -> None:
+def test_six_queues_are_divided_among_four_consumers_as_e1_says() -> None:
     """E1: index 0 gets Q0 Q1, 1 gets Q2 Q3, 2 gets Q4, 3 gets Q5."""
     own = [MessageQueue("T", "b", i) for i in range(6)]
     members = ["C1", "C2", "C3", "C4"]

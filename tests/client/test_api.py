@@ -68,7 +68,7 @@ def test_the_public_face_is_the_recorded_one() -> None:
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.__name__)
-def test_the_blocking_twin_has_the_same_methods_with_the_same_arguments(kind: type) -> None:
+def test_blocking_clients_have_the_same_methods_and_arguments(kind: type) -> None:
     twin = public(getattr(sync, kind.__name__))
     assert public(kind).keys() - ONLY_ASYNC == twin.keys() - ONLY_BLOCKING
     for name, each in public(kind).items():

@@ -96,7 +96,7 @@ def make_request(queue_id: int, group: str = "g") -> PullRequest:
     return PullRequest(group, MessageQueue("T", "b", queue_id), ProcessQueue(0), 0)
 
 
-def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_pull(
+def test_the_pull_service_keeps_order_and_survives_failures(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S1, S2, S3: take, pull, go on (at once where a pull says so); delays are kept."""
@@ -131,7 +131,7 @@ def test_the_pull_service_serves_in_order_logs_its_life_and_survives_a_failing_p
     assert "Pull Message Service Run Method exception" in caplog.text
 
 
-def test_nothing_is_pulled_before_the_first_rebalance_made_a_request() -> None:
+def test_nothing_is_pulled_before_the_first_rebalance() -> None:
     """S4, S25: the first pull request comes from the rebalance, with queue and offset."""
 
     async def main() -> None:
@@ -152,7 +152,7 @@ def test_nothing_is_pulled_before_the_first_rebalance_made_a_request() -> None:
 # ------------------------------------------------------------ the instance's clocks
 
 
-def test_the_first_heartbeat_leaves_at_once_and_the_next_after_1_s_then_every_30_s() -> None:
+def test_heartbeats_leave_at_the_start_after_1_s_then_each_30_s() -> None:
     """S35, S36: at start, at 1 000 ms, then every 30 s."""
 
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_the_first_heartbeat_leaves_at_once_and_the_next_after_1_s_then_every_30
     run_virtual(main)
 
 
-def test_consumers_heartbeat_to_all_brokers_and_producers_to_masters_only() -> None:
+def test_producers_send_heartbeats_to_masters_only() -> None:
     """S37: a slave keeps consumers, since they may read from it, but no producers."""
 
     async def main() -> None:
@@ -243,7 +243,7 @@ def test_offsets_are_committed_first_after_10_s_then_every_5_s() -> None:
     run_virtual(main)
 
 
-def test_routes_are_asked_for_again_every_30_s_and_offline_brokers_forgotten() -> None:
+def test_routes_refresh_every_30_s_and_drop_offline_brokers() -> None:
     """S36: the poll of the name server, and cleanOfflineBroker before a heartbeat."""
 
     async def main() -> None:
@@ -261,7 +261,7 @@ def test_routes_are_asked_for_again_every_30_s_and_offline_brokers_forgotten() -
     run_virtual(main)
 
 
-def test_a_rebalance_comes_every_20_s_and_at_once_when_a_broker_says_so() -> None:
+def test_a_rebalance_runs_every_20_s_and_on_notification() -> None:
     """S5: waitForRunning(20 s), woken by NOTIFY_CONSUMER_IDS_CHANGED."""
 
     async def main() -> None:
@@ -278,7 +278,7 @@ def test_a_rebalance_comes_every_20_s_and_at_once_when_a_broker_says_so() -> Non
     run_virtual(main)
 
 
-def test_one_consumers_failing_rebalance_does_not_stop_the_others(
+def test_a_failing_rebalance_does_not_stop_other_consumers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S6: both walk in one instance; the first raises."""
@@ -356,7 +356,7 @@ def test_queues_and_ids_are_sorted_before_they_are_shared() -> None:
     run_virtual(main)
 
 
-def test_an_unknown_topic_or_member_list_is_a_warning_and_nothing_more(
+def test_an_unknown_topic_or_member_list_is_only_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S8, S12: no crash; the retry topic is not complained about."""
@@ -406,7 +406,7 @@ def test_a_strategy_that_raises_leaves_everything_as_it_is(
     assert "allocate strategy failed, nothing changes strategy=RAISING" in caplog.text
 
 
-def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves() -> None:
+def test_a_second_member_takes_half_until_it_leaves() -> None:
     """S21, S26, S27: red, green and yellow; each change bumps the version and heartbeats at once."""
 
     async def main() -> None:
@@ -442,7 +442,7 @@ def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves() -> None:
     run_virtual(main)
 
 
-def test_queues_of_a_topic_that_is_no_longer_subscribed_are_dropped(
+def test_queues_of_an_unsubscribed_topic_are_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S9: truncateMessageQueueNotMyTopic."""
@@ -466,7 +466,7 @@ def test_queues_of_a_topic_that_is_no_longer_subscribed_are_dropped(
     assert "its topic is no longer subscribed" in caplog.text
 
 
-def test_a_queue_whose_start_offset_is_unknown_is_tried_again_in_the_next_round(
+def test_an_unknown_start_offset_is_asked_again_next_round(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S23, S24: removeDirtyOffset, computePullFromWhere; an error does not add the queue."""
@@ -598,7 +598,7 @@ def test_every_answer_of_a_pull_moves_on_to_what_the_broker_says() -> None:
     run_virtual(main)
 
 
-def test_found_but_filtered_commits_nothing_until_the_next_pull_says_so() -> None:
+def test_filtered_messages_are_committed_with_the_next_pull() -> None:
     """S52: the broker's hash let BB pass; the client's filter empties the answer; no offset yet."""
 
     async def main() -> None:
@@ -618,7 +618,7 @@ def test_found_but_filtered_commits_nothing_until_the_next_pull_says_so() -> Non
     run_virtual(main)
 
 
-def test_an_offset_outside_the_queue_is_corrected_and_the_queue_taken_anew() -> None:
+def test_an_offset_outside_the_queue_is_corrected() -> None:
     """S46: OFFSET_ILLEGAL stores the broker's offset and goes on from it."""
 
     async def main() -> None:

@@ -65,7 +65,7 @@ def test_the_ack_index_says_how_many_are_done(
     assert acked_count(result, ack_index, count) == acked
 
 
-def test_what_failed_comes_again_from_the_retry_topic_and_the_queue_moves_on() -> None:
+def test_a_failed_message_returns_and_its_queue_continues() -> None:
     """S34, S63: success and later; the queue's own offset advances after the send-back."""
 
     async def main() -> None:
@@ -165,7 +165,7 @@ def test_a_listener_may_take_its_messages_off_the_list(size: int) -> None:
     run_virtual(main)
 
 
-def test_a_message_that_no_broker_takes_back_is_consumed_again_here() -> None:
+def test_a_message_no_broker_takes_back_is_retried_locally() -> None:
     """S61: send-back and the send to the retry topic fail: reconsume times + 1, local retry after 5 s."""
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_a_message_that_no_broker_takes_back_is_consumed_again_here() -> None:
     run_virtual(main)
 
 
-def test_when_the_send_back_fails_the_message_is_sent_to_the_retry_topic() -> None:
+def test_a_failed_send_back_becomes_a_send_to_the_retry_topic() -> None:
     """S61: the fallback of the Java client, with its properties and header fields."""
 
     async def main() -> None:
@@ -236,7 +236,7 @@ def test_a_dropped_queue_commits_nothing(caplog: pytest.LogCaptureFixture) -> No
     assert "no offset is committed" in caplog.text
 
 
-def test_a_consumer_that_dies_begins_again_at_the_message_that_was_not_done() -> None:
+def test_a_killed_consumer_resumes_at_the_unfinished_message() -> None:
     """E4, S55: 7 and 8 on two workers, 8 ends first, the process dies: the restart begins at 7."""
 
     async def main() -> None:
@@ -268,7 +268,7 @@ def test_a_consumer_that_dies_begins_again_at_the_message_that_was_not_done() ->
     run_virtual(main)
 
 
-def test_a_listener_that_swallows_its_cancellation_does_not_hold_up_the_shutdown() -> None:
+def test_a_listener_deaf_to_cancellation_cannot_block_a_stop() -> None:
     """S62: what outlives drain_timeout_ms is cancelled until it has ended."""
 
     async def main() -> None:
@@ -291,7 +291,7 @@ def test_a_listener_that_swallows_its_cancellation_does_not_hold_up_the_shutdown
     run_virtual(main)
 
 
-def test_a_listener_that_takes_too_long_loses_its_message_to_the_retry_topic() -> None:
+def test_a_slow_listener_loses_its_message_to_the_retry_topic() -> None:
     """S30: after the consume time-out (15 min) the message is given back with level 3."""
 
     async def main() -> None:
@@ -507,7 +507,7 @@ async def test_a_blocking_listener_is_waited_for_on_shutdown() -> None:
 # ------------------------------------------------------------ orderly
 
 
-def test_an_orderly_queue_is_locked_before_it_is_consumed_and_unlocked_after() -> None:
+def test_an_orderly_queue_is_locked_while_it_is_consumed() -> None:
     """S22: skipped while another client holds the lock; renewed every 20 s; unlocked on shutdown."""
 
     async def main() -> None:
@@ -532,7 +532,7 @@ def test_an_orderly_queue_is_locked_before_it_is_consumed_and_unlocked_after() -
     run_virtual(main)
 
 
-def test_a_suspended_queue_delivers_the_same_message_again_before_any_other() -> None:
+def test_a_suspended_queue_repeats_its_message_first() -> None:
     """S22: order holds while a message fails; other queues go on meanwhile."""
 
     async def main() -> None:
@@ -563,7 +563,7 @@ def test_a_suspended_queue_delivers_the_same_message_again_before_any_other() ->
     run_virtual(main)
 
 
-def test_an_orderly_message_whose_retries_are_used_up_is_handed_over() -> None:
+def test_an_orderly_message_without_retries_left_is_sent_back() -> None:
     """S22: after max_reconsume_times it goes to the broker, which makes a dead letter; the queue goes on."""
 
     async def main() -> None:
@@ -724,7 +724,7 @@ async def test_javas_pretty_printed_offset_file_is_read(tmp_path: Path) -> None:
     assert await store.read(MessageQueue("T", "b", 4), ReadFrom.MEMORY_FIRST) is None
 
 
-async def test_every_member_of_a_broadcasting_group_gets_all_and_a_failure_is_lost(
+async def test_broadcasting_gives_all_to_each_and_drops_failures(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S10, S58, S60: nothing on the broker, files for each member, and "drop it" for what failed."""
@@ -860,7 +860,7 @@ def test_logs_of_a_consumer_say_who_and_what(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
 @pytest.mark.parametrize("wrong", [{"ack_index": None}, {"ack_index": "0"}, {"delay_level": None}])
-async def test_a_listener_that_leaves_no_number_in_its_context_has_failed(
+async def test_a_listener_whose_context_holds_no_number_has_failed(
     kind: str, wrong: dict[str, Any]
 ) -> None:
     """Its message stood still for ever, and the offset of its queue with it."""
@@ -889,7 +889,7 @@ async def test_a_listener_that_leaves_no_number_in_its_context_has_failed(
                 await asyncio.sleep(0.01)
 
 
-def test_an_orderly_queue_goes_on_after_a_pause_that_is_no_number() -> None:
+def test_an_orderly_queue_continues_after_an_invalid_pause() -> None:
     """The turn ended with it, and no other began."""
 
     async def main() -> None:

@@ -39,7 +39,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 # ------------------------------------------------------------ listeners
 
 
-def test_a_listener_whose_own_task_was_cancelled_has_failed_and_its_worker_goes_on() -> None:
+def test_a_cancelled_listener_has_failed_and_its_worker_lives() -> None:
     """S34: nobody cancelled the consumer."""
 
     async def main() -> None:
@@ -64,7 +64,7 @@ def test_a_listener_whose_own_task_was_cancelled_has_failed_and_its_worker_goes_
     run_virtual(main)
 
 
-async def test_a_blocking_listener_that_exits_has_failed_and_its_thread_goes_on() -> None:
+async def test_a_listener_that_exits_has_failed_and_its_thread_lives() -> None:
     cluster = FakeCluster(SystemClock(), T=1)
     got: list[bytes] = []
 
@@ -111,7 +111,7 @@ async def test_a_thread_that_cannot_be_started_now_is_started_later(
 
 
 @pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
-def test_queues_are_read_whatever_becomes_of_the_callback_that_hears_of_them(
+def test_queues_are_read_though_on_queues_changed_fails(
     kind: type[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -135,7 +135,7 @@ def test_queues_are_read_whatever_becomes_of_the_callback_that_hears_of_them(
     assert "the callback's own bug" in caplog.text
 
 
-async def test_offsets_that_a_full_disk_does_not_take_hold_up_no_others(
+async def test_offsets_a_full_disk_refuses_do_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a member stay whose last offsets could not be written."""
@@ -183,7 +183,7 @@ def reset(client: Client, broker: str, offset: int) -> Any:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_resets_by_two_brokers_during_a_rebalance_hold_and_stop_nobody(orderly: bool) -> None:
+def test_resets_by_two_brokers_during_a_rebalance_hold(orderly: bool) -> None:
     """mqadmin resets a topic at all its brokers at once."""
 
     async def main() -> None:
@@ -359,7 +359,7 @@ def test_a_receive_is_no_more_cancelled_than_its_caller() -> None:
     run_virtual(main)
 
 
-def test_what_a_receive_that_was_given_up_had_popped_comes_with_the_next() -> None:
+def test_messages_of_a_cancelled_receive_come_with_the_next() -> None:
     """Nobody else gets it before its invisible time is over."""
 
     async def main() -> None:
@@ -387,7 +387,7 @@ def test_what_a_receive_that_was_given_up_had_popped_comes_with_the_next() -> No
     run_virtual(main)
 
 
-def test_a_simple_consumer_receives_from_one_broker_while_another_is_down() -> None:
+def test_receive_works_while_another_broker_is_down() -> None:
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)
         cluster.on(RC.POP_MESSAGE, nothing)

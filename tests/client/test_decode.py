@@ -202,7 +202,7 @@ def test_messages_are_filtered_by_the_tag_itself() -> None:
     assert [each.tags for each in found] == ["Aa", "C"]
 
 
-def test_the_tag_filter_is_off_for_all_for_sql_and_for_class_filters() -> None:
+def test_all_sql_and_class_filters_bypass_the_tag_filter() -> None:
     """S49: untagged messages pass only where no tag is named; class-filter mode filters elsewhere."""
     messages = tagged("A", None)
     assert filter_by_tags(messages, build_subscription("T", "*")) == messages
@@ -212,7 +212,7 @@ def test_the_tag_filter_is_off_for_all_for_sql_and_for_class_filters() -> None:
     assert filter_by_tags(messages, by_class) == messages
 
 
-def test_a_message_tells_the_bounds_of_its_queue_and_its_transaction() -> None:
+def test_a_message_carries_queue_bounds_and_transaction_id() -> None:
     """S51: MIN_OFFSET, MAX_OFFSET, the broker's name, and the transaction id from UNIQ_KEY."""
     text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01ABC\x02"
     [first, second] = decode_messages(record(properties=text) + record(), "broker-a", 0, (1, 9))

@@ -156,7 +156,7 @@ def test_the_tests_of_the_example_pass() -> None:
     assert "2 passed" in done.stdout
 
 
-def test_each_example_begins_with_its_command_and_is_in_the_index() -> None:
+def test_each_example_has_its_command_and_an_index_entry() -> None:
     index = (EXAMPLES / "README.md").read_text("utf-8")
     for path in sorted(EXAMPLES.glob("*.py")):
         head = path.read_text("utf-8").split('"""')[1]

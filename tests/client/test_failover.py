@@ -85,7 +85,7 @@ def test_a_send_waits_until_the_other_broker_leads(after_s: float) -> None:
     run_virtual(main)
 
 
-def test_a_send_that_a_slave_refuses_goes_to_the_master_that_the_route_names() -> None:
+def test_a_send_a_slave_refuses_goes_to_the_new_master() -> None:
     async def main() -> None:
         async with a_pair() as (cluster, producer), asyncio.TaskGroup() as tasks:
             old, new = cluster.brokers

@@ -132,7 +132,7 @@ async def test_an_inherited_asyncio_client_refuses_each_call(name_server: str) -
         assert (await parent.send(message)).status.name == "SEND_OK"
 
 
-def test_a_client_that_is_started_after_the_fork_has_an_id_of_its_own(name_server: str) -> None:
+def test_a_client_started_after_a_fork_has_its_own_id(name_server: str) -> None:
     """Two members of a group with one id would get the same queues."""
     consumer = LitePullConsumer("workers", name_server=name_server)
     assert in_child(lambda: consumer.client_id) != consumer.client_id
@@ -156,7 +156,7 @@ def test_a_child_of_a_test_leaves_its_broker_alone() -> None:
         assert [each.body for each in server.messages("Kept")] == [b"before", b"after"]
 
 
-async def test_an_inherited_admin_client_is_refused_at_once_and_leaves_its_parents_alone(
+async def test_an_inherited_admin_client_is_refused_at_once(
     name_server: str,
 ) -> None:
     async with Admin(name_server=name_server) as admin:

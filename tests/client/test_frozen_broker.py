@@ -56,7 +56,7 @@ def brokers_of(results: list[SendResult]) -> Counter[str]:
     return Counter(result.message_queue.broker_name for result in results)
 
 
-def test_sends_go_to_the_other_broker_within_their_time_and_stay_there() -> None:
+def test_sends_move_to_the_other_broker_in_time_and_stay() -> None:
     async def main() -> None:
         async with two_brokers() as (cluster, producer):
             cluster.frozen = "broker-a"
@@ -78,7 +78,7 @@ def test_sends_go_to_the_other_broker_within_their_time_and_stay_there() -> None
     run_virtual(main)
 
 
-def test_a_slow_broker_that_lives_is_waited_for_and_nothing_is_sent_twice() -> None:
+def test_a_slow_live_broker_is_awaited_without_a_second_send() -> None:
     """It answers a heartbeat, so the answer to the send may come, too."""
 
     async def main() -> None:
@@ -108,7 +108,7 @@ def test_without_retries_nothing_is_sent_twice() -> None:
     run_virtual(main)
 
 
-def test_a_broker_that_cannot_be_reached_takes_a_third_of_the_time_even_without_retries() -> None:
+def test_an_unreachable_broker_takes_a_third_of_the_time() -> None:
     async def main() -> None:
         async with two_brokers(retry_times=0) as (cluster, producer):
             cluster.lost = "broker-a"

@@ -48,7 +48,7 @@ def packed(size: int, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("habit", [None, Habit()])
-def test_an_answer_is_unpacked_up_to_a_bound_and_the_rest_is_named(habit: Habit | None) -> None:
+def test_an_answer_is_unpacked_up_to_a_bound(habit: Habit | None) -> None:
     """Whole messages: the one that reaches the bound is the last; what is not packed costs nothing."""
     data = packed(700, 3) + record(queue_offset=4) + packed(400, 5) + record(queue_offset=6)
     room = UnpackBudget(1_000)
@@ -61,7 +61,7 @@ def test_an_answer_is_unpacked_up_to_a_bound_and_the_rest_is_named(habit: Habit 
     assert whole.rest_at is None
 
 
-def test_the_messages_of_inner_batches_count_and_more_than_an_index_can_name_are_refused() -> None:
+def test_oversized_inner_batches_are_refused() -> None:
     batch = record(encode_batch([(0, b"", b"")] * 3), sys_flag=0xC0)
     room = UnpackBudget(2_000)
     assert len(decode_messages(batch * 2, "b", room=room)) == 3
@@ -146,7 +146,7 @@ def simple(cluster: FakeCluster, **more: object) -> SimpleConsumer:
     return made
 
 
-def test_what_a_pop_did_not_unpack_is_kept_packed_for_the_next_receive(
+def test_the_unread_rest_of_a_pop_waits_packed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clear_bound(monkeypatch, 1_000)
@@ -173,7 +173,7 @@ def test_what_a_pop_did_not_unpack_is_kept_packed_for_the_next_receive(
 
 
 @pytest.mark.parametrize("info", ["", "junk", "0 0 x", "0 7 0", "0 1", ";"])
-def test_a_pop_that_does_not_say_where_it_began_is_an_error_of_the_caller(info: str) -> None:
+def test_a_pop_answer_without_start_offsets_raises(info: str) -> None:
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
         cluster.on(RC.POP_MESSAGE, popped(info, record()))
@@ -252,7 +252,7 @@ async def ten_seconds(kind: str, answer: Answer) -> Counter[int]:
     ],
     ids=["moved", "moved on", "retry", "nothing", "empty", "again", "back", "beyond", "no number"],
 )
-def test_answers_that_lead_nowhere_are_asked_for_once_a_second_and_told(
+def test_useless_answers_are_asked_for_once_a_second(
     kind: str,
     code: int,
     following: int | str,

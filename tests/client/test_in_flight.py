@@ -146,7 +146,7 @@ def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
     run_virtual(main)
 
 
-def test_a_shutdown_ends_when_the_last_one_who_waits_for_room_is_cancelled() -> None:
+def test_a_shutdown_ends_when_the_last_waiter_is_cancelled() -> None:
     """Who waits until nothing is under way is told, whatever else happens in that turn."""
 
     async def main() -> None:
@@ -209,7 +209,7 @@ def test_no_more_than_the_limit_is_under_way(way: str) -> None:
 # ------------------------------------------------------------ ends of a flight
 
 
-def test_a_submitted_message_that_one_broker_refuses_goes_to_another() -> None:
+def test_a_submitted_message_is_retried_at_another_broker() -> None:
     """Retries with another broker, with nobody waiting for it."""
 
     async def main() -> None:
@@ -270,7 +270,7 @@ def test_a_refusal_that_no_broker_can_help_with_is_final() -> None:
     run_virtual(main)
 
 
-def test_flights_without_an_answer_end_at_their_deadline_by_one_timer() -> None:
+def test_unanswered_flights_end_at_their_deadline() -> None:
     """A time-out leaves the outcome open; the wait is send_timeout_ms, not twice that."""
 
     async def main() -> None:
@@ -370,7 +370,7 @@ def test_shutdown_waits_for_what_was_submitted() -> None:
     run_virtual(main)
 
 
-def test_a_window_of_messages_tells_which_failed_and_sends_none_behind_the_first() -> None:
+def test_send_all_stops_at_the_first_failure_and_names_it() -> None:
     """Send_all, results in the order given."""
 
     async def main() -> None:
@@ -400,7 +400,7 @@ def test_a_window_of_messages_tells_which_failed_and_sends_none_behind_the_first
     run_virtual(main)
 
 
-def test_a_namespace_is_taken_off_the_result_of_a_submitted_message() -> None:
+def test_the_result_of_a_submit_has_no_namespace() -> None:
     """Ns%T to the broker, T to the caller."""
 
     async def main() -> None:
@@ -504,7 +504,7 @@ async def test_a_connection_that_ends_settles_all_flights_on_it() -> None:
     ],
     ids=["no number", "empty", "more digits than Python reads"],
 )
-async def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown_and_the_connection_open(
+async def test_an_unreadable_answer_leaves_the_outcome_unknown(
     fields: dict[str, str], sends_before: int
 ) -> None:
     """It says SUCCESS, so the message may be stored; calling it refused would say that it is not."""

@@ -127,7 +127,7 @@ async def _awaited(awaitable: Any) -> Any:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_shutdown_in_a_coroutine_listener_returns_and_the_message_is_committed(
+async def test_a_shutdown_inside_a_coroutine_listener_commits(
     server: InProcess, orderly: bool
 ) -> None:
     topic = f"Stop{int(orderly)}"
@@ -159,9 +159,7 @@ async def test_a_shutdown_in_a_coroutine_listener_returns_and_the_message_is_com
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_shutdown_in_a_blocking_listener_returns_and_the_message_is_committed(
-    server: InProcess, orderly: bool
-) -> None:
+def test_a_shutdown_inside_a_blocking_listener_commits(server: InProcess, orderly: bool) -> None:
     topic = f"Halt{int(orderly)}"
     with sync.Producer("p", name_server=server.namesrv) as producer:
         producer.send(Message(topic, b"stop"))
@@ -213,7 +211,7 @@ def _backlog(server: InProcess, group: str, topic: str) -> list[tuple[MessageQue
 # ------------------------------------------------------------ on_queues_changed
 
 
-async def test_on_queues_changed_may_seek_and_pause_the_queues_that_it_names(
+async def test_on_queues_changed_may_seek_and_pause(
     server: InProcess,
 ) -> None:
     await asyncio.to_thread(server.create_topic, "Sought", queues=4)

@@ -59,7 +59,7 @@ def test_each_of_many_sends_ends_within_its_own_time() -> None:
     run_virtual(main)
 
 
-def test_one_look_up_serves_all_that_ask_and_outlives_one_that_gives_up() -> None:
+def test_a_shared_look_up_outlives_a_cancelled_caller() -> None:
     async def main() -> None:
         cluster = DeafCluster(LoopClock(), New=1)
         async with Producer("p", request_timeout_ms=60_000, **options(cluster)) as producer:
@@ -72,7 +72,7 @@ def test_one_look_up_serves_all_that_ask_and_outlives_one_that_gives_up() -> Non
     run_virtual(main)
 
 
-def test_no_route_of_a_look_up_that_ran_already_is_asked_once_more() -> None:
+def test_a_missing_route_of_a_shared_look_up_is_asked_again() -> None:
     """The topic was made while another caller's look-up was under way."""
 
     async def main() -> None:

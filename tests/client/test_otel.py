@@ -99,7 +99,7 @@ async def test_a_trace_goes_from_the_sender_to_the_listener(
     } == traces
 
 
-async def test_messages_taken_by_hand_have_a_span_and_several_link_to_their_traces(
+async def test_messages_taken_by_hand_have_spans_and_links(
     server: InProcess, spans: InMemorySpanExporter
 ) -> None:
     async with Producer("P", name_server=server.namesrv, otel=True) as producer:
@@ -115,7 +115,7 @@ async def test_messages_taken_by_hand_have_a_span_and_several_link_to_their_trac
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-async def test_no_process_span_hangs_under_what_was_current_at_the_start(
+async def test_process_spans_are_no_children_of_the_starting_span(
     server: InProcess, spans: InMemorySpanExporter, batch: int
 ) -> None:
     """A batch belongs to no trace, and a message without a context begins one."""

@@ -79,7 +79,7 @@ def by_error(messages: Iterator[MessageExt]) -> list[int]:
 
 
 @pytest.mark.parametrize("stop", [by_break, by_islice, by_holding, by_error])
-def test_the_group_goes_on_behind_the_last_message_that_a_loop_was_given(
+def test_a_group_continues_after_the_last_message_of_a_loop(
     name_server: str, stop: Callable[[Iterator[MessageExt]], list[int]]
 ) -> None:
     group = stop.__name__
@@ -89,7 +89,7 @@ def test_the_group_goes_on_behind_the_last_message_that_a_loop_was_given(
         assert rest_of(second, 5) == list(range(5, COUNT))
 
 
-def test_another_loop_of_the_same_consumer_begins_where_the_first_one_ended(
+def test_a_second_loop_begins_where_the_first_ended(
     name_server: str,
 ) -> None:
     with reader(name_server, "two_loops") as consumer:
@@ -99,7 +99,7 @@ def test_another_loop_of_the_same_consumer_begins_where_the_first_one_ended(
         assert rest_of(consumer, 7) == list(range(7, COUNT))
 
 
-def test_a_seek_within_the_loop_takes_effect_with_the_next_message(name_server: str) -> None:
+def test_a_seek_in_the_loop_applies_to_the_next_message(name_server: str) -> None:
     found = []
     with reader(name_server, "seeks") as consumer:
         for message in consumer.messages(timeout_ms=30_000):

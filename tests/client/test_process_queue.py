@@ -151,7 +151,7 @@ def test_an_orderly_turn_is_started_once_until_it_ends() -> None:
     assert queue.put([message(4)])
 
 
-def test_a_message_is_expired_when_its_listener_is_at_it_too_long() -> None:
+def test_a_message_expires_when_its_listener_takes_too_long() -> None:
     """S30: the first message alone is looked at, and only once its listener has begun."""
     queue = ProcessQueue(NOW)
     queue.put([message(1), message(2)])

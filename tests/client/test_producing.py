@@ -86,7 +86,7 @@ def test_a_message_is_sent_with_the_fields_of_the_header_table() -> None:
     run_virtual(main)
 
 
-def test_a_large_body_is_packed_and_one_that_does_not_shrink_is_not() -> None:
+def test_only_large_bodies_that_shrink_are_packed() -> None:
     """Above 4 KiB, zlib as Java marks it (sysFlag 0x301)."""
     import random
 
@@ -149,7 +149,7 @@ def test_a_topic_without_a_route_is_the_callers_to_fix() -> None:
     run_virtual(main)
 
 
-def test_a_topic_that_the_broker_creates_is_sent_to_by_the_template() -> None:
+def test_the_first_send_of_a_topic_uses_the_template_route() -> None:
     """S82: TBW102's route with four queues; the next send uses the topic's own route."""
 
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_brokers_are_told_of_a_producer_whatever_it_sends_to() -> None:
     run_virtual(main)
 
 
-def test_brokers_are_told_of_a_producer_where_topics_are_not_created_by_sending() -> None:
+def test_heartbeats_reach_brokers_without_auto_creation() -> None:
     """S37: then the topic that it sends to tells which brokers there are."""
 
     async def main() -> None:
@@ -222,7 +222,7 @@ def test_a_broker_that_is_gone_is_left_for_another() -> None:
     run_virtual(main)
 
 
-def test_a_send_waits_for_a_broker_that_restarts_within_its_time_out() -> None:
+def test_a_send_waits_for_a_restarting_broker_in_its_timeout() -> None:
     """Unless it is told not to; what waits was never sent, so it is stored once."""
 
     async def main() -> None:
@@ -301,7 +301,7 @@ def test_a_refused_signature_is_not_tried_elsewhere() -> None:
     run_virtual(main)
 
 
-def test_a_status_below_ok_is_told_and_tried_elsewhere_only_if_wanted() -> None:
+def test_a_status_below_ok_is_retried_only_if_wanted() -> None:
     """wire.md 4.7: FLUSH_DISK_TIMEOUT counts as stored."""
 
     async def main() -> None:
@@ -599,7 +599,7 @@ def test_lite_pull_fetches_ahead_and_commits_what_was_polled() -> None:
     run_virtual(main)
 
 
-def test_assigned_queues_can_be_sought_paused_and_are_never_mixed_with_subscriptions() -> None:
+def test_assigned_queues_seek_pause_and_exclude_subscriptions() -> None:
     """Assign and seek."""
 
     async def main() -> None:

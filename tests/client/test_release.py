@@ -64,7 +64,7 @@ def test_what_a_rolling_release_does(
     assert effects(plan(now(before, mode), [entry(after)])) == expected
 
 
-def test_sql_is_lost_as_far_as_others_do_not_let_it_through_and_given_to_who_did_not_ask() -> None:
+def test_sql_loss_between_differing_members() -> None:
     found = plan(now({"T": "A"}), [entry({"T": SQL})])
     assert {each.effect for each in found.consequences} == {
         Effect.LOST,
@@ -82,7 +82,7 @@ def test_new_tags_are_safe_when_they_are_sent_afterwards_only() -> None:
     assert "1 of the newest" in sent.consequences[0].why
 
 
-def test_a_topic_that_is_new_to_a_group_at_its_end_loses_what_is_sent_meanwhile() -> None:
+def test_a_new_topic_at_the_end_loses_messages_sent_meanwhile() -> None:
     last = ConsumeFromWhere.LAST_OFFSET.value
     found = plan(now({"T": "*"}), [entry({"T": "*", "U": "*"}, **{"from": last})])
     assert [each.effect for each in found.consequences] == [Effect.DELAYED, Effect.LOST]

@@ -62,9 +62,7 @@ def test_a_route_has_a_bound_in_all() -> None:
         (7, 3),
     ],
 )
-def test_a_malformed_entry_of_an_order_configuration_takes_the_route_from_nobody(
-    text: object, queues_of_a: int
-) -> None:
+def test_a_malformed_order_entry_leaves_the_route_usable(text: object, queues_of_a: int) -> None:
     """A typo of an operator: producers have the other entries, consumers never look at it."""
     found = TopicRoute.parse(fastjson.dumps(route(queues("a", 3), orderTopicConf=text)))
     names = [(each.broker_name, each.queue_id) for each in found.publish_queues("T")]

@@ -127,7 +127,7 @@ def routed(**handlers: object) -> Router:
     return router
 
 
-async def test_of_a_batch_the_first_that_fails_and_those_behind_it_come_again() -> None:
+async def test_a_batch_returns_from_its_first_failure_on() -> None:
     def fails(message: MessageExt) -> None:
         raise OSError
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_routed_is_said() -> None:
         consumer.on("T")
 
 
-def test_a_function_that_takes_other_arguments_is_refused_at_once() -> None:
+def test_a_function_of_other_arguments_is_refused_at_once() -> None:
     """Not at the first message, which it would fail again and again."""
 
     def one(messages: list[MessageExt]) -> None: ...

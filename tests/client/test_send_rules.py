@@ -89,7 +89,7 @@ def test_queues_are_taken_in_turn() -> None:
     ]
 
 
-def test_queues_without_a_master_or_without_write_permission_are_not_sent_to() -> None:
+def test_sends_avoid_queues_without_master_or_permission() -> None:
     """S37: publish queues need permission W and a master, subscribe queues permission R."""
     mixed = TopicRoute(
         (

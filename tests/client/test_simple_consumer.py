@@ -72,7 +72,7 @@ async def test_what_is_acknowledged_is_done_and_the_rest_comes_again(server: InP
         assert await first.receive(wait_ms=0) == []
 
 
-async def test_a_message_that_is_renewed_stays_away_and_comes_at_once_when_told(
+async def test_a_renewed_message_stays_invisible_until_told(
     server: InProcess,
 ) -> None:
     await asyncio.to_thread(server.send, "Slow", "x")
@@ -90,7 +90,7 @@ async def test_a_message_that_is_renewed_stays_away_and_comes_at_once_when_told(
         assert (again.body, again.reconsume_times) == (b"x", 1)
 
 
-async def test_a_receive_waits_at_all_its_topics_and_keeps_what_comes_late(
+async def test_a_receive_waits_at_all_topics_and_keeps_late_answers(
     server: InProcess,
 ) -> None:
     for topic in ("Left", "Right"):

@@ -29,7 +29,7 @@ def told(alarms: Alarms, at_ms: int, **groups: AlarmFacts) -> list[tuple[str, st
     return [(each["group"], each["status"]) for _, each in alarms.look(at_ms, groups)]
 
 
-def test_an_alarm_is_raised_when_it_has_held_long_enough_said_again_and_resolved() -> None:
+def test_an_alarm_is_raised_repeated_and_resolved() -> None:
     rule = Rule("late", "orders-*", URL, lag=10, for_s=60, again_s=600)
     alarms = Alarms([rule])
     assert told(alarms, 0, **{"orders-a": AlarmFacts(lag=11), "other": AlarmFacts(lag=99)}) == []
@@ -46,7 +46,7 @@ def test_an_alarm_is_raised_when_it_has_held_long_enough_said_again_and_resolved
     assert alarms.held == []
 
 
-def test_what_is_not_known_neither_raises_nor_resolves_and_a_group_that_is_gone_resolves() -> None:
+def test_unknown_figures_change_no_alarm_a_missing_group_does() -> None:
     rule = Rule("any", "*", URL, members=2, waiting_s=5, symptoms=("DEAD_LETTERS",))
     alarms = Alarms([rule])
     assert told(alarms, 0, g=AlarmFacts()) == []
@@ -70,7 +70,7 @@ def test_what_is_not_known_neither_raises_nor_resolves_and_a_group_that_is_gone_
     st.integers(0, 100),
     st.integers(0, 100),
 )
-def test_whatever_the_clock_and_the_figures_do_each_raise_has_one_end(
+def test_each_raised_alarm_ends_once_under_any_clock(
     looks: list[tuple[int, int | None]], for_s: int, again_s: int
 ) -> None:
     alarms = Alarms([Rule("r", "g", URL, lag=10, for_s=for_s, again_s=again_s)])
@@ -215,7 +215,7 @@ def test_a_hook_that_answers_byte_by_byte_does_not_hold_the_end(
             thread.join()
 
 
-async def test_a_group_that_falls_behind_tells_the_hook_and_again_when_it_has_caught_up(
+async def test_a_lagging_group_calls_the_hook_and_again_on_recovery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broker, console and web hook for real; the rules' file changes while it runs."""

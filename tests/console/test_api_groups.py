@@ -58,7 +58,7 @@ async def member(
         yield got
 
 
-async def test_what_the_article_saw_on_four_screens_and_the_verdict_that_it_lacked(
+async def test_the_api_shows_e3_on_four_screens_with_its_verdict(
     tmp_path: Path,
 ) -> None:
     """E3, S85, S86, S87, S88: members, status, owners and track of the experiment, by the console."""
@@ -268,7 +268,7 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
             assert (online.status, online.json["code"]) == (409, "CONFLICT")
 
 
-async def test_an_isolated_group_shows_its_sub_groups_and_nothing_as_lost(tmp_path: Path) -> None:
+async def test_an_isolated_group_shows_sub_groups_and_no_loss(tmp_path: Path) -> None:
     """Groups: the mode's effect is seen: sub-groups with their members and subscriptions."""
     async with site(tmp_path) as running:
         user = running.user

@@ -80,7 +80,7 @@ async def test_a_body_of_any_bytes_is_sent_and_seen_whole(tmp_path: Path) -> Non
         assert whole.headers["content-type"] == "application/octet-stream"
 
 
-async def test_messages_page_from_the_newest_to_the_oldest_over_all_brokers(tmp_path: Path) -> None:
+async def test_messages_page_newest_first_over_all_brokers(tmp_path: Path) -> None:
     """Messages by topic and time: each once, in order, while new ones arrive."""
     async with site(tmp_path, brokers=("b", "c")) as running:
         user = running.user
@@ -138,7 +138,7 @@ async def test_an_id_leads_only_to_brokers_of_this_site(tmp_path: Path) -> None:
         assert (reply.status, reply.json["code"]) == (404, "NOT_FOUND")
 
 
-async def test_what_became_of_a_message_is_told_by_type_and_verdict_and_it_can_be_handed_over(
+async def test_a_track_has_type_and_verdict_and_direct_consumption(
     tmp_path: Path,
 ) -> None:
     """S88, S89: track with PocketMQ's verdict; consume directly."""
@@ -195,7 +195,7 @@ async def _dead_letters(running: Site, count: int) -> None:
         await until_async(all_dead)
 
 
-async def test_messages_of_living_brokers_are_shown_while_another_is_gone(tmp_path: Path) -> None:
+async def test_messages_of_other_brokers_show_while_one_is_down(tmp_path: Path) -> None:
     """One dead broker hid all that the others have, for as long as name servers knew it."""
     async with site(tmp_path, brokers=("b", "c")) as running:
         user = running.user
@@ -368,7 +368,7 @@ async def test_what_waits_is_counted_by_level_and_shown_with_its_time(tmp_path: 
         assert (await user.get("/delays/19")).status == 404
 
 
-async def test_the_trace_of_a_message_is_a_timeline_of_sending_and_consuming(
+async def test_a_trace_is_a_timeline_of_send_and_consumption(
     tmp_path: Path,
 ) -> None:
     """Trace timeline: from the records that clients leave."""

@@ -35,7 +35,7 @@ def test_the_contract_names_every_route_and_no_other() -> None:
     assert set(found) == {(route.method, route.path) for route in ROUTES}
 
 
-def test_every_route_that_the_contract_marks_asks_for_a_confirmation() -> None:
+def test_every_dangerous_route_asks_for_a_confirmation() -> None:
     """Dangerous actions ask once: their handlers call confirm, and only theirs."""
     import inspect
 
@@ -134,7 +134,7 @@ async def test_with_a_login_everything_but_the_door_asks_for_it(tmp_path: Path) 
         assert int(limited.headers["retry-after"]) >= 1
 
 
-async def test_a_confirmation_is_good_once_for_the_same_request_of_the_same_session(
+async def test_a_confirmation_holds_once_for_its_request_and_session(
     tmp_path: Path,
 ) -> None:
     """Dangerous actions say what they will do, and ask once."""
@@ -163,7 +163,7 @@ async def test_a_confirmation_is_good_once_for_the_same_request_of_the_same_sess
         assert "T" not in await running.admin_topics()
 
 
-async def test_every_answer_carries_the_headers_that_keep_browsers_careful(tmp_path: Path) -> None:
+async def test_every_answer_carries_the_security_headers(tmp_path: Path) -> None:
     """Conventions, security: CSP without inline script, no framing, no sniffing; other names refused."""
     async with site(tmp_path) as running:
         for path in ("/session", "/nothing", "/messages"):
@@ -221,7 +221,7 @@ def _security(clock: ManualClock, **settings: str) -> Security:
     return Security(ConsoleConfig(**settings), clock)  # type: ignore[arg-type]
 
 
-def test_a_session_ends_with_its_time_and_a_forged_one_never_begins() -> None:
+def test_a_session_expires_and_a_forged_one_is_refused() -> None:
     """Conventions, security: the cookie is signed, and it ages."""
     clock = ManualClock()
     security = _security(clock)
@@ -264,7 +264,7 @@ def test_a_confirmation_grows_old() -> None:
         security.confirmed(session, b"DELETE /x", token)
 
 
-def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> None:
+def test_failed_logins_count_by_address_for_a_minute() -> None:
     """Conventions, security: nobody guesses passwords quickly, nor locks others out."""
     clock = ManualClock()
     security = _security(clock, user="op", password="secret")
@@ -287,7 +287,7 @@ def test_failed_logins_are_counted_by_address_and_forgotten_after_a_minute() -> 
 
 
 @pytest.mark.parametrize("proxies", ["", "127.0.0.1", "10.0.0.0/8, 127.0.0.0/8"])
-async def test_behind_a_known_proxy_failed_logins_count_for_who_made_them(
+async def test_behind_a_known_proxy_failed_logins_count_by_client(
     tmp_path: Path, proxies: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All came from the proxy's address before: a stranger's guesses locked the operator out."""
@@ -438,7 +438,7 @@ _NAMES = [
 ]
 
 
-async def test_no_odd_request_is_answered_with_a_bug_or_goes_to_a_broker_as_it_is(
+async def test_odd_requests_get_clear_errors_and_reach_no_broker(
     tmp_path: Path,
 ) -> None:
     """Errors name the cause; odd names and values of every type, at every route."""

@@ -14,7 +14,7 @@ from tests.console.console_peer import browser, site
 from tests.kit.waiting import until_async
 
 
-async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_path: Path) -> None:
+async def test_figures_follow_the_traffic_and_feed_the_charts(tmp_path: Path) -> None:
     """Overview: rates, totals, history, live figures."""
     async with site(tmp_path) as running:
         user = running.user
@@ -47,7 +47,7 @@ async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_pat
         assert (await user.get("/history", kind="odd")).status == 400
 
 
-async def test_live_figures_come_by_themselves_and_end_with_the_console(tmp_path: Path) -> None:
+async def test_live_figures_are_pushed_until_the_console_ends(tmp_path: Path) -> None:
     """API.md, live: Server-Sent Events; an open stream does not hold up the end."""
     async with site(tmp_path) as running:
         async with running.user.http.stream("GET", "/api/live") as stream:
@@ -65,7 +65,7 @@ async def test_live_figures_come_by_themselves_and_end_with_the_console(tmp_path
             assert events >= 2
 
 
-async def test_settings_are_shown_with_their_meaning_and_changed_within_it(
+async def test_settings_show_their_meaning_and_allowed_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Settings: allow-listed, asked once, logged with who and what (CVE-2023-33246)."""
@@ -179,7 +179,7 @@ accounts:
 """
 
 
-async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_path: Path) -> None:
+async def test_the_console_signs_or_names_the_missing_setting(tmp_path: Path) -> None:
     """The console is a client like any other; without keys it says which settings it lacks."""
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(_ACCOUNTS)
@@ -226,7 +226,7 @@ async def test_where_brokers_check_signatures_the_console_signs_or_says_how(tmp_
             assert (await user.get("/acl/b/nobody")).status == 404
 
 
-async def test_without_accounts_the_console_says_that_nobody_is_checked(tmp_path: Path) -> None:
+async def test_without_accounts_the_console_says_access_is_open(tmp_path: Path) -> None:
     async with site(tmp_path) as running:
         [told] = (await running.user.read("/acl"))["brokers"]
         assert (told["enabled"], told["accounts"], told["error"]) == (False, [], None)

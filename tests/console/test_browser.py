@@ -14,9 +14,7 @@ HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.
 pytestmark = pytest.mark.usefixtures("mixed")
 
 
-def test_a_person_makes_a_topic_sends_to_it_and_sees_what_became_of_the_message(
-    browser: Browser, stage: Stage
-) -> None:
+def test_a_user_creates_a_topic_sends_and_sees_the_verdict(browser: Browser, stage: Stage) -> None:
     """S86, S88: create, send, find by time and key, body in three forms, properties, delete."""
     browser.open("/topics")
     browser.click("Create a topic")
@@ -141,7 +139,7 @@ def test_offsets_are_reset_after_the_dialog_has_shown_each_queue(
     assert "The offsets were set" not in browser.text
 
 
-def test_figures_refresh_by_themselves_without_taking_focus_or_typing_and_can_be_paused(
+def test_refreshes_keep_focus_and_typing_and_can_be_paused(
     browser: Browser,
 ) -> None:
     """A fetch replaces what changed only; Pause leaves no timer running."""
@@ -210,7 +208,7 @@ def test_everything_is_reached_by_the_keyboard_alone(browser: Browser) -> None:
     assert browser.focused() == "Create a topic"
 
 
-def test_what_the_third_article_saw_on_four_screens_is_seen_here_and_the_verdict_with_it(
+def test_the_pages_show_e3_on_four_screens_with_its_verdict(
     browser: Browser, mixed: Mixed, picture_folder: Path
 ) -> None:
     """E3, S85 to S89: subscriptions, queue status, owners and offsets, track CONSUMED; and who loses what."""

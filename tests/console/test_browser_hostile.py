@@ -122,7 +122,7 @@ def look(browser: Browser, base: str) -> None:
     assert {urlsplit(link).path for link in seen - set(PAGES)} == {"/broker", "/acl", "/group"}
 
 
-async def test_names_that_others_choose_are_text_and_lead_where_they_say(
+async def test_hostile_names_are_text_and_link_where_they_say(
     browser: Browser, tmp_path: Path
 ) -> None:
     """Nothing of them runs, is asked for elsewhere, or makes a page wider."""

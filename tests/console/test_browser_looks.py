@@ -130,7 +130,7 @@ def chinese_words() -> set[str]:
     return set(re.findall(r"[A-Za-z]+", said)) | UNITS | NAMES
 
 
-def test_every_page_and_dialog_speaks_the_chosen_language_and_is_legible_in_the_dark(
+def test_pages_and_dialogs_are_translated_and_legible_in_dark(
     browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path, axe: str
 ) -> None:
     """No sentence bypasses the tables; contrast and names hold in the dark, in Chinese."""
@@ -247,9 +247,7 @@ def guarded(stage: Stage, tmp_path: Path) -> Iterator[str]:
         yield console_of(broker)
 
 
-def test_a_console_with_a_login_shows_nothing_before_and_leads_back_after_it(
-    browser: Browser, guarded: str
-) -> None:
+def test_a_login_hides_all_before_and_returns_to_the_page(browser: Browser, guarded: str) -> None:
     """Wrong password: said in words; right one: the page that was asked for; then out again."""
     browser.driver.get(f"{guarded}/topics?q=x")
     browser.wait_for("This console asks for a user and a password")
@@ -268,7 +266,7 @@ def test_a_console_with_a_login_shows_nothing_before_and_leads_back_after_it(
     assert refused == []
 
 
-def test_a_console_open_to_other_machines_may_be_looked_at_only_and_says_when_it_is_gone(
+def test_an_open_console_is_read_only_and_reports_its_end(
     browser: Browser, stage: Stage, tmp_path: Path
 ) -> None:
     """Beyond loopback without a login every button that changes something is off, with the reason."""

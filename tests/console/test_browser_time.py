@@ -39,7 +39,7 @@ def times_of(browser: Browser, title: str, *, wanted: Callable[[list[str]], obje
     return found
 
 
-def test_charts_show_a_week_before_this_run_and_a_part_of_it_closer(
+def test_charts_show_the_week_before_this_run_and_zoom(
     browser: Browser, stage: Stage, mixed: Mixed, picture_folder: Path
 ) -> None:
     """A choice of spans, zoom by drawing, a span by two dates; the address keeps it."""

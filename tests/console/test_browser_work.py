@@ -48,9 +48,7 @@ def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed
     browser.wait_for_rows("Consumer groups", lambda rows: all(row[0] != "calm" for row in rows))
 
 
-def test_a_message_is_handed_to_a_member_and_the_member_tells_of_itself(
-    browser: Browser, stage: Stage
-) -> None:
+def test_direct_consumption_and_running_info_of_a_member(browser: Browser, stage: Stage) -> None:
     """Consume directly and running info, with an official client at the other end."""
     make_topic(stage.broker, "hand", queues=1)
     member = stage.members.push_consumer(
@@ -138,9 +136,7 @@ def test_a_traced_message_is_drawn_on_a_line_of_time(browser: Browser, stage: St
     assert browser.run("return document.querySelectorAll('.timeline rect').length") == 1
 
 
-def test_settings_and_the_name_servers_table_are_changed_after_one_question(
-    browser: Browser, mixed: Mixed
-) -> None:
+def test_settings_and_key_values_change_after_one_question(browser: Browser, mixed: Mixed) -> None:
     """What can be changed while the broker runs; a key is made, changed and deleted."""
     browser.open("/settings?only=yes&q=groupGuardGraceTime")
     [row] = browser.wait_for_rows("Settings", lambda rows: len(rows) == 1)
@@ -197,9 +193,7 @@ def test_an_isolated_group_is_said_to_differ_and_to_lose_nothing(
     assert "messages are lost" not in browser.text
 
 
-def test_when_the_last_subscriber_leaves_the_track_changes_and_the_verdict_does_not(
-    browser: Browser, leaving: Mixed
-) -> None:
+def test_the_verdict_outlives_the_last_subscriber(browser: Browser, leaving: Mixed) -> None:
     """E3b: tagA is stored again, so RocketMQ says CONSUMED_BUT_FILTERED of what it called CONSUMED."""
     browser.open(f"/topic?name={leaving.topic}")
     browser.click("Consumers")

@@ -55,7 +55,7 @@ async def test_after_one_time_out_calls_fail_at_once_for_a_while() -> None:
             await breaker.invoke(address, asked(), USUAL_MS)
 
 
-async def test_who_answers_is_asked_each_time_and_one_address_says_nothing_of_another(
+async def test_the_breaker_opens_only_for_the_silent_address(
     tmp_path: Path,
 ) -> None:
     """Overview: the rest of the cluster goes on."""

@@ -48,7 +48,7 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_up_prints_the_consoles_address_and_ends_cleanly_with_a_browser_open(
+def test_up_prints_the_console_and_stops_with_a_browser_open(
     started: list[Server], tmp_path: Path
 ) -> None:
     """`pocketmq up` prints its address; loopback; an open stream does not hold up the end."""
@@ -62,7 +62,7 @@ def test_up_prints_the_consoles_address_and_ends_cleanly_with_a_browser_open(
         assert server.stop(signal.SIGTERM) == 0
 
 
-def test_a_default_port_in_use_is_left_for_a_free_one_and_a_chosen_one_ends_the_start(
+def test_a_chosen_port_in_use_ends_the_start_a_default_moves(
     started: list[Server], tmp_path: Path, taken: int
 ) -> None:
     """A second `pocketmq up` starts as well; an explicit wish is not silently bent."""

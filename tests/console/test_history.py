@@ -59,7 +59,7 @@ def model(ring: Ring, samples: list[tuple[int, int, int]]) -> list[tuple[int, fl
     )
 
 
-def test_a_page_that_asks_for_its_hour_a_little_late_gets_the_finest_steps_of_an_hour() -> None:
+def test_a_late_request_for_an_hour_gets_the_finest_steps() -> None:
     history = History(3_000)
     history.add(NOW_MS, one(1, 2))
     for ring, since_ms in zip(RINGS, (3_600_000, 24 * 3_600_000, 30 * 24 * 3_600_000), strict=True):
@@ -71,7 +71,7 @@ def test_a_page_that_asks_for_its_hour_a_little_late_gets_the_finest_steps_of_an
 
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES)
-def test_each_ring_shows_the_mean_and_the_highest_of_its_steps_whatever_the_clock_does(
+def test_rings_show_mean_and_maximum_under_any_clock(
     leaps: list[tuple[int, int, int]],
 ) -> None:
     history = History(3_000)
@@ -138,7 +138,7 @@ def test_what_was_written_is_read_back_and_goes_on() -> None:
     ),
     st.integers(0, IMAGE_SIZE + 1),
 )
-def test_a_damaged_image_shows_gaps_and_nothing_that_was_not_there(
+def test_a_damaged_image_shows_gaps_and_no_invented_figures(
     damages: list[tuple[int, bytes]], size: int
 ) -> None:
     image = bytearray(FILLED_IMAGE.data)
@@ -196,7 +196,7 @@ def test_a_name_makes_room_only_after_an_hour_without_activity() -> None:
     assert len(names()) == places
 
 
-def test_one_console_has_the_file_and_the_other_one_remembers_in_memory(tmp_path: Path) -> None:
+def test_a_second_console_keeps_its_history_in_memory(tmp_path: Path) -> None:
     folder = tmp_path / "console"
     with kept_history(str(folder), 3_000) as first, kept_history(str(folder), 3_000) as second:
         first.add(NOW_MS, one(1, 1))
@@ -214,7 +214,7 @@ def test_one_console_has_the_file_and_the_other_one_remembers_in_memory(tmp_path
         assert whole(again)[0] == [(NOW_MS, 3, 3)]
 
 
-async def test_a_restarted_console_shows_what_was_before_and_how_long_a_message_has_waited(
+async def test_a_restarted_console_shows_earlier_rates_and_waits(
     tmp_path: Path,
 ) -> None:
     """The same folder, another life: the rates of the first are in the second's chart."""

@@ -48,7 +48,7 @@ async def test_the_console_serves_figures_and_health(tmp_path: Path) -> None:
         assert (await http_.get("/health")).status_code == 200
 
 
-async def test_a_console_with_a_login_wants_it_for_figures_and_not_for_health(
+async def test_a_login_guards_metrics_but_not_health(
     tmp_path: Path,
 ) -> None:
     """A collector names itself by HTTP's basic authentication; who restarts needs no password."""

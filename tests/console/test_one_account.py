@@ -40,7 +40,7 @@ async def member(running: Site, name: str, expression: str) -> AsyncIterator[Pus
         yield consumer
 
 
-async def test_members_that_write_the_same_tags_differently_agree_on_every_face(
+async def test_tags_written_differently_agree_on_every_face(
     tmp_path: Path,
 ) -> None:
     """`A || B` and `B||A` let the same messages through."""
@@ -75,7 +75,7 @@ async def test_members_that_write_the_same_tags_differently_agree_on_every_face(
             assert "GROUP_DIFFERS" not in kinds
 
 
-async def test_a_tracks_type_is_the_same_from_the_broker_and_from_administration(
+async def test_broker_and_admin_give_the_same_track_type(
     tmp_path: Path,
 ) -> None:
     """A pull consumer says nothing of what it has done, broadcasting or not: RocketMQ's type is PULL."""

@@ -58,7 +58,7 @@ def test_nearly_every_setting_has_a_meaning_in_every_language() -> None:
                 assert word in known[name].help, (name, word)
 
 
-def test_every_sentence_that_a_script_asks_for_is_written_and_none_is_idle() -> None:
+def test_each_sentence_of_the_scripts_exists_and_is_used() -> None:
     """Keys stand in scripts as they are, or with a prefix for names that the API gives."""
     sources = "\n".join(path.read_text() for path in [*SCRIPTS, CONSOLE / "templates/shell.html"])
     literal = set(re.findall(r'"([a-zA-Z][\w.]*)"', sources)) | {key for _, key, _ in pages.MENU}
@@ -97,7 +97,7 @@ async def test_the_frame_holds_no_inline_script_style_or_handler(client: httpx.A
     assert not re.search(r'(src|href)="(https?:)?//', html)
 
 
-async def test_language_and_colours_come_from_the_browser_or_from_what_was_chosen(
+async def test_language_and_colours_follow_browser_or_choice(
     client: httpx.AsyncClient,
 ) -> None:
     answer = await client.get("/topics", headers={"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"})
@@ -114,7 +114,7 @@ async def test_an_unknown_page_is_the_frame_with_404(client: httpx.AsyncClient) 
     assert (await client.get("/static/x/..%2fpages.py")).status_code == 404
 
 
-async def test_files_may_be_kept_for_ever_under_the_name_of_their_contents(
+async def test_assets_named_by_content_are_cached_for_ever(
     client: httpx.AsyncClient,
 ) -> None:
     path = re.findall(r'src="(/static/[^"]+)"', (await client.get("/")).text)[0]

@@ -173,7 +173,7 @@ def test_what_is_in_abort_and_lock_does_not_matter(
         shutil.rmtree(root)
 
 
-def test_a_flipped_bit_in_a_side_file_is_served_from_the_backup_or_refused(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_table_means_backup_or_refusal(tmp_path: Path) -> None:
     """R5, config/*.json, every bit: the value, the previous one, or a clear error; never nothing."""
     file = ConfigFile(str(tmp_path / "config" / "consumerOffset.json"))
     previous = {"offsetTable": {"TopicA@group": {0: 5, 1: 6}}}

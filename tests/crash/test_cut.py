@@ -58,7 +58,7 @@ class Restored:
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_a_store_cut_at_any_byte_of_its_last_64_kib_serves_all_before_the_cut(
+def test_a_store_cut_at_any_byte_serves_all_before_the_cut(
     recorded: RecordedStore,
     quick_folder: Path,
     quick: None,

@@ -46,7 +46,7 @@ def said_by(module: str, folder: Path, *words: str, first: str = "") -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_file_system_that_fills_up_costs_no_message_and_no_process(tmp_path: Path) -> None:
+def test_a_full_file_system_loses_no_message_and_no_process(tmp_path: Path) -> None:
     """R9."""
     numbers = said_by("tests.crash.full_disk_writer", tmp_path, first=SMALL)
     first, after_first, second, after_second, after_reopen, damages = numbers
@@ -57,7 +57,7 @@ def test_a_file_system_that_fills_up_costs_no_message_and_no_process(tmp_path: P
     assert damages == 0
 
 
-def test_a_broker_on_a_full_file_system_goes_on_with_what_is_due_when_there_is_room(
+def test_due_messages_come_once_a_full_file_system_has_room(
     tmp_path: Path,
 ) -> None:
     """R9, with delays and timers; consumers are served while it is full."""
@@ -69,7 +69,7 @@ def test_a_broker_on_a_full_file_system_goes_on_with_what_is_due_when_there_is_r
     assert lost == 0
 
 
-def test_files_of_one_kind_on_a_full_file_system_cost_nothing_either(
+def test_one_kind_of_file_on_a_full_file_system_loses_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """R9: what needs no room there goes on meanwhile, the rest when there is room."""
@@ -83,7 +83,7 @@ def test_files_of_one_kind_on_a_full_file_system_cost_nothing_either(
     assert said["config"][1] > 100
 
 
-def test_a_disk_that_becomes_read_only_loses_nothing_and_is_read_on(
+def test_a_read_only_disk_loses_nothing_and_serves_reads(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """An ext4 with an error, by option: the broker takes no more, until the disk is checked and it starts."""

@@ -163,7 +163,7 @@ async def test_two_brokers_share_a_topic_behind_one_name_server(site: Site) -> N
     assert [b["brokerName"] for b in fastjson.loads(route.body)["brokerDatas"]] == ["a"]
 
 
-async def test_a_broker_whose_process_dies_is_out_of_the_routes_at_once(site: Site) -> None:
+async def test_a_killed_broker_leaves_the_routes_at_once(site: Site) -> None:
     _, namesrv = site.start("namesrv", "--port", "0")
     broker, _ = site.start(
         "broker", "--namesrv", namesrv["namesrv"], "--port", "0", "--data", "store"

@@ -105,7 +105,7 @@ def client(command: list[str]) -> Iterator[Client]:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_and_consumption_goes_on_when_a_network_was_cut(
+def test_consumption_resumes_without_loss_after_a_cut(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     skip_without_namespaces()

@@ -95,7 +95,7 @@ async def _nothing(work: Work, peer: Peer) -> bool:
     return not await work.missing(peer)
 
 
-async def test_a_store_that_is_cut_off_below_a_map_ends_the_broker_and_the_log_says_where(
+async def test_a_cut_below_a_map_ends_the_broker_with_the_place(
     tmp_path: Path,
 ) -> None:
     """SIGBUS, as from a page that the disk cannot give; what was acknowledged is there afterwards."""
@@ -122,7 +122,7 @@ async def test_a_store_that_is_cut_off_below_a_map_ends_the_broker_and_the_log_s
 
 
 @pytest.mark.parametrize(("file_count", "number"), [(0, 1), (0, 2), (1, 1)])
-def test_a_file_of_the_log_that_cannot_be_mapped_takes_nothing_and_is_tried_again(
+def test_a_log_file_that_cannot_be_mapped_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_count: int, number: int
 ) -> None:
     """The first one, and one that follows: nothing may go to where the log was before."""

@@ -228,7 +228,7 @@ class TagFilter:
         self.codes = None if everything else frozenset(string_hash(tag) for tag in tags)
 
 
-def test_a_subscription_by_tags_lets_through_what_the_broker_let_through(opened: Opened) -> None:
+def test_tag_filters_pass_what_the_real_broker_passed(opened: Opened) -> None:
     """S80: equal hash codes, 0, -1, the minimum, non-BMP tags; also behind ConsumeQueueExt."""
     for view in opened.manifest["view"]["filters"]:
         if view["type"] != "TAG":
@@ -280,9 +280,7 @@ def is_match(record: memoryview, topic: str, key: str) -> bool:
     return fields.topic == topic and key.removeprefix("T#").encode() in words
 
 
-def test_a_store_that_was_opened_and_closed_opens_clean_and_gives_the_same(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_opening_and_closing_a_store_changes_nothing(opened: Opened, tmp_path: Path) -> None:
     """Recovery changes nothing that was good: a second and a third opening show the same."""
     root = unpack(opened.name, tmp_path)
     for _ in range(2):

@@ -103,7 +103,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[tuple[Broker, str]]:
         yield running, server.address
 
 
-async def test_each_method_is_let_through_to_whom_the_recorded_table_says(
+async def test_the_recorded_table_says_who_may_call_each_method(
     broker: tuple[Broker, str], tmp_path: Path
 ) -> None:
     """Strangers get nowhere, nor does who had all rights until a moment ago."""

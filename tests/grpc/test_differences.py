@@ -24,7 +24,7 @@ SHOWN = {
     "A wrong filter": (_HERE, "test_what_is_wrong_is_told_by_its_own_code_and_in_time"),
     "Messages that could": (
         _FRONT,
-        "test_what_a_client_did_not_read_comes_again_and_counts_no_attempt",
+        "test_unread_messages_come_again_without_an_attempt",
     ),
     "`PullMessage`": (_FRONT, "test_a_queue_is_read_from_an_offset_on"),
     "Waiting times": (_HERE, "test_what_is_wrong_is_told_by_its_own_code_and_in_time"),
@@ -40,7 +40,7 @@ SHOWN = {
     "A handle that comes": (_HERE, "test_what_is_given_up_later_is_the_message_itself"),
     '"Hand to a member"': (
         "tests.grpc.test_members",
-        "test_a_member_is_handed_a_message_and_its_answer_reaches_the_tool",
+        "test_direct_consumption_returns_the_members_answer",
     ),
     "Bodies that": (
         "tests.grpc.test_receive_strange",
@@ -48,7 +48,7 @@ SHOWN = {
     ),
     "A dead letter names": (
         _FRONT,
-        "test_a_given_up_message_is_a_dead_letter_that_names_the_first",
+        "test_a_dead_letter_names_the_first_message",
     ),
     "A producer is asked": (_HERE, "test_a_transaction_is_ended_late_and_once"),
     "Any `x-mq-language`": (_HERE, "test_what_a_client_says_of_itself_is_not_believed"),

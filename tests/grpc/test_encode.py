@@ -161,7 +161,7 @@ def test_text_that_is_no_utf8_is_delivered_as_java_reads_it() -> None:
     [(zlib.compress(b"body"), b"body", Encoding.IDENTITY), (b"body", b"body", Encoding.GZIP)],
     ids=["packed", "said to be packed"],
 )
-def test_a_body_that_cannot_be_unpacked_keeps_the_name_of_its_packing(
+def test_a_body_that_cannot_be_unpacked_keeps_its_encoding(
     stored: bytes, body: bytes, encoding: Encoding
 ) -> None:
     got = Message.FromString(written.message_alone(_record(stored, b"", sys_flag=1), "", "T"))
@@ -179,7 +179,7 @@ def _packed(size: int, kind: Compression = Compression.ZLIB) -> Record:
         *((each, Compression.ZLIB) for each in ("GO", "PYTHON", "DOTNET", "CPP")),
     ],
 )
-def test_bodies_beyond_the_bound_go_out_packed_to_sdks_that_unpack_them(
+def test_bodies_beyond_the_bound_stay_packed_for_capable_sdks(
     language: str, kind: Compression
 ) -> None:
     unpacking = Unpacking(language, 1_000)

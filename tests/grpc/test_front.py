@@ -223,7 +223,7 @@ async def test_the_messages_of_a_pop_are_acknowledged_in_one_record(tmp_path: Pa
         ("F", {"message_group": "g1", "message_type": MessageType.FIFO}),
     ],
 )
-async def test_the_short_way_of_a_plain_message_stores_what_the_long_one_does(
+async def test_the_short_path_of_a_send_stores_what_the_long_one_does(
     tmp_path: Path, topic: str, system: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with front(tmp_path, {"F": "FIFO"}) as (broker, server), asking(server.address) as client:
@@ -287,7 +287,7 @@ async def test_a_heartbeat_that_names_nothing_is_a_producers(client: Asking) -> 
     assert answer.status.code == Code.OK
 
 
-async def test_a_receive_that_names_no_waiting_time_waits_as_the_settings_say(
+async def test_a_receive_without_a_wait_uses_the_settings(
     client: Asking,
 ) -> None:
     """SDKs of 5.0 say it once; the deadline of their calls leaves them more."""
@@ -351,7 +351,7 @@ async def test_a_cancelled_receive_takes_no_message_with_it(client: Asking) -> N
     assert [each.body for each in await receive(client)] == [b"hello"]
 
 
-async def test_what_a_client_did_not_read_comes_again_and_counts_no_attempt(client: Asking) -> None:
+async def test_unread_messages_come_again_without_an_attempt(client: Asking) -> None:
     """Its window is shut, so the messages wait at the broker when it cancels."""
     for number in range(8):
         await send(client, message(body=bytes([number]) * 30_000))
@@ -388,7 +388,7 @@ async def test_a_receive_that_is_cancelled_at_once_returns_all_of_it(client: Ask
         again |= {each.body for each in found}
 
 
-async def test_a_receive_that_is_cancelled_in_the_same_read_returns_what_was_answered(
+async def test_a_cancel_in_the_same_read_returns_the_messages(
     client: Asking,
 ) -> None:
     """Its windows are open: the answer is made before the RST_STREAM is seen."""
@@ -409,7 +409,7 @@ async def test_a_receive_that_is_cancelled_in_the_same_read_returns_what_was_ans
             await send(client, message("Q", body=body))
 
 
-async def test_a_call_whose_answer_had_to_wait_is_forgotten_once_it_has_left(
+async def test_a_delayed_answer_is_forgotten_once_it_has_left(
     tmp_path: Path,
 ) -> None:
     async with front(tmp_path) as (broker, server), asking(server.address) as client:
@@ -478,7 +478,7 @@ async def test_the_invisible_time_is_changed_and_the_old_handle_ends(client: Ask
 
 
 @pytest.mark.parametrize("topic", ["T", "F"])
-async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(topic: str) -> None:
+async def test_auto_renew_holds_messages_until_their_client_leaves(topic: str) -> None:
     """Auto-renew: a minute is over, and the message is still its consumer's."""
     goodbye = classes["NotifyClientTerminationRequest"]()
     with InProcess() as server:
@@ -502,7 +502,7 @@ async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(top
             assert await ack(other, again, topic=topic) == [Code.OK]
 
 
-async def test_a_given_up_message_is_a_dead_letter_that_names_the_first(client: Asking) -> None:
+async def test_a_dead_letter_names_the_first_message(client: Asking) -> None:
     await send(client, message())
     (got,) = await receive(client)
     asked = classes["ForwardMessageToDeadLetterQueueRequest"](
@@ -876,7 +876,7 @@ async def test_accounts_are_those_of_the_classic_wire(
             assert "times=4 seconds=60" in told()[1]
 
 
-async def test_tls_is_spoken_on_the_same_port_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+async def test_tls_works_on_the_same_port_with_its_own_certificate(tmp_path: Path) -> None:
     async with front(tmp_path) as (_, server):
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

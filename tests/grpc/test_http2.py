@@ -414,7 +414,7 @@ def test_data_beyond_a_streams_window_resets_the_stream() -> None:
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_flood_of_frames_that_bring_nothing_ends_the_connection(kind: str) -> None:
+def test_a_flood_of_useless_frames_ends_the_connection(kind: str) -> None:
     server = served(b"")
     sent = 0
 

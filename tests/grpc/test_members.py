@@ -131,7 +131,7 @@ async def told_by(client: Asking, stream: int, answered: int) -> Any:
         (Code.NOT_IMPLEMENTED, None),
     ],
 )
-async def test_a_member_is_handed_a_message_and_its_answer_reaches_the_tool(
+async def test_direct_consumption_returns_the_members_answer(
     tmp_path: Path, code: Code, result: str | None
 ) -> None:
     """309, over its Telemetry call; answers with another nonce, or of another client, are passed over."""
@@ -171,7 +171,7 @@ async def test_a_member_is_handed_a_message_and_its_answer_reaches_the_tool(
             assert json.loads(bytes(answer.body))["consumeResult"] == result
 
 
-async def test_a_member_prints_its_threads_and_one_that_leaves_answers_nothing(
+async def test_a_member_reports_its_threads_unless_it_leaves(
     tmp_path: Path,
 ) -> None:
     async with AsyncExitStack() as stack:

@@ -51,7 +51,7 @@ async def test_a_property_that_looks_like_a_receipt_is_no_receipt(
         assert len(broker.parts.services.pop.log.state) == 0
 
 
-async def test_a_message_that_cannot_be_written_costs_the_others_nothing(
+async def test_an_unwritable_message_does_not_affect_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is wrong with it: the others come with their first attempt."""

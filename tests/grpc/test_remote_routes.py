@@ -51,7 +51,7 @@ async def route(client: Asking, topic: str) -> list[tuple[str, int, int]]:
     ]
 
 
-async def test_a_route_names_the_queues_of_all_brokers_with_their_own_fronts(
+async def test_a_route_names_all_brokers_with_their_own_ports(
     tmp_path: Path,
 ) -> None:
     async with site(tmp_path, "a", "b") as (names, [(a, front_a), (b, front_b)]):
@@ -122,7 +122,7 @@ async def test_a_front_that_stops_is_no_longer_announced(tmp_path: Path) -> None
         assert await announced() == {"a"}
 
 
-async def test_a_port_in_use_is_left_for_a_free_one_and_the_log_says_so(
+async def test_a_default_port_in_use_moves_to_a_free_one_with_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A second `pocketmq up` starts as well, and its user is told where the SDKs find it."""

@@ -113,7 +113,7 @@ async def test_a_client_id_is_its_accounts_own(scene: Scene) -> None:
     assert consumers.get("g") is None
 
 
-async def test_nobody_writes_properties_through_the_name_of_a_lite_topic(scene: Scene) -> None:
+async def test_a_lite_topic_name_cannot_inject_properties(scene: Scene) -> None:
     hostile = message("T", b"x", lite_topic="l\x02POP_CK\x01forged")
     asked = classes["SendMessageRequest"](messages=[hostile])
     answer = await scene.victim.ask("SendMessage", asked)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.house import idioms, shapes
+from tests.house import idioms, of_tests, shapes
 
 ROOT = Path(__file__).parents[2]
 LISTED = Path(__file__).parent / "offenders.toml"
@@ -246,6 +246,9 @@ KINDS = {
     "idioms-of-the-product": idioms.of_product,
     "idioms-of-tests": idioms.of_tests,
     "idioms-of-docs": idioms.of_docs,
+    "lines-of-test-modules": of_tests.long_modules,
+    "letters-of-test-names": of_tests.long_names,
+    "private-names-in-tests": of_tests.private_names,
     "names-outside-their-home": stray_names,
     "layout-outside-its-home": stray_layouts,
 }

@@ -123,7 +123,7 @@ def test_everything_that_is_copied_exists_and_reaches_the_build() -> None:
     assert any(IMAGE_FOLDER in rest for rest in of(builder, "RUN"))
 
 
-def test_both_stages_are_the_official_python_and_the_wheel_is_compiled() -> None:
+def test_both_stages_use_official_python_and_a_compiled_wheel() -> None:
     """The base is an argument, which docker/release gives by digest; a scanner knows its packages."""
     [base] = [rest for keyword, rest in instructions() if keyword == "ARG"]
     assert re.fullmatch(r"BASE=python:3\.\d+-slim-\w+", base)
@@ -135,7 +135,7 @@ def test_both_stages_are_the_official_python_and_the_wheel_is_compiled() -> None
     assert not [step for step in of(final, "RUN") if "pip" in step or "gcc" in step]
 
 
-def test_the_image_has_the_ports_the_user_and_the_folders_of_the_official_ones() -> None:
+def test_the_image_has_the_official_ports_user_and_folders() -> None:
     """Ports, uid 3000, store and log paths, a health check, an init process."""
     _, final = stages()
     assert set(of(final, "EXPOSE")[0].split()) == OFFICIAL_PORTS
@@ -445,9 +445,7 @@ def run(image: Image, tmp_path: Path) -> Iterator[Callable[..., Container]]:
 
 
 @pytest.mark.slow
-def test_the_image_serves_checks_its_health_runs_the_sample_and_stops(
-    image: Image, run: Callable[..., Container]
-) -> None:
+def test_the_image_serves_is_healthy_and_stops(image: Image, run: Callable[..., Container]) -> None:
     """The same commands work in a clean virtual environment; SIGTERM ends with 0."""
     words = json.loads(of(stages()[1], "CMD")[0])
     container = run(*words)
@@ -472,7 +470,7 @@ def test_the_image_serves_checks_its_health_runs_the_sample_and_stops(
 
 
 @pytest.mark.slow
-def test_it_serves_with_a_read_only_root_and_without_capabilities(
+def test_it_serves_with_a_read_only_root_and_no_capabilities(
     image: Image, run: Callable[..., Container], tmp_path: Path
 ) -> None:
     """TLS included, whose certificate is loaded from a temporary file."""
@@ -497,7 +495,7 @@ def test_it_serves_with_a_read_only_root_and_without_capabilities(
 
 
 @pytest.mark.slow
-def test_the_roles_of_the_official_images_start_from_their_commands(
+def test_the_commands_of_the_official_images_start_their_roles(
     run: Callable[..., Container], tmp_path: Path
 ) -> None:
     """`sh mqnamesrv`, and `sh mqbroker -n ... -c broker.conf` as their compose files write it."""

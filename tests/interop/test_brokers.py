@@ -34,7 +34,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Process, dict[str, str]]]:
         process.stop()
 
 
-def test_official_clients_spread_over_all_brokers_and_lose_nothing_when_one_is_killed(
+def test_official_clients_lose_nothing_when_a_broker_is_killed(
     site: tuple[Process, dict[str, str]], java_498: Session, topic: str, group: str
 ) -> None:
     """Queues on each broker, a producer that spreads, members that take all; kill -9 of one broker."""

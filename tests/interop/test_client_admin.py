@@ -24,7 +24,7 @@ def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
     return shared.broker(request.param)
 
 
-async def test_a_producer_is_listed_soon_after_the_one_send_that_made_its_topic(
+async def test_a_producer_is_listed_soon_after_its_first_send(
     broker: RunningBroker, topic: str, group: str
 ) -> None:
     """S37: no topic of its own has a route yet, so the template's keeps the broker told of it."""

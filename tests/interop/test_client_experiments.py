@@ -114,7 +114,7 @@ def eight(prefix: str) -> list[str]:
     return [f"{prefix}{number}" for number in range(8)]
 
 
-async def test_two_topics_in_one_group_stop_one_member_and_halve_the_other(
+async def test_two_topics_in_one_group_starve_one_member(
     broker: RunningBroker, make_topic: MakeTopic, both: Group, producer: Producer, topic: str
 ) -> None:
     """E2a: C1 gets nothing, C2 the 4 of 8 in its queues 2 and 3; a heartbeat of C1 turns the roles."""
@@ -142,7 +142,7 @@ async def test_two_topics_in_one_group_stop_one_member_and_halve_the_other(
 
 
 @pytest.mark.parametrize("post", [False, True], ids=["group-filters", "pull-filters"])
-async def test_two_tags_in_one_group_lose_messages_unless_each_pull_brings_its_own(
+async def test_two_tags_lose_messages_unless_pulls_bring_expressions(
     broker: RunningBroker,
     make_topic: MakeTopic,
     both: Group,
@@ -170,7 +170,7 @@ async def test_two_tags_in_one_group_lose_messages_unless_each_pull_brings_its_o
     assert sorted(first_got.texts) == (["A0", "A1", "A4", "A5"] if post else [])
 
 
-async def test_the_last_tag_of_a_group_decides_and_every_offset_says_consumed(
+async def test_the_last_tag_decides_and_every_offset_is_consumed(
     broker: RunningBroker,
     shared: Shared,
     make_topic: MakeTopic,
@@ -227,7 +227,7 @@ async def test_the_last_tag_of_a_group_decides_and_every_offset_says_consumed(
     await tracked([*sent, *later], "NOT_ONLINE")
 
 
-async def test_a_killed_consumer_goes_on_at_the_message_that_was_not_done(
+async def test_a_killed_consumer_continues_at_the_unfinished_message(
     broker: RunningBroker,
     make_topic: MakeTopic,
     producer: Producer,

@@ -226,7 +226,7 @@ async def test_a_group_goes_on_where_it_stopped(
     assert sorted(second.texts) == [f"new{number}" for number in range(8)]
 
 
-async def test_sql_expressions_are_checked_at_the_start_and_filter_at_the_broker(
+async def test_sql_is_checked_at_the_start_and_filters_at_the_broker(
     broker: RunningBroker, make_topic: MakeTopic, producer: Producer, topic: str, group: str
 ) -> None:
     """S78: SQL92; a bad text makes start() fail with what the broker says."""
@@ -276,7 +276,7 @@ async def test_an_orderly_consumer_keeps_the_order_of_each_queue(
     assert sorted(n for numbers in seen.values() for n in numbers) == list(range(40))
 
 
-async def test_broadcasting_gives_all_to_each_and_leaves_nothing_on_the_broker(
+async def test_broadcasting_keeps_offsets_in_files_of_the_members(
     broker: RunningBroker,
     make_topic: MakeTopic,
     producer: Producer,
@@ -581,7 +581,7 @@ def owned(consumer: JavaPushConsumer, topic: str) -> set[int]:
     ids=["concurrently-with-5.5.0", "orderly-with-4.9.8"],
     indirect=["java_client"],
 )
-def test_python_and_java_share_a_group_through_a_join_a_leave_and_a_kill(
+def test_python_and_java_share_a_group_through_join_and_kill(
     broker: RunningBroker,
     java_client: Session,
     make_topic: MakeTopic,

@@ -16,7 +16,7 @@ ONE_OF_EACH_VERSION = pytest.mark.parametrize(
 
 @ONE_OF_EACH_VERSION
 @pytest.mark.parametrize(("asked", "made"), [(None, 4), (2, 2), (16, 8)])
-def test_a_send_creates_its_topic_with_as_many_queues_as_both_allow(
+def test_a_send_creates_a_topic_with_the_allowed_queues(
     broker: RunningBroker,
     java_client: Session,
     topic: str,

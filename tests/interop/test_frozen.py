@@ -105,7 +105,7 @@ def test_clients_go_on_after_a_broker_that_stood_still(
 
 
 @pytest.mark.slow
-def test_the_queues_of_a_consumer_that_stood_still_go_to_the_other(
+def test_queues_of_a_frozen_consumer_go_to_the_other(
     broker: RunningBroker,
     java_498: Session,
     topic: str,

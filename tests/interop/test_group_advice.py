@@ -29,7 +29,7 @@ ABOUT_CONSUMERS = (
 
 
 @pytest.mark.parametrize("java_client", ["4.9.8-JSON"], indirect=True)
-def test_a_broker_knows_its_4_9_members_and_the_name_server_knows_no_consumer(
+def test_only_brokers_know_the_members_of_a_group(
     broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S83, S94: who asks the name server about a group learns that it does not know such a request."""
@@ -74,7 +74,7 @@ def doctor(broker: RunningBroker, group: str) -> subprocess.CompletedProcess[str
     )
 
 
-async def test_a_release_whose_members_differ_is_stopped_by_the_doctors_exit_code(
+async def test_the_doctors_exit_code_stops_a_differing_release(
     pocket_broker: RunningBroker, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S90, S91: the text names both members and says what to do; the exit code is the gate."""

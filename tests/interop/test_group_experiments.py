@@ -150,7 +150,7 @@ def wait_for_tracks(
     until(state, f"the track of every message is {expected}", within_s=60)
 
 
-def test_two_topics_in_one_group_stop_one_member_and_halve_the_other(
+def test_two_topics_in_one_group_starve_one_member(
     broker: RunningBroker, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """E2a: code 24 and its log line, 4 of 8 for the last to heartbeat; a heartbeat turns the roles."""
@@ -203,7 +203,7 @@ def make_last(group: Group, consumer: PushConsumer, topic: str, tags: str) -> No
     until(state, f"the broker shows {tags}")
 
 
-def test_two_tags_in_one_group_lose_one_tag_whole_and_half_of_the_other(
+def test_two_tags_lose_one_tag_and_half_of_the_other(
     new_broker: NewBroker, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """E2b: the stored subscription is the last member's, and filters the pulls of both."""
@@ -238,7 +238,7 @@ def test_two_tags_in_one_group_lose_one_tag_whole_and_half_of_the_other(
     assert texts(first) == []
 
 
-def test_a_member_that_sends_its_subscription_with_each_pull_gets_its_own_tag(
+def test_post_subscription_when_pull_gets_the_own_tag(
     broker: RunningBroker, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """E2b with postSubscriptionWhenPull (S45): the expression of the pull wins over the group's."""
@@ -259,7 +259,7 @@ def test_a_member_that_sends_its_subscription_with_each_pull_gets_its_own_tag(
     assert texts(second) == ["B2", "B3", "B6", "B7"]
 
 
-def test_the_last_tag_of_a_group_decides_and_the_other_member_drops_what_it_is_given(
+def test_the_last_tag_decides_and_the_other_member_drops(
     broker: RunningBroker,
     members: Session,
     make_topic: MakeTopic,

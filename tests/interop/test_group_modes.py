@@ -82,7 +82,7 @@ def test_the_guard_names_both_clients_and_what_each_queue_loses(
 # ------------------------------------------------------------ strict
 
 
-def test_a_strict_group_refuses_a_second_subscription_until_the_first_has_left(
+def test_strict_refuses_a_second_subscription_until_free(
     tmp_path: Path, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """The refused client's own log says why; the group's member loses nothing."""
@@ -116,7 +116,7 @@ def test_a_strict_group_refuses_a_second_subscription_until_the_first_has_left(
 # ------------------------------------------------------------ isolate
 
 
-def test_two_topics_in_an_isolated_group_reach_both_members_whole(
+def test_two_topics_in_an_isolated_group_reach_both_members(
     tmp_path: Path, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """E2a without loss: the experiment's own steps."""
@@ -167,7 +167,7 @@ def test_two_tags_in_an_isolated_group_reach_both_members_whole(
         assert tracks(tool, broker, group, sent) == ["CONSUMED"] * 16
 
 
-def test_what_fails_in_an_isolated_group_is_retried_by_who_asked_for_it(
+def test_isolate_retries_at_the_subscriber_of_the_message(
     tmp_path: Path, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """The retry topic is filtered by the message's own topic and tag; an orderly member has its locks."""

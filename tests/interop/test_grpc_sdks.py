@@ -166,7 +166,7 @@ def test_classic_clients_and_those_over_grpc_share_a_topic(
 
 
 @some(*NAMES)
-def test_packed_bodies_come_unpacked_however_large_they_are_together(driver: Driver) -> None:
+def test_packed_bodies_of_any_total_size_arrive_unpacked(driver: Driver) -> None:
     """Beyond a bound they go out packed to SDKs that unpack them, and one by one to the others."""
     with Ours() as place, Sdk(driver, place.grpc) as sdk:
         topic = place.topic("NORMAL")
@@ -181,9 +181,7 @@ def test_packed_bodies_come_unpacked_however_large_they_are_together(driver: Dri
 
 
 @some("python", "node")
-def test_a_push_consumer_gets_again_what_it_failed_until_it_is_a_dead_letter(
-    place: Place, sdk: Sdk
-) -> None:
+def test_a_failing_message_is_redelivered_then_a_dead_letter(place: Place, sdk: Sdk) -> None:
     topic, group = place.topic("NORMAL"), place.group(retry_max_times=1, **SOON)
     producer, consumer = sdk.producer(topic), sdk.push(group, {topic: "*"})
     producer.send(

@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         pytest.param("rocketmq-4.9.7", "rocketmq-4.9.7", marks=pytest.mark.reference),
     ],
 )
-def test_brokers_of_both_makes_serve_one_topic_under_one_name_server(
+def test_apache_and_our_broker_serve_one_topic_together(
     start: Start, java_498: Session, shared: Shared, topic: str, group: str, host: str, guest: str
 ) -> None:
     """The guest registers at the host's name server; a topic lies on both; one goes, one stays."""

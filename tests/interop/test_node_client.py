@@ -35,7 +35,7 @@ def test_node_sends_and_both_node_and_java_receive(
         assert (one.queue, one.offset) == (sent.queue, sent.offset)
 
 
-def test_node_consumes_by_tags_is_woken_and_goes_on_where_it_stopped(
+def test_node_consumes_by_tags_and_resumes_where_it_stopped(
     broker: RunningBroker, node_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """ali-ons sends its subscription with each pull (flag 4)."""

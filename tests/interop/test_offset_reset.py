@@ -11,7 +11,7 @@ from tests.kit.waiting import until
 FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 
 
-def test_one_queue_is_consumed_again_from_the_offset_and_no_other(
+def test_a_reset_of_one_queue_repeats_only_that_queue(
     five_broker: RunningBroker, shared: Shared, java_550: Session, topic: str, group: str
 ) -> None:
     broker = five_broker

@@ -35,7 +35,7 @@ def texts(*consumers: PushConsumer) -> Counter[str]:
     return Counter(got.text for consumer in consumers for got in consumer.received)
 
 
-def test_a_consumer_that_pops_gets_every_message_and_a_failed_one_again(
+def test_a_pop_consumer_gets_each_message_and_failures_again(
     five_broker: RunningBroker, shared: Shared, java_550: Session, topic: str, group: str
 ) -> None:
     """Once each; the one that fails comes again with a count, under the topic's own name."""
@@ -56,7 +56,7 @@ def test_a_consumer_that_pops_gets_every_message_and_a_failed_one_again(
     until(lambda: texts(consumer)["late"] == 1, "the message for a waiting pop")
 
 
-def test_nothing_is_lost_when_a_consumer_and_the_broker_are_killed(
+def test_no_loss_when_a_consumer_and_the_broker_are_killed(
     tmp_path: Path, shared: Shared, java_550: Session, topic: str, group: str
 ) -> None:
     """kill -9 of one of two members, then of the broker, each in the middle: every message is consumed."""

@@ -15,7 +15,7 @@ ONE_OF_EACH_VERSION = pytest.mark.parametrize(
 
 
 @ONE_OF_EACH_VERSION
-def test_a_message_that_comes_later_is_pushed_to_a_waiting_consumer(
+def test_a_later_message_reaches_a_waiting_consumer(
     broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S46: the held pull is answered when the message arrives, not when its 15 s are over."""
@@ -78,7 +78,7 @@ def test_broadcasting_gives_every_message_to_every_member(
 
 
 @ONE_OF_EACH_VERSION
-def test_ordered_messages_are_consumed_in_order_even_when_one_fails(
+def test_orderly_consumption_keeps_order_through_a_failure(
     broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S22: an orderly consumer locks its queues; a failing message holds its queue, not the other."""
@@ -104,7 +104,7 @@ def test_ordered_messages_are_consumed_in_order_even_when_one_fails(
 
 
 @ONE_OF_EACH_VERSION
-def test_a_failing_message_is_retried_and_ends_among_the_dead_letters(
+def test_a_failing_message_is_retried_then_a_dead_letter(
     broker: RunningBroker, java_client: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """S61, S63: two retries through %RETRY%, then %DLQ%; the queue itself moves on."""

@@ -51,7 +51,7 @@ def until_known(broker: RunningBroker, group: str) -> None:
     until(lambda: asyncio.run(known()), "each member has said what it asks")
 
 
-def test_other_tags_rolled_out_lose_what_the_plan_says_and_nothing_in_its_order(
+def test_new_tags_lose_what_the_plan_says_none_in_its_order(
     broker: RunningBroker,
     members: Session,
     make_topic: MakeTopic,
@@ -98,7 +98,7 @@ def test_other_tags_rolled_out_lose_what_the_plan_says_and_nothing_in_its_order(
     until(lambda: set(texts(last)) >= set(eight("X")), "all of the next version")
 
 
-def test_another_topic_rolled_out_waits_until_the_old_members_have_left(
+def test_a_new_topic_waits_until_the_old_members_left(
     broker: RunningBroker,
     members: Session,
     make_topic: MakeTopic,

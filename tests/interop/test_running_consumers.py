@@ -12,7 +12,7 @@ from tests.kit.waiting import until
 
 
 @pytest.mark.parametrize("java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True)
-async def test_a_running_consumer_tells_of_itself_and_takes_a_message_that_it_is_handed(
+async def test_running_info_and_direct_consumption_by_both_admins(
     broker: RunningBroker,
     java_client: Session,
     shared: Shared,

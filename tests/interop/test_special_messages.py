@@ -100,7 +100,7 @@ def test_a_request_gets_its_reply(
         assert answer.properties["MSG_TYPE"] == "reply"
 
 
-def test_each_message_of_a_batch_has_the_id_that_its_sender_was_told(
+def test_each_message_of_a_batch_keeps_its_reported_id(
     five_broker: RunningBroker, java_550: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
     """The batch has an id of its own, which 4.9 brokers store over those of its messages; 5.x do not."""

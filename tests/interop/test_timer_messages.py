@@ -89,7 +89,7 @@ def test_a_recalled_message_does_not_come(
     assert refused.value.code == 604
 
 
-async def test_our_client_names_a_time_takes_it_back_and_lists_what_waits(
+async def test_our_client_schedules_recalls_and_lists_timers(
     broker: RunningBroker, topic: str, group: str
 ) -> None:
     came: list[MessageExt] = []

@@ -186,7 +186,7 @@ def test_the_exporter_can_read_the_brokers_runtime_figures(site: Site) -> None:
         assert unit in ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def test_the_messages_that_a_page_of_the_dashboard_shows_are_there(site: Site) -> None:
+def test_the_dashboards_query_by_key_returns_all_messages(site: Site) -> None:
     """By key all eight of the topic, whole records one after the other."""
     from pocketmq.model.record import read_records
 

@@ -75,7 +75,7 @@ async def ask(
     return await client.invoke(server.address, RemotingCommand(code, ext(**fields), body), 30_000)
 
 
-async def test_a_broker_that_closes_its_connection_is_out_of_the_routes_at_once(
+async def test_a_closed_connection_leaves_the_routes_at_once(
     server: NameServer, client: RemotingClient, clock: ManualClock
 ) -> None:
     """Wire trap 27."""
@@ -106,7 +106,7 @@ async def test_a_slave_is_told_its_master(server: NameServer, client: RemotingCl
     assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
-async def test_a_registration_that_does_not_match_its_checksum_is_refused(
+async def test_a_registration_with_a_wrong_checksum_is_refused(
     server: NameServer, client: RemotingClient
 ) -> None:
     answer = await client.invoke(server.address, register(crc=7), 30_000)
@@ -195,7 +195,7 @@ async def test_key_values_survive_a_restart(
         assert unknown.code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_the_order_configuration_is_in_the_route_only_when_it_is_switched_on(
+async def test_order_configuration_is_in_routes_only_if_enabled(
     server: NameServer, client: RemotingClient
 ) -> None:
     code = RequestCode
@@ -245,7 +245,7 @@ async def test_an_unknown_code_and_a_missing_field_are_answered(
     assert fastjson.loads(answer.body) == {"topicList": []}
 
 
-async def test_the_name_server_answers_for_the_members_of_a_broker_name(
+async def test_the_name_server_returns_the_brokers_of_a_name(
     server: NameServer, client: RemotingClient
 ) -> None:
     await client.invoke(server.address, register(), 30_000)
@@ -298,7 +298,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
     assert (server.routes.cluster_info(), server.routes.route("T")) == before
 
 
-async def test_nobody_shortens_the_life_of_the_broker_of_the_same_process(
+async def test_requests_cannot_expire_the_broker_of_the_same_process(
     server: NameServer, client: RemotingClient, clock: ManualClock
 ) -> None:
     server.local.register(OwnBroker(), DataVersion(1, 1), [TopicConfig("T", 4, 4)])
@@ -311,7 +311,7 @@ async def test_nobody_shortens_the_life_of_the_broker_of_the_same_process(
     assert server.routes.route("T") is not None
 
 
-async def test_another_broker_registers_beside_the_one_of_the_same_process(
+async def test_another_broker_registers_beside_the_local_one(
     server: NameServer, client: RemotingClient
 ) -> None:
     """And as its slave; once it has left, its name is free."""

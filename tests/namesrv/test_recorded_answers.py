@@ -46,7 +46,7 @@ def registrations(name: str) -> list[Exchange]:
 
 
 @pytest.mark.parametrize("name", [n for n in recordings("b497") if registrations(n)])
-def test_recorded_registrations_are_answered_with_the_order_topics(name: str) -> None:
+def test_recorded_registrations_get_the_order_topics(name: str) -> None:
     compared = 0
     for exchange in registrations(name):
         if exchange.answer is None:
@@ -72,7 +72,7 @@ def same_answer(ours: RemotingCommand, theirs: RemotingCommand) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in recordings("b497") if registrations(n)])
-def test_recorded_questions_for_routes_are_answered_as_the_real_name_server_did(
+def test_recorded_route_requests_get_the_recorded_answers(
     name: str,
 ) -> None:
     """Routes in both JSON dialects, by the version of who asks."""
@@ -105,7 +105,7 @@ def _same_queues(ours: RemotingCommand, theirs: RemotingCommand) -> bool:
 
 
 @pytest.mark.parametrize("name", ["b497-mqadmin-cluster", "b497-mqadmin-topics"])
-def test_recorded_questions_of_mqadmin_are_answered_in_the_same_shape(name: str) -> None:
+def test_recorded_mqadmin_requests_get_answers_of_the_shape(name: str) -> None:
     server = OneServer()
     for exchange in registrations(name):
         server.ask(exchange.request)
@@ -130,7 +130,7 @@ def test_recorded_questions_of_mqadmin_are_answered_in_the_same_shape(name: str)
 
 
 @pytest.mark.parametrize("name", [n for n in recordings("b550") if registrations(n)])
-def test_recorded_registrations_of_a_5_5_broker_make_routes_for_its_clients(name: str) -> None:
+def test_registrations_of_a_5_5_broker_make_routes(name: str) -> None:
     server = OneServer()
     for exchange in registrations(name):
         assert server.ask(exchange.request).code == 0

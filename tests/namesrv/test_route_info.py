@@ -53,7 +53,7 @@ def addresses(routes: RouteInfo, topic: str = "T") -> list[dict[int, str]]:
     return [] if route is None else [data["brokerAddrs"] for data in route["brokerDatas"]]
 
 
-def test_a_registered_topic_has_a_route_and_an_unknown_one_has_none(routes: RouteInfo) -> None:
+def test_only_registered_topics_have_a_route(routes: RouteInfo) -> None:
     routes.register(registration(), "link")
     assert routes.route("T") == {
         "brokerDatas": [
@@ -103,7 +103,7 @@ def test_an_unchanged_version_leaves_the_queue_data_as_they_are(routes: RouteInf
     assert route["queueDatas"][0]["perm"] == 6
 
 
-def test_the_whole_table_after_a_single_topic_of_the_same_version_is_taken(
+def test_a_whole_table_after_one_topic_of_its_version_counts(
     routes: RouteInfo,
 ) -> None:
     """A changed topic is told at once and alone; a name server that starts then misses nothing."""
@@ -149,7 +149,7 @@ def test_a_broker_without_a_registration_for_120_s_is_removed(
     assert routes.topics() == []
 
 
-def test_a_heartbeat_and_an_unchanged_version_count_as_signs_of_life(
+def test_heartbeats_and_unchanged_versions_are_signs_of_life(
     routes: RouteInfo, clock: ManualClock
 ) -> None:
     routes.register(registration(timeout_ms=1_000), "link")
@@ -173,7 +173,7 @@ def test_a_closed_connection_removes_its_broker_at_once(routes: RouteInfo) -> No
     assert addresses(routes) == [{0: "10.0.0.2:10911"}]
 
 
-def test_the_end_of_an_old_connection_leaves_a_broker_that_has_come_back(routes: RouteInfo) -> None:
+def test_an_old_connections_end_keeps_a_returned_broker(routes: RouteInfo) -> None:
     routes.register(registration(), "old")
     routes.register(registration(), "new")
     assert routes.connection_closed("old") == []
@@ -230,7 +230,7 @@ def perms(routes: RouteInfo, *topics: str) -> list[int]:
     return [each["queueDatas"][0]["perm"] for each in found]
 
 
-def test_a_wiped_permission_outlives_what_else_the_broker_registers(routes: RouteInfo) -> None:
+def test_a_wiped_permission_outlives_later_registrations(routes: RouteInfo) -> None:
     """A broker sends its whole table after each new topic and group."""
     table = {"T": TopicConfig("T", 4, 4, 6), "U": TopicConfig("U", 1, 1, 6)}
     routes.register(registration(topics=table), "link")
@@ -253,7 +253,7 @@ def test_a_wiped_permission_outlives_what_else_the_broker_registers(routes: Rout
     assert perms(routes, "T", "U", "%RETRY%g") == [6, 6, 6]
 
 
-def test_a_new_master_and_a_new_topic_begin_with_what_they_register(routes: RouteInfo) -> None:
+def test_a_new_master_begins_with_what_it_registers(routes: RouteInfo) -> None:
     routes.register(registration(), "link")
     routes.set_writable("a", False)
     routes.register(registration(broker_id=1, address="10.0.0.9:1"), "slave")
@@ -322,7 +322,7 @@ def wrapped(name: str = "T", **config: float) -> bytes:
     return json.dumps({"topicConfigSerializeWrapper": wrapper}).encode()
 
 
-def test_a_compressed_registration_gives_the_same_table_with_and_without_attributes() -> None:
+def test_compressed_registrations_equal_plain_ones() -> None:
     body = compressed(["T 4 8 6 SINGLE_TAG", 'U 1 2 4 MULTI_TAG {"a b":"c"}'], b"\0\0\0\0")
     table = decode_registration(body, compressed=True)
     assert table.data_version == DataVersion(5, 3, 2)
@@ -431,7 +431,7 @@ def test_all_registrations_together_have_a_bound(
     assert (routes.topics(), routes._room.size) == ([], 0)
 
 
-def test_a_broker_that_is_removed_while_its_topics_are_taken_leaves_none(routes: RouteInfo) -> None:
+def test_a_broker_removed_amid_its_registration_leaves_nothing(routes: RouteInfo) -> None:
     many = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}
     steps = routes.registering(registration(topics=many), "link")
     next(steps)
@@ -440,7 +440,7 @@ def test_a_broker_that_is_removed_while_its_topics_are_taken_leaves_none(routes:
     assert (routes.topics(), routes._room.size) == ([], 0)
 
 
-def test_a_goodbye_under_another_name_leaves_the_broker_to_be_found_gone(routes: RouteInfo) -> None:
+def test_an_unregistration_under_another_name_changes_nothing(routes: RouteInfo) -> None:
     """Its place was left without a sign of life that could end, for ever in the routes."""
     routes.register(registration(), "link")
     routes.unregister("other", 0, "10.0.0.1:10911", "stranger")
@@ -448,7 +448,7 @@ def test_a_goodbye_under_another_name_leaves_the_broker_to_be_found_gone(routes:
     assert routes.route("T") is None
 
 
-def test_an_old_master_of_a_smaller_epoch_does_not_take_the_route_back(routes: RouteInfo) -> None:
+def test_a_master_of_a_smaller_epoch_does_not_retake_the_route(routes: RouteInfo) -> None:
     """Under a controller the state version is the epoch of the master. Recorded: RocketMQ 5.5.0."""
 
     def lead(address: str, epoch: int) -> None:

@@ -31,9 +31,7 @@ def asks(**topics: str) -> Asked:
 
 
 @given(TAGS, TAGS, st.sampled_from(["||", " || ", "||  "]))
-def test_what_lets_the_same_through_is_the_same_however_it_is_written(
-    one: list[str], other: list[str], between: str
-) -> None:
+def test_expressions_of_equal_meaning_agree(one: list[str], other: list[str], between: str) -> None:
     first = asks(T=" || ".join(one) or "*")
     second = asks(T=between.join(other) or "*")
     agree = set(one) == set(other)
@@ -44,7 +42,7 @@ def test_what_lets_the_same_through_is_the_same_however_it_is_written(
     assert list(found) == ([] if agree else ["T"])
 
 
-def test_versions_and_the_retry_topic_do_not_matter_but_the_kind_does() -> None:
+def test_agreement_ignores_versions_but_not_the_kind() -> None:
     newer = build_subscription("T", "A", sub_version=9)
     assert same(asks(T="A"), {"T": newer})
     sql = {"T": build_subscription("T", "A", SQL92)}
@@ -81,7 +79,7 @@ def test_a_finding_survives_its_json() -> None:
         ("tagA", None, TrackType.CONSUMED_BUT_FILTERED),
     ],
 )
-def test_a_message_behind_the_offset_is_consumed_unless_its_tag_is_not_subscribed(
+def test_a_message_below_the_offset_is_consumed_or_filtered(
     expression: str, tag: str | None, found: TrackType
 ) -> None:
     """S89, E3b."""
@@ -91,7 +89,7 @@ def test_a_message_behind_the_offset_is_consumed_unless_its_tag_is_not_subscribe
     assert ahead is TrackType.NOT_CONSUME_YET
 
 
-def test_who_pulls_says_nothing_and_who_broadcasts_has_no_offset_here() -> None:
+def test_pull_and_broadcast_groups_have_their_own_track_types() -> None:
     for model in ("CLUSTERING", "BROADCASTING"):
         assert track_type("CONSUME_ACTIVELY", model, None, None, is_passed=True) == "PULL"
     passive = track_type("CONSUME_PASSIVELY", "BROADCASTING", None, None, is_passed=False)

@@ -169,7 +169,7 @@ def test_answers_that_are_cut_say_what_a_parser_finds(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_answer_is_cut_if_one_like_it_came_before_and_somebody_takes_cut_ones(
+def test_an_answer_is_cut_if_its_shape_is_known_and_wanted(
     encoding: int,
 ) -> None:
     def frame(opaque: int) -> bytes:

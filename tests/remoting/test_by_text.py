@@ -106,7 +106,7 @@ class _Transport:
     def set_write_buffer_limits(self, high: int) -> None: ...
 
 
-async def test_a_connection_parses_the_first_and_asks_whoever_handles_now() -> None:
+async def test_a_connection_parses_the_first_and_uses_todays_handler() -> None:
     """The second goes the quick way; one whose handler was exchanged meanwhile does not."""
     asked: list[str] = []
 

@@ -151,7 +151,7 @@ async def test_a_oneway_request_is_not_answered() -> None:
         assert peer.seen[0].is_oneway
 
 
-async def test_what_was_read_is_done_though_nobody_takes_the_answers_before_it() -> None:
+async def test_requests_are_done_though_earlier_answers_are_unread() -> None:
     """A commit is one-way: its consumer does not send it again."""
     peer = Peer()
     async with running(peer, ManualClock()) as (server, address):
@@ -209,7 +209,7 @@ async def test_a_refused_connection_says_where() -> None:
         assert (await remoting.invoke(address, RemotingCommand(ECHO))).code == 0
 
 
-async def test_who_connects_while_the_client_closes_is_told_and_not_cancelled(
+async def test_a_connect_during_the_close_gets_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def nobody_answers(address: str) -> None:
@@ -247,7 +247,7 @@ async def test_requests_in_flight_are_bounded() -> None:
         connection.close()
 
 
-async def test_a_header_in_an_unknown_encoding_is_answered_behind_the_others() -> None:
+async def test_an_unknown_header_encoding_is_answered_in_order() -> None:
     """As PocketMQ's own MSGPACK headers were, until November 2026."""
     async with running(Peer(), ManualClock()) as (_, address):
         host, port = address.split(":")
@@ -425,7 +425,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         writer.close()
 
 
-async def test_a_large_frame_comes_through_when_those_silent_within_theirs_are_closed() -> None:
+async def test_a_large_frame_arrives_once_stalled_ones_are_closed() -> None:
     """Three peers stop within frames of 2 MB, of which 3 MB are kept at a time."""
     clock = ManualClock()
     limits = ConnectionLimits(input_size_max=3 << 20)
@@ -479,7 +479,7 @@ async def test_an_answer_in_steps_lets_others_be_served_between() -> None:
         assert (await behind).remark == "30"
 
 
-async def test_an_answer_in_steps_ends_with_its_connection_or_its_exception() -> None:
+async def test_a_stepwise_answer_ends_with_its_connection_or_error() -> None:
     clock = ManualClock()
     peer = Peer()
     ended: list[str] = []
@@ -518,7 +518,7 @@ async def test_what_tls_peers_read_late_comes_whole() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-async def test_of_those_who_leave_too_much_unread_together_the_worst_is_closed(
+async def test_the_connection_with_most_unread_bytes_is_closed(
     secure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each connection is bounded; a thousand of them would take a gigabyte all the same."""
@@ -585,7 +585,7 @@ class _Writes:
     def set_write_buffer_limits(self, high: int) -> None: ...
 
 
-async def test_what_a_client_sends_in_one_turn_leaves_in_pieces_and_what_is_alone_at_once() -> None:
+async def test_writes_of_one_turn_leave_in_pieces_a_single_at_once() -> None:
     """The broker works on the first while the client makes the next."""
     loop = asyncio.get_running_loop()
     writes: Any = _Writes()
@@ -611,7 +611,7 @@ async def test_what_a_client_sends_in_one_turn_leaves_in_pieces_and_what_is_alon
     reason="mypyc frees an object without clearing the weak references to it, and this test has one",
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-async def test_a_closed_connection_is_freed_without_a_round_of_the_garbage_collector(
+async def test_a_closed_connection_needs_no_garbage_collection(
     tls: bool,
 ) -> None:
     """A server's collector leaves old objects alone, so what is a cycle then is there for good."""
@@ -629,7 +629,7 @@ async def test_a_closed_connection_is_freed_without_a_round_of_the_garbage_colle
         gc.enable()
 
 
-async def test_peers_that_end_at_once_are_closed_in_turns_and_what_they_asked_is_answered() -> None:
+async def test_a_crowd_that_closes_at_once_is_closed_in_turns() -> None:
     """8,000 of them held up the others for as long as it takes to close 8,000 sockets."""
 
     class Slow(ManualClock):
@@ -659,7 +659,7 @@ async def test_peers_that_end_at_once_are_closed_in_turns_and_what_they_asked_is
             writer.close()
 
 
-async def test_a_connection_whose_requests_wait_for_others_is_not_read_beyond_a_bound() -> None:
+async def test_a_connection_with_many_waiting_requests_is_not_read() -> None:
     """Whatever the coroutines wait for: others are served meanwhile, and all is answered in the end."""
     peer = Peer()
     limits = ConnectionLimits(kept_size_max=4 << 20)

@@ -109,7 +109,7 @@ def test_one_of_a_thing_is_not_said_to_be_many() -> None:
     assert unread.text == "1 queue with messages but no member"
 
 
-def test_a_member_that_finishes_nothing_of_what_it_holds_is_stuck() -> None:
+def test_a_member_that_finishes_nothing_it_holds_is_stuck() -> None:
     table = {
         MessageQueue("T", "b", 2): {
             "cachedMsgCount": 7,

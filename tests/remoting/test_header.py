@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pocketmq.remoting.header import Header, wire
 
 
-def test_a_header_is_made_when_it_is_first_used_even_by_threads_at_once() -> None:
+def test_a_header_class_is_made_once_by_concurrent_threads() -> None:
     for _ in range(20):
 
         class Asked(Header):

@@ -34,7 +34,7 @@ def test_connections_are_counted_in_all_and_by_address() -> None:
     assert (shared_limits.count, shared_limits.refused_count) == (3, 2)
 
 
-def test_half_frames_that_are_too_large_together_become_whole_one_after_the_other() -> None:
+def test_half_frames_too_large_together_complete_in_turn() -> None:
     shared_limits = SharedLimits(ConnectionLimits(input_size_max=10 * MIB))
     first, second, third = Peer(), Peer(), Peer()
     assert shared_limits.half_frame(first, 6 * MIB)
@@ -66,7 +66,7 @@ def test_who_is_silent_within_a_frame_is_told_when_others_wait() -> None:
     assert shared_limits.stalled(6_000, 5_000) == [silent]
 
 
-def test_the_connection_that_leaves_most_unread_is_closed_when_all_leave_too_much() -> None:
+def test_too_much_unread_in_all_closes_the_worst_connection() -> None:
     shared_limits = SharedLimits(ConnectionLimits(output_size_max=10 * MIB))
     large, small, reader = Peer(), Peer(), Peer()
     shared_limits.unread(large, 6 * MIB)

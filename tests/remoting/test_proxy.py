@@ -96,9 +96,7 @@ async def test_requests_go_on_and_come_back_over_one_connection(site: Site) -> N
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-async def test_who_is_moved_is_moved_with_its_heartbeat_and_its_held_pull(
-    site: Site, where: str
-) -> None:
+async def test_a_move_takes_heartbeat_and_held_pull_along(site: Site, where: str) -> None:
     site.proxy.open()
     site.holds = True
     await site.ask(_C.HEART_BEAT, site.heartbeat())
@@ -126,7 +124,7 @@ async def test_who_is_moved_is_moved_with_its_heartbeat_and_its_held_pull(
             second.close()
 
 
-async def test_who_is_moved_with_a_request_that_has_no_answer_is_told_by_a_lost_connection(
+async def test_a_move_with_an_open_request_closes_the_connection(
     site: Site,
 ) -> None:
     """It may be done or not; nobody asks it twice."""
@@ -145,7 +143,7 @@ async def test_who_is_moved_with_a_request_that_has_no_answer_is_told_by_a_lost_
     assert site.asked["here"] == []
 
 
-async def test_a_send_that_waits_too_long_is_refused_and_stored_nowhere(site: Site) -> None:
+async def test_a_send_held_too_long_is_refused_and_not_stored(site: Site) -> None:
     site.proxy.open()
     await site.ask()
     site.proxy.hold()
@@ -260,7 +258,7 @@ async def test_a_broker_that_never_answers_is_not_asked_without_end(
     assert connection not in site.proxy.passed
 
 
-async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_here() -> None:
+async def test_a_tls_client_is_forwarded_and_reconnects_afterwards() -> None:
     """The other server speaks no TLS."""
     made = Site()
     made.tls = client_context()

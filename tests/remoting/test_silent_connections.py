@@ -85,7 +85,7 @@ async def test_the_request_after_a_timeout_has_another_connection() -> None:
     assert closed == [(address, True), (address, False)]
 
 
-async def test_what_waits_on_the_old_connection_ends_once_the_new_one_works() -> None:
+async def test_requests_of_a_replaced_connection_end() -> None:
     """A long poll, whose own time-out is far."""
     peer = Peer()
     async with both(peer) as (client, proxy, address), asyncio.TaskGroup() as tasks:
@@ -117,7 +117,7 @@ async def test_one_slow_answer_ends_nothing_that_others_wait_for() -> None:
         assert closed == []
 
 
-async def test_a_server_that_stood_still_still_answers_what_it_was_asked() -> None:
+async def test_a_frozen_server_still_answers_afterwards() -> None:
     """No other connection works either, so what waits on the first one may wait on."""
     peer = Peer()
     async with both(peer) as (client, proxy, address), asyncio.TaskGroup() as tasks:

@@ -95,7 +95,7 @@ def test_a_topic_that_could_not_be_kept_takes_no_messages(fails: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_timers_that_become_due_while_the_power_goes_come_all_the_same(seed: int) -> None:
+def test_timers_due_at_a_power_cut_are_delivered(seed: int) -> None:
     """That they were delivered may not be on the disk before they are."""
     story = _story(
         seed,
@@ -106,7 +106,7 @@ def test_timers_that_become_due_while_the_power_goes_come_all_the_same(seed: int
     assert not run(story).wrong
 
 
-def test_a_member_that_leaves_a_broker_that_just_started_moves_no_other() -> None:
+def test_leaving_a_fresh_broker_moves_no_other_member() -> None:
     """The broker has not heard its heartbeat yet: its last commit is no administrator's reset."""
     story = _story(
         1,
@@ -127,7 +127,7 @@ def _sends(kind: str, count: int = 100) -> list[tuple[int, str, str, int, str]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_changed_in_the_millisecond_of_its_pop_takes_nothing_with_it(seed: int) -> None:
+def test_a_change_in_the_millisecond_of_its_pop_keeps_others(seed: int) -> None:
     story = _story(seed, *_sends("popped"), consumers=("popper-1", "popper-2"), length_ms=20_000)
     assert not run(story).wrong
 
@@ -140,7 +140,7 @@ def test_a_receive_that_is_cancelled_at_once_gives_all_back(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_acknowledged_in_order_blocks_no_queue_after_kill_9(seed: int) -> None:
+def test_acknowledged_orderly_pops_block_nothing_after_a_kill(seed: int) -> None:
     """It would be invisible for longer than anybody waits here."""
     story = _story(
         seed,
@@ -167,7 +167,7 @@ def test_consumers_whose_clocks_are_wrong_get_everything(off_ms: int) -> None:
     assert not run(story).wrong
 
 
-def test_connections_that_were_forgotten_on_the_way_are_made_again() -> None:
+def test_connections_lost_on_the_way_are_made_again() -> None:
     story = _story(
         1,
         *_sends("plain", 20),

@@ -104,7 +104,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("old", [Pair.killed, Pair.without_power, Pair.demoted])
-def test_a_promotion_takes_less_than_a_second_and_routes_name_it_at_once(
+def test_a_promotion_takes_under_a_second_and_enters_routes(
     old: Callable[[Pair], Awaitable[None]],
 ) -> None:
     async def main() -> float:
@@ -121,7 +121,7 @@ def test_a_promotion_takes_less_than_a_second_and_routes_name_it_at_once(
         assert machine.run(main) < LIMIT_S
 
 
-def test_a_promotion_says_when_a_master_that_is_gone_is_not_noticed_yet() -> None:
+def test_a_promotion_reports_a_master_not_yet_expired() -> None:
     async def main() -> None:
         network = Network(machine.loop, 1)
         async with asyncio.TaskGroup() as tasks:

@@ -79,7 +79,7 @@ async def measure(
 
 
 @pytest.mark.slow
-def test_a_group_far_behind_costs_little_memory_and_no_other_group_much_time(
+def test_a_group_far_behind_costs_little_memory_and_time(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     count = int(request.config.getoption("--backlog"))

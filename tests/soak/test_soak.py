@@ -173,7 +173,7 @@ async def soak(
 
 
 @pytest.mark.slow
-def test_memory_descriptors_and_threads_stay_flat_under_steady_load(
+def test_memory_descriptors_threads_stay_flat_under_load(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seconds = float(request.config.getoption("--soak-seconds"))

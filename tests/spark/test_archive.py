@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_archive_and_live_store_are_read_as_one_in_batch_and_stream(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_archive_and_live_store_are_read_as_one(spark: "SparkSession", tmp_path: Path) -> None:
     store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 16)
     store.add(
         Message(topic="Orders", queue_id=i % 3, body=b"%d" % i * 50, store_ms=i)
@@ -45,9 +43,7 @@ def test_archive_and_live_store_are_read_as_one_in_batch_and_stream(
     assert spark.read.parquet(out).distinct().count() == 1200
 
 
-def test_a_broker_deletes_only_what_is_archived_and_no_row_is_missed(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_a_broker_deletes_only_archived_files(spark: "SparkSession", tmp_path: Path) -> None:
     broker = make_broker(
         "pocketmq",
         tmp_path / "broker-a",

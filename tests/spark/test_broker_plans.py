@@ -145,7 +145,7 @@ def test_a_plan_of_200_topics_waits_a_few_times(
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_a_broker_that_reads_no_further_until_its_answers_are_taken_is_no_deadlock(
+def test_a_broker_that_waits_for_reads_causes_no_deadlock(
     secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both directions hold less than what is asked together."""
@@ -215,7 +215,7 @@ def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) ->
     }
 
 
-def test_the_mean_size_of_large_messages_is_that_of_those_that_came(broker: RunningBroker) -> None:
+def test_the_mean_size_is_that_of_the_received_messages(broker: RunningBroker) -> None:
     """A broker gives fewer than it is asked for: partitions would be many times too large."""
     topic = make_topic(broker, 1)
     with BrokerClient(BrokerAccess(broker.namesrv)) as client:

@@ -118,9 +118,7 @@ def test_offsets_by_time_are_exact(broker: RunningBroker, topic: str) -> None:
             assert first_at_time(client, {queue: (0, high)}, ms, SETTINGS)[queue] == judge
 
 
-def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(
-    broker: RunningBroker, topic: str
-) -> None:
+def test_a_deleted_range_follows_fail_on_data_loss(broker: RunningBroker, topic: str) -> None:
     with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         queue = client.queues(topic, Perm.READ)[0]
         high = client.max_offset(queue)

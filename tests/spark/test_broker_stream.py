@@ -47,7 +47,7 @@ def offsets_of(broker: RunningBroker, topic: str, group: str) -> list[int | None
         return [client.group_offset(q, group) for q in client.queues(topic, Perm.READ)]
 
 
-def test_a_stream_goes_on_from_its_checkpoint_and_takes_up_new_queues(
+def test_a_stream_continues_its_checkpoint_with_new_queues(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     """New queues picked up."""
@@ -89,7 +89,7 @@ def new_topic_without_its_oldest(broker: RunningBroker) -> Iterator[tuple[Any, A
         yield reader, start, planned
 
 
-def test_a_new_topic_whose_oldest_messages_retention_took_is_reported(tmp_path: Path) -> None:
+def test_a_new_topic_trimmed_by_retention_is_reported(tmp_path: Path) -> None:
     """Made after the query's start: no offset of the stream names it, so only its beginning tells."""
     small = BROKER_CONF | {"mappedFileSizeCommitLog": 1 << 14}
     broker = make_broker("pocketmq", tmp_path, config=small)
@@ -109,7 +109,7 @@ def test_a_new_topic_whose_oldest_messages_retention_took_is_reported(tmp_path: 
     broker.kill()
 
 
-def test_progress_shows_as_the_groups_offsets_the_last_batch_included(
+def test_progress_is_committed_with_the_last_batch(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     """Offsets are committed so that consoles show progress."""
@@ -182,7 +182,7 @@ def test_a_stream_from_topic_to_topic(
     assert all(len(q) == 1 for q in queues.values())
 
 
-def test_a_batch_that_was_sent_whole_is_not_sent_again_with_a_ledger(
+def test_with_a_ledger_a_whole_batch_is_not_sent_again(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     """A query that dies between sending and its commit file repeats the batch."""

@@ -47,7 +47,7 @@ def test_pieces_have_all_rows_in_order(sizes: list[int]) -> None:
     assert pa.Table.from_batches(pieces).combine_chunks().equals(pa.table(batch))
 
 
-def test_a_piece_is_about_a_mebibyte_and_carries_only_its_own_rows() -> None:
+def test_a_piece_is_about_1_mib_with_only_its_rows() -> None:
     batch = batch_of([1024] * 7000)
     sizes = [sent(piece) for piece in pieces_of(batch)]
     assert len(sizes) == round(batch.nbytes / MIB) > 6

@@ -158,6 +158,6 @@ def test_the_archive_has_every_message_once_by_topic_and_day(
     }
 
 
-def test_every_spark_example_begins_with_the_command_that_runs_it() -> None:
+def test_every_spark_example_begins_with_its_command() -> None:
     for path in sorted(EXAMPLES.glob("spark_*.py")):
         assert f"python examples/{path.name} " in path.read_text().split('"""')[1]

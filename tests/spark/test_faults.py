@@ -207,7 +207,7 @@ def test_what_a_broker_passes_over_is_a_loss(tmp_path: Path) -> None:
     broker.kill()
 
 
-def test_a_stream_waits_for_a_broker_that_is_away_and_does_not_take_it_for_deleted(
+def test_a_stream_waits_for_an_absent_broker(
     own: RunningBroker,
 ) -> None:
     topic = make_topic(own, 2)
@@ -340,7 +340,7 @@ def rerouted(proxy: CuttingProxy) -> Callable[[BrokerQueue], BrokerQueue]:
     return lambda q: BrokerQueue(q.topic, q.broker_name, proxy.address, q.queue_id)
 
 
-def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: RunningBroker) -> None:
+def test_a_send_with_a_lost_answer_is_repeated_and_counted(broker: RunningBroker) -> None:
     """What was acknowledged before is not sent again."""
     topic = make_topic(broker, 1)
     count = 0
@@ -371,7 +371,7 @@ def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: Runni
     assert 100 < stored < 100 + sender.repeated
 
 
-def test_an_answer_that_came_before_its_connection_was_lost_is_one() -> None:
+def test_answers_before_a_lost_connection_count() -> None:
     """Of three sends the last two were answered: the first one alone goes out again, and counts."""
     asked: list[int] = []
 

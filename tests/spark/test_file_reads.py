@@ -86,9 +86,7 @@ def numbers(frame: "DataFrame") -> list[int]:
     return sorted(int(bytes(r.body)) for r in frame.select("body").collect())
 
 
-def test_the_recorded_stores_read_by_spark_have_the_rows_of_their_manifests(
-    load: Load, tmp_path: Path
-) -> None:
+def test_spark_reads_the_recorded_stores_as_their_manifests(load: Load, tmp_path: Path) -> None:
     """All in one table of whole rows, every type through Spark and back. Where a store is damaged, or its log
     is read without an index, the rows are those of the decoder, which other tests judge by the manifests."""
     roots = {str(unpack(name, tmp_path / name)): name for name in GOLDEN_NAMES}
@@ -131,7 +129,7 @@ def test_the_standard_columns(load: Load, written: WrittenStore) -> None:
     assert row["properties"] == {"TAGS": "b", "KEYS": "k44 x"}
 
 
-def test_a_schema_of_some_columns_in_any_order_is_what_is_decoded(
+def test_only_the_columns_of_the_schema_are_decoded(
     spark: "SparkSession", written: WrittenStore
 ) -> None:
     reader = spark.read.format("pocketmq").schema("tags string, queueOffset bigint")
@@ -492,9 +490,7 @@ def test_spark_shows_what_a_damaged_store_says(load: Load, tmp_path: Path) -> No
     assert numbers(load(store.root, columns="body", failOnDataLoss="false")) == left
 
 
-def test_a_log_file_deleted_after_planning_follows_fail_on_data_loss(
-    load: Load, tmp_path: Path
-) -> None:
+def test_a_file_deleted_after_planning_follows_data_loss_rule(load: Load, tmp_path: Path) -> None:
     store = WrittenStore(tmp_path / "b" / "store", log_file_size=4096)
     positions = store.add(Message(body=b"%d" % i) for i in range(100))
     strict, lenient = load(store.root), load(store.root, failOnDataLoss="false")
@@ -508,9 +504,7 @@ def test_a_log_file_deleted_after_planning_follows_fail_on_data_loss(
     assert numbers(load(store.root)) == list(range(first, 100))
 
 
-def test_a_store_that_grows_is_read_up_to_where_it_was_when_planned(
-    load: Load, tmp_path: Path
-) -> None:
+def test_a_growing_store_is_read_up_to_its_planned_end(load: Load, tmp_path: Path) -> None:
     store = WrittenStore(tmp_path / "b" / "store")
     store.add(Message(body=b"%d" % i) for i in range(50))
     frame = load(store.root).rdd
@@ -536,9 +530,7 @@ def test_an_empty_store_has_no_rows(load: Load, tmp_path: Path) -> None:
     assert load(tmp_path / "b" / "store").count() == 0
 
 
-def test_each_row_of_a_generated_store_is_hashed_in_several_tasks(
-    load: Load, tmp_path: Path
-) -> None:
+def test_each_row_of_a_generated_store_is_hashed_by_tasks(load: Load, tmp_path: Path) -> None:
     """1 GiB: POCKETMQ_BULK_MIB=1024. The whole of it by the decoder: tests/store/test_bulk_generated.py."""
     mib = int(os.environ.get("POCKETMQ_BULK_MIB", "0"))
     messages = mib * 854 or 12_000
@@ -566,7 +558,7 @@ def test_each_row_of_a_generated_store_is_hashed_in_several_tasks(
     assert tuple(found) == (messages, hashes, size, messages, 100, last)
 
 
-def test_spark_does_not_search_for_garbage_in_what_its_processes_imported(
+def test_spark_workers_do_not_collect_imported_objects(
     written: WrittenStore, spark: "SparkSession"
 ) -> None:
     """It collects after every task, which took as long as a short one."""

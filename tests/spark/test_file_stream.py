@@ -68,7 +68,7 @@ def store(tmp_path: Path) -> WrittenStore:
 # ---------------------------------------------------------------- offsets, without Spark
 
 
-def test_a_limit_is_shared_out_in_proportion_to_the_backlog_and_reaches_every_queue() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_backlog() -> None:
     """Kafka's rule."""
     a, b, c = (QueueKey("T", "b", i) for i in range(3))
     assert share_out({a: 40, b: 20, c: 4}, 16) == {a: 10, b: 5, c: 1}
@@ -141,9 +141,7 @@ def _older_by_a_file(store: WrittenStore) -> None:
 
 
 @pytest.mark.parametrize("taken", ["some", "all"])
-def test_a_new_queue_whose_oldest_messages_retention_took_is_reported_or_skipped(
-    taken: str, tmp_path: Path
-) -> None:
+def test_a_new_queue_trimmed_by_retention_is_reported(taken: str, tmp_path: Path) -> None:
     """No offset of the stream names the queue: only its own beginning shows that messages are missing."""
     store = WrittenStore(tmp_path / "broker-a" / "store", log_file_size=4096)
     store.add([Message(topic="Old")])
@@ -207,9 +205,7 @@ def _positions(store: WrittenStore) -> dict[int, list[int]]:
     return found
 
 
-def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
-    store: WrittenStore, tmp_path: Path
-) -> None:
+def test_a_recreated_topic_is_reported_or_continued(store: WrittenStore, tmp_path: Path) -> None:
     reader = reader_of(store)
     end = to_offset(reader.latest_from(from_offset(reader.initialOffset()), 0, 0))
     shutil.rmtree(store.root)
@@ -221,7 +217,7 @@ def test_a_topic_created_anew_is_reported_or_read_on_from_its_end(
     assert counted(lenient.latest_from(from_offset(end), 0, 0))["T", 0] == 1
 
 
-def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
+def test_a_checkpoint_of_another_store_is_reported_or_ignored(
     store: WrittenStore,
 ) -> None:
     """Its offsets fit into the other store, too."""
@@ -247,7 +243,7 @@ def test_a_checkpoint_of_another_store_of_that_name_is_reported_or_left_behind(
     assert rows_of(lenient, start, end) == []
 
 
-def test_a_topic_deleted_under_a_stream_is_reported_or_left_behind(store: WrittenStore) -> None:
+def test_a_topic_deleted_under_a_stream_is_reported_or_dropped(store: WrittenStore) -> None:
     """As with Kafka's source: a queue that is gone is a loss, whatever was read of it."""
     store.add(Message(topic="Other") for _ in range(35))
     options = {"subscribe": "T,Other"}
@@ -270,7 +266,7 @@ def test_a_topic_deleted_under_a_stream_is_reported_or_left_behind(store: Writte
     assert counted(lenient.latest_from(after, 0, 0))["Other", 1] == 3
 
 
-def test_a_topic_that_was_made_again_is_told_by_where_its_messages_are(store: WrittenStore) -> None:
+def test_a_recreated_topic_is_recognised_by_its_positions(store: WrittenStore) -> None:
     """It has grown past the offset, so nothing else tells."""
     store.add(Message(topic="Other") for _ in range(5))
     options = {"subscribe": "T,Other"}
@@ -289,7 +285,7 @@ def test_a_topic_that_was_made_again_is_told_by_where_its_messages_are(store: Wr
     assert lenient.after(after, 0, 0) == after
 
 
-def test_a_batch_that_was_planned_without_a_queue_of_its_start_reports_it(
+def test_a_planned_batch_that_lacks_a_queue_reports_it(
     store: WrittenStore,
 ) -> None:
     """On a restart only partitions(start, end) sees a checkpoint's last batch."""

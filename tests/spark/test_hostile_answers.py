@@ -146,7 +146,7 @@ def test_a_record_that_was_not_asked_for_is_a_loss_and_no_row(
     assert loss.losses
 
 
-def test_a_record_that_reaches_into_the_next_answer_hides_none_of_it() -> None:
+def test_a_record_that_overruns_its_answer_hides_no_other() -> None:
     """Answers are joined before they are decoded."""
     last, first = record(END - 1, 0), record(0, 1)
     longer = (len(last) + len(first)).to_bytes(4, "big") + last[4:]
@@ -223,7 +223,7 @@ def test_a_plan_over_offsets_that_cannot_be_is_refused(end: int, mean: int) -> N
         cut_ranges(bounds, starts, ends, Sizes(), 2)  # type: ignore[arg-type]
 
 
-def test_a_time_is_looked_for_among_the_offsets_that_were_asked_for() -> None:
+def test_a_time_is_searched_within_the_asked_offsets() -> None:
     """Neighbours of other offsets would lead out of the queue."""
 
     class Client:

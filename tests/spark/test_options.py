@@ -134,7 +134,7 @@ def plan(name: str, value: str, root: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_VALUES)
-def test_a_bad_value_is_an_error_that_names_the_option_and_what_is_allowed(
+def test_a_bad_value_names_the_option_and_what_is_allowed(
     name: str, value: str, allowed: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Judged by: every option's bad value, before any task starts."""
@@ -296,7 +296,7 @@ def test_offsets_of_one_broker_need_not_name_it(root: str, tmp_path: Path) -> No
         planned(f"{root},{second.root}", '{"T":{"0":3}}')
 
 
-def test_a_plan_says_what_was_pushed_and_how_many_partitions_there_are(
+def test_a_plan_shows_pushed_filters_and_partitions(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "pocketmq.spark")
@@ -310,7 +310,7 @@ def test_a_plan_says_what_was_pushed_and_how_many_partitions_there_are(
     assert "decoded columns=11, whatever the query uses: to decode fewer" in caplog.text
 
 
-def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_columns() -> None:
+def test_table_properties_are_no_options() -> None:
     """What Spark passes for CREATE TABLE ... USING pocketmq, and then for SELECT: nothing."""
     given = {
         "location": "file:/data/broker-a/store",
@@ -330,7 +330,7 @@ def test_the_properties_of_a_table_are_no_options_and_its_options_stay_with_its_
         PocketMQDataSource({"owner": "me"})
 
 
-def test_a_planner_shows_its_plan_where_the_environment_asks_for_it(tmp_path: Path) -> None:
+def test_the_environment_can_ask_for_the_plan(tmp_path: Path) -> None:
     """Spark makes the source in one process, and hands it to another one that plans."""
     store = WrittenStore(tmp_path / "b" / "store")
     store.add([Message()])

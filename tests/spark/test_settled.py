@@ -38,5 +38,5 @@ def _faults(**environment: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other habits")
-def test_a_process_that_spark_uses_again_keeps_what_its_batches_free() -> None:
+def test_a_reused_worker_keeps_what_its_batches_free() -> None:
     assert _faults(SPARK_REUSE_WORKER="1") * 10 < _faults()

@@ -56,9 +56,7 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_zip_is_all_that_an_executor_needs_beside_numpy_and_pyarrow(
-    bundle: Path, bare: Path
-) -> None:
+def test_the_zip_is_all_an_executor_needs_but_numpy_and_arrow(bundle: Path, bare: Path) -> None:
     alone = run(bare, "import pocketmq")
     assert "No module named 'pocketmq'" in alone.stderr
     code = f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
@@ -96,7 +94,7 @@ def test_the_zip_is_the_same_for_the_same_sources(bundle: Path, tmp_path: Path) 
     assert not any(n.startswith("pocketmq/broker") for n in names)
 
 
-def test_a_cluster_reads_several_brokers_stores_with_the_zip_alone(
+def test_a_cluster_reads_several_stores_with_the_zip_alone(
     bundle: Path, bare: Path, tmp_path: Path
 ) -> None:
     """Local-cluster, two executors; stores of two brokers under one glob; Python processes, then executors

@@ -73,7 +73,7 @@ def test_a_commit_shows_every_row_once_though_connections_break(broker: RunningB
     assert visible(broker, topic) == 1000
 
 
-def test_a_commit_that_cannot_be_carried_out_raises_and_says_how_much_is_visible(
+def test_a_failed_commit_says_how_many_messages_are_visible(
     broker: RunningBroker,
 ) -> None:
     topic = make_topic(broker, 1)

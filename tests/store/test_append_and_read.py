@@ -120,7 +120,7 @@ def test_records_that_follow_each_other_are_one_slice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("body_size", "buffers"), [(100, 1), (3_000, 32)])
-def test_records_that_stand_apart_are_one_copy_while_they_are_small(
+def test_small_records_apart_are_returned_as_one_copy(
     tmp_path: Path, body_size: int, buffers: int
 ) -> None:
     """Whatever the way, what comes is what each entry of the queue points to."""
@@ -147,7 +147,7 @@ def test_records_of_two_files_come_in_one_read(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_first_record_goes_whatever_its_size_and_then_the_limits_hold(tmp_path: Path) -> None:
+def test_the_first_record_ignores_the_size_limits(tmp_path: Path) -> None:
     """wire.md 3.4, 6."""
     store = open_store(tmp_path)
     for _ in range(4):
@@ -158,7 +158,7 @@ def test_the_first_record_goes_whatever_its_size_and_then_the_limits_hold(tmp_pa
     store.close()
 
 
-def test_a_batch_becomes_records_with_the_outer_properties_behind_their_own(tmp_path: Path) -> None:
+def test_batch_records_get_outer_properties_after_their_own(tmp_path: Path) -> None:
     """wire.md 5.6; one store time, offsets that follow each other."""
     store = open_store(tmp_path)
     send(store)
@@ -195,9 +195,7 @@ def test_a_batch_becomes_records_with_the_outer_properties_behind_their_own(tmp_
         struct.pack(">iiiii", 22, 0, 0, 0, 0) + b"\xff\xff",
     ],
 )
-def test_a_batch_whose_lengths_do_not_add_up_is_refused_as_a_whole(
-    tmp_path: Path, batch: bytes
-) -> None:
+def test_a_batch_of_wrong_lengths_is_refused_whole(tmp_path: Path, batch: bytes) -> None:
     """Part 8: nothing of it is stored."""
     store = open_store(tmp_path)
     good = encode_batch([(0, b"good", b"")])
@@ -271,7 +269,7 @@ def test_the_end_of_a_file_is_blank_whatever_is_left_of_it(tmp_path: Path, spare
     store.close()
 
 
-def test_prepared_and_rolled_back_records_have_no_entry_and_committed_ones_do(
+def test_only_committed_transaction_records_have_entries(
     tmp_path: Path,
 ) -> None:
     """disk.md 4."""
@@ -353,7 +351,7 @@ def test_a_second_look_at_the_record_filters_too(tmp_path: Path) -> None:
     store.close()
 
 
-def test_slices_stay_good_after_their_file_is_deleted_and_the_store_closed(tmp_path: Path) -> None:
+def test_slices_outlive_their_file_and_their_store(tmp_path: Path) -> None:
     """A reply may still be on its way out."""
     store = open_store(tmp_path)
     send(store, body=b"early")
@@ -385,9 +383,7 @@ def test_deleting_a_topic_takes_its_queues_and_leaves_the_others(tmp_path: Path)
 
 
 @pytest.mark.parametrize("stop", ["clean", "killed", "repaired"])
-def test_a_deleted_topic_is_gone_after_a_restart_and_one_made_again_has_its_own_messages(
-    tmp_path: Path, stop: str
-) -> None:
+def test_a_recreated_topic_has_only_its_own_messages(tmp_path: Path, stop: str) -> None:
     """The records are in the log still, and each start reads its end again."""
 
     def restarted(store: MessageStore) -> MessageStore:
@@ -416,7 +412,7 @@ def test_a_deleted_topic_is_gone_after_a_restart_and_one_made_again_has_its_own_
     store.close()
 
 
-def test_a_deletion_that_was_killed_is_finished_by_the_next_start(
+def test_a_killed_deletion_is_finished_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a topic that is made again would have what is left of the old one."""
@@ -459,7 +455,7 @@ def test_a_topic_is_deleted_also_where_that_cannot_be_noted(tmp_path: Path) -> N
     store.close()
 
 
-def test_what_is_stored_where_the_log_lost_a_deleted_queue_is_not_deleted(tmp_path: Path) -> None:
+def test_messages_stored_at_a_deleted_queues_place_are_kept(tmp_path: Path) -> None:
     """After a power cut, or a slave's cut, the log is shorter than a deleted queue was."""
     queues = [ConsumeQueue("", 20, topic, 0) for topic in ("Lost", "Expired", "Kept")]
     for queue, end in zip(queues, (900, 100, 300), strict=True):

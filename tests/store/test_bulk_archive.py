@@ -114,9 +114,7 @@ def test_running_it_again_copies_the_rest(store: WrittenStore, archive: Path) ->
     assert len(read(archive, store.root)) == 1800
 
 
-def test_a_disk_that_is_full_leaves_whole_files_only_and_the_next_run_goes_on(
-    store: WrittenStore, tmp_path: Path
-) -> None:
+def test_a_full_disk_leaves_whole_archive_files_only(store: WrittenStore, tmp_path: Path) -> None:
     folder = tmp_path / "archive" / "broker-a"
     archiver = Archiver(str(store.root), str(folder))
     run = archiver.run()
@@ -219,7 +217,7 @@ def test_one_store_under_two_names_is_not_read_twice(
     assert "same_messages" in caplog.text
 
 
-def test_a_store_without_the_files_of_its_archive_may_have_another_name(
+def test_a_store_beyond_its_archive_may_be_renamed(
     store: WrittenStore, archive: Path, tmp_path: Path
 ) -> None:
     retain(store, 1)
@@ -248,7 +246,7 @@ def test_an_archive_takes_no_log_that_shares_no_file_with_it(
         Archiver(str(other.root), str(archive))
 
 
-def test_an_archive_goes_neither_into_a_store_nor_into_that_of_another(
+def test_an_archive_is_refused_inside_stores_and_others(
     store: WrittenStore, archive: Path, tmp_path: Path
 ) -> None:
     other = WrittenStore(tmp_path / "broker-b" / "store", log_file_size=1 << 16)
@@ -264,9 +262,7 @@ def part_of(archive: Path) -> tuple[Path, bytes]:
     return path, path.read_bytes()
 
 
-def test_a_damaged_catalog_is_named_and_neither_ends_the_process_nor_loses_a_row(
-    store: WrittenStore, archive: Path
-) -> None:
+def test_a_damaged_catalog_is_named_and_loses_no_row(store: WrittenStore, archive: Path) -> None:
     """Cuts, and single bits: Arrow followed a changed one out of its memory (a segmentation fault)."""
     path, whole = part_of(archive)
     good, chance = read(archive), random.Random(1)
@@ -339,7 +335,7 @@ def test_a_catalog_that_lies_is_refused(
         read(archive)
 
 
-def test_a_catalog_of_before_it_had_a_checksum_is_read_and_of_a_later_version_is_not(
+def test_old_catalogs_are_read_and_later_versions_refused(
     archive: Path,
 ) -> None:
     path, whole = part_of(archive)

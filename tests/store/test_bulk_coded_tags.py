@@ -52,7 +52,7 @@ def test_a_few_records_are_decoded_and_all_have_their_tags(
         assert batches == sorted((i % 8, i // 8, f"tag{i % 50:03d}") for i in range(40_000))
 
 
-def test_entries_in_another_order_than_the_log_are_each_read_once(tmp_path: Path) -> None:
+def test_entries_out_of_log_order_are_read_once(tmp_path: Path) -> None:
     bulk_store.write_store(tmp_path / "s", 40_000, body_size=16, tags=50, log_file_size=1 << 24)
     queue = next((tmp_path / "s" / "consumequeue" / "bench" / "3").iterdir())
     raw = queue.read_bytes()

@@ -182,7 +182,7 @@ def test_an_inner_batch_that_is_none_is_a_bad_record() -> None:
 
 
 @pytest.mark.parametrize("columns", [["flag"], ["body"], ["tags"], list(STANDARD)])
-def test_damage_anywhere_in_a_record_never_decodes_other_records_wrongly(
+def test_damage_in_a_record_never_changes_other_rows(
     columns: list[str],
 ) -> None:
     """A byte of the length fields changed: the record is reported or its own values differ; no more."""

@@ -13,7 +13,7 @@ MIB = int(os.environ.get("POCKETMQ_BULK_MIB", "64"))
 
 
 @pytest.mark.slow
-def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:
+def test_a_generated_store_matches_its_generator(tmp_path: Path) -> None:
     """What is held at a time does not grow with the store."""
     root = tmp_path / "bench"
     messages = MIB * 854

@@ -107,9 +107,7 @@ def test_a_recorded_store_is_read_to_exactly_its_manifest(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", sorted(TORN))
-def test_a_torn_tail_is_an_error_that_says_where_unless_it_may_be_skipped(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_torn_tail_raises_with_its_place_or_is_skipped(name: str, tmp_path: Path) -> None:
     """File and position in the message."""
     root = unpack(name, tmp_path)
     position = manifest(name)["damage"]["recordOffset"]

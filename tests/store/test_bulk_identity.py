@@ -84,7 +84,7 @@ def test_a_task_that_finds_no_store_says_what_executors_need(tmp_path: Path) -> 
         rows(partitions, LossRule(fail=False))
 
 
-def test_a_store_that_grows_or_loses_its_oldest_files_is_still_the_one(tmp_path: Path) -> None:
+def test_a_store_keeps_its_identity_while_it_grows_or_shrinks(tmp_path: Path) -> None:
     store = written(tmp_path / "store", "a", 200)
     partitions = planned(store.root)
     store.add(Message() for _ in range(200))
@@ -106,7 +106,7 @@ def test_a_store_without_queues_is_checked_too(tmp_path: Path) -> None:
         rows(partitions, LossRule())
 
 
-def test_a_store_whose_newest_file_held_one_small_record_is_known_after_it_grew(
+def test_identity_survives_growth_after_one_small_record(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"

@@ -57,7 +57,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_a_plan_looks_once_into_a_small_queue_and_keeps_no_file_and_no_map(
+def test_planning_reads_a_small_queue_once_without_a_map(
     store: WrittenStore, looks: list[int]
 ) -> None:
     """A map and a binary search for each of 200,000 queues took minutes and gigabytes."""
@@ -86,7 +86,7 @@ def test_a_partition_stays_small_on_its_way(store: WrittenStore) -> None:
         assert pickle.loads(packed) == one
 
 
-def test_a_partition_of_2000_queues_that_reach_over_it_stays_small() -> None:
+def test_a_partition_of_2000_spanning_queues_stays_small() -> None:
     """Only the ends of queues that end there are numbers: 2,000 of them cannot be packed so small."""
     queues = tuple(QueueRange(f"Topic{i // 8}", i % 8, BEFORE, BEHIND) for i in range(2000))
     one = Partition(bulk.Root("/data/broker-a/store", "broker-a"), ((0, 1 << 28),), queues)
@@ -142,7 +142,7 @@ def test_queues_that_reach_over_partitions_are_read_once(
         assert sorted(rows) == wanted
 
 
-def test_index_files_that_are_gone_are_a_loss_where_a_queue_reaches_over_a_partition(
+def test_missing_index_files_are_a_loss_in_spanning_queues(
     long_queues: tuple[WrittenStore, Offsets, Offsets],
 ) -> None:
     store, starts, ends = long_queues

@@ -88,7 +88,7 @@ def test_selections_with_and_without_index_files(
     assert numbers(table) == [i for i in range(600) if wanted(i)]
 
 
-def test_rows_come_in_the_order_of_the_log_and_batches_stay_small(written: WrittenStore) -> None:
+def test_rows_come_in_log_order_in_small_batches(written: WrittenStore) -> None:
     reader = bulk.scan(str(written.root), batch_bytes=2000)
     batches = list(reader)
     assert max(b.num_rows for b in batches) < 20
@@ -167,7 +167,7 @@ def test_planning_does_not_grow_with_the_messages(
     assert looks < 30
 
 
-def test_a_sound_looking_entry_left_behind_a_truncation_is_not_a_message(tmp_path: Path) -> None:
+def test_an_entry_left_behind_a_truncation_is_no_message(tmp_path: Path) -> None:
     """A recovered broker leaves old index entries behind the end; another record lies there now."""
     store = WrittenStore(tmp_path / "b" / "store")
     positions = store.add(Message(topic="Old", body=b"%d" % i) for i in range(3))
@@ -335,7 +335,7 @@ def test_offsets_come_from_the_backup_where_the_file_is_no_json(
     assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
 
 
-def test_offsets_of_a_store_with_light_queues_are_in_another_file(
+def test_offsets_with_light_queues_are_in_the_other_file(
     written: WrittenStore, tmp_path: Path
 ) -> None:
     """The newer one, where the setting (enableLmq) was changed."""
@@ -356,7 +356,7 @@ def test_offsets_of_a_store_with_light_queues_are_in_another_file(
     assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
 
 
-def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:
+def test_a_generated_store_matches_its_generator(tmp_path: Path) -> None:
     """In small: the benchmark does the same with 1 GiB."""
     count = 5000
     root = tmp_path / "b"
@@ -384,7 +384,7 @@ def test_bulk_needs_no_broker_no_loop_and_no_spark() -> None:
     assert answer.stdout.strip() == "['bulk', 'files', 'model', 'remoting'] False False"
 
 
-def test_a_file_missing_between_two_others_is_reported_with_and_without_index(
+def test_a_missing_middle_file_is_reported_with_any_index(
     tmp_path: Path,
 ) -> None:
     """Retention takes files from the front only: a hole is a loss, never a shorter answer."""

@@ -130,7 +130,7 @@ def test_bytes_that_are_no_utf_8_become_replacement_characters() -> None:
     assert found.get("KEYS").to_pylist() == ["k1", "k2"] * 9
 
 
-def test_decoding_asks_shapes_for_tags_and_keys_but_not_for_whole_texts(
+def test_shapes_serve_tags_and_keys_but_not_whole_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []

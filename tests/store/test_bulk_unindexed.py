@@ -40,7 +40,7 @@ def bodies(store: WrittenStore, **options: Any) -> list[int]:
     return sorted(int(b) for b in table.column("body").to_pylist())
 
 
-def test_messages_behind_the_index_of_a_killed_broker_are_read_from_the_log(
+def test_messages_beyond_a_killed_brokers_index_are_read(
     store: WrittenStore,
 ) -> None:
     assert bodies(store) == list(range(150))
@@ -106,7 +106,7 @@ def test_a_store_with_its_queues_in_rocksdb_is_walked(store: WrittenStore) -> No
     ) == [147, 148, 149]
 
 
-def test_queues_from_before_rocksdb_do_not_hide_what_the_log_has_since(store: WrittenStore) -> None:
+def test_old_queue_files_do_not_hide_later_messages(store: WrittenStore) -> None:
     """The broker was stopped cleanly, and wrote its last entries into RocksDB."""
     (store.root / "abort").unlink()
     keep_in_rocksdb(store)
@@ -133,7 +133,7 @@ def test_a_store_that_a_broker_holds_is_read_by_its_index(store: WrittenStore) -
     assert not is_held(root)
 
 
-def test_what_an_earlier_truncation_left_behind_the_end_is_not_read(store: WrittenStore) -> None:
+def test_bytes_left_behind_a_truncation_are_not_read(store: WrittenStore) -> None:
     """A record of the same size fell on the place of an older one, which the next one stands behind."""
     store.add([Message(queue_id=1, body=b"150", store_ms=START_MS)])
     cut_index(store, 1, 35)

@@ -179,7 +179,7 @@ def test_an_offset_beyond_the_queue_is_moved_into_it(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_was_taken_is_delivered_when_the_largest_body_is_smaller_now(tmp_path: Path) -> None:
+def test_a_delayed_message_is_delivered_despite_a_smaller_limit(tmp_path: Path) -> None:
     """maxMessageSize is for senders."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)
@@ -196,7 +196,7 @@ def test_what_was_taken_is_delivered_when_the_largest_body_is_smaller_now(tmp_pa
     store.close()
 
 
-def test_a_clock_that_is_set_back_delays_nothing_beyond_its_level(tmp_path: Path) -> None:
+def test_a_clock_set_back_delays_nothing_beyond_its_level(tmp_path: Path) -> None:
     """R14."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)
@@ -267,7 +267,7 @@ async def test_the_loop_delivers_and_saves_by_itself(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_offsets_that_cannot_be_saved_hold_up_nothing_and_are_told(
+async def test_unsaved_offsets_are_reported_and_delay_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk: the messages come, health names what fails, and it is saved when there is room."""
@@ -316,7 +316,7 @@ def test_delay_levels_that_are_none_are_refused(text: str) -> None:
 @pytest.mark.parametrize("ahead_ms", [30_000, 3_600_000, 86_400_000])
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("ext", [False, True])
-def test_a_clock_that_ran_ahead_and_was_set_right_makes_nothing_due_at_once(
+def test_a_corrected_clock_makes_nothing_due_early(
     tmp_path: Path, ahead_ms: int, restarted: bool, ext: bool
 ) -> None:
     """R14: store times stay at the highest that was written; due times go by the clock."""
@@ -381,7 +381,7 @@ def test_the_unit_of_an_extended_entry_has_the_due_time(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_at_the_stop_no_offset_is_saved_before_the_log_is_on_the_disk(tmp_path: Path) -> None:
+async def test_the_stop_saves_offsets_after_the_log_is_flushed(tmp_path: Path) -> None:
     """The power may go amid a clean stop: what was delivered last must not count as done and be lost."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)

@@ -72,9 +72,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, disk:
     store.close()
 
 
-def test_a_full_disk_at_the_start_of_a_queue_file_leaves_the_log_alone(
-    tmp_path: Path, disk: FullDisk
-) -> None:
+def test_no_room_for_a_queue_file_leaves_the_log_unchanged(tmp_path: Path, disk: FullDisk) -> None:
     """The entry's room is made before the record is written."""
     store = open_store(tmp_path)
     send(store)
@@ -124,7 +122,7 @@ def test_the_index_waits_for_room_and_then_catches_up(tmp_path: Path, disk: Full
     store.close()
 
 
-async def test_a_disk_above_the_warning_level_is_refused_until_it_is_below(tmp_path: Path) -> None:
+async def test_appends_are_refused_above_the_disk_warning_level(tmp_path: Path) -> None:
     """disk.md 16: diskSpaceWarningLevelRatio."""
     async with running_store(tmp_path) as store:
         retention = store._retention
@@ -156,9 +154,7 @@ def test_a_fresh_store_is_small(tmp_path: Path) -> None:
     assert sum(path.stat().st_blocks * 512 for path in files) < 40 << 20
 
 
-def test_a_full_disk_for_the_queue_extension_leaves_the_log_alone(
-    tmp_path: Path, disk: FullDisk
-) -> None:
+def test_no_room_for_the_extension_leaves_the_log_unchanged(tmp_path: Path, disk: FullDisk) -> None:
     """enableConsumeQueueExt: its room too is made before the record is written."""
     arrivals = Arrivals()
     arrivals.bit_map_of = lambda topic, properties: b"\x01" * 14

@@ -139,7 +139,7 @@ async def test_nothing_believes_the_fsync_after_a_failed_one(
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_stop_whose_fsync_fails_is_followed_by_a_start_that_writes_again(
+def test_a_start_after_a_failed_final_fsync_writes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where something flushed before the store itself, and was told of the error."""
@@ -187,7 +187,7 @@ def no_room() -> Iterator[None]:
             resource.setrlimit(each, limits)
 
 
-async def test_an_error_while_the_checkpoint_is_written_stops_the_store_too(
+async def test_a_failed_checkpoint_write_stops_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queue files and the checkpoint are flushed by the same rules."""
@@ -326,7 +326,7 @@ async def test_a_stop_hears_of_the_error_of_a_flush_that_it_cut_short(
     assert (tmp_path / "abort").exists()
 
 
-async def test_a_queue_that_cannot_be_flushed_ends_checkpoints_and_not_the_store(
+async def test_an_unflushable_queue_ends_checkpoints_not_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queues can be made again from the log: messages are taken, and the next start reads from before."""
@@ -407,7 +407,7 @@ async def test_a_file_that_cannot_be_opened_is_no_fsync_error(
     assert store.closed_cleanly
 
 
-async def test_entries_of_a_process_that_died_are_flushed_before_a_checkpoint_covers_them(
+async def test_entries_of_a_killed_process_are_flushed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were in the page cache only: a power cut after the next checkpoint would lose them."""
@@ -434,7 +434,7 @@ async def test_entries_of_a_process_that_died_are_flushed_before_a_checkpoint_co
         assert not [path for path in synced if "/consumequeue/" in path]
 
 
-def test_a_checkpoint_brings_the_units_of_consumequeue_ext_to_the_disk(
+def test_a_checkpoint_flushes_the_units_of_consumequeue_ext(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
@@ -459,7 +459,7 @@ def test_a_checkpoint_brings_the_units_of_consumequeue_ext_to_the_disk(
     store.close()
 
 
-def test_a_message_whose_unit_is_lost_is_found_by_its_tag_all_the_same(tmp_path: Path) -> None:
+def test_a_message_with_a_lost_unit_is_found_by_its_tag(tmp_path: Path) -> None:
     """More of the log than the next start walks through, so that it repairs no entry."""
     changes: dict[str, Any] = {
         "mapped_file_size_commit_log": 4 << 20,

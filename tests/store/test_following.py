@@ -95,7 +95,7 @@ def test_the_log_and_the_queues_become_those_of_the_master(tmp_path: Path, seed:
     assert files(tmp_path / "s", "commitlog") == files(tmp_path / "m", "commitlog")
 
 
-def test_a_record_that_is_not_whole_is_not_read_and_is_gone_with_a_clean_stop(
+def test_a_partial_record_is_unread_and_cut_at_a_clean_stop(
     tmp_path: Path,
 ) -> None:
     master, slave = filled(tmp_path / "m", 20), follower(tmp_path / "s")
@@ -207,9 +207,7 @@ def received_with_a_gap(master: MessageStore, slave: MessageStore, offset: int) 
 
 
 @pytest.mark.parametrize("offset", [-1, 2 + GAP_MAX + 1, LONG_MAX])
-def test_a_queue_offset_that_cannot_be_stops_it_and_nothing_is_filled(
-    tmp_path: Path, offset: int
-) -> None:
+def test_an_impossible_queue_offset_stops_the_following(tmp_path: Path, offset: int) -> None:
     master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
     following = received_with_a_gap(master, slave, offset)
     for _ in range(2):
@@ -371,7 +369,7 @@ def test_a_queue_that_begins_anew_at_the_master_does_so_here(tmp_path: Path) -> 
     master.close()
 
 
-def test_what_is_cut_back_is_kept_in_a_file_and_another_log_follows(tmp_path: Path) -> None:
+def test_a_cut_tail_is_kept_in_a_file_and_the_log_follows(tmp_path: Path) -> None:
     """After a promotion: the old master has a tail that the new one never had."""
     old, new = filled(tmp_path / "old", 100), follower(tmp_path / "new")
     copy(old, new)

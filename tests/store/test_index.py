@@ -107,7 +107,7 @@ def test_a_message_is_found_by_each_range_that_holds_its_time(tmp_path: Path) ->
     store.close()
 
 
-def test_the_first_message_of_a_later_file_is_found_by_its_own_time(tmp_path: Path) -> None:
+def test_the_first_message_of_a_later_index_is_found_by_time(tmp_path: Path) -> None:
     """Its entry counts from the end of the file before, the others from it."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(tmp_path, clock, max_hash_slot_num=10, max_index_num=3)
@@ -121,7 +121,7 @@ def test_the_first_message_of_a_later_file_is_found_by_its_own_time(tmp_path: Pa
     store.close()
 
 
-def test_a_key_that_a_message_names_twice_finds_it_once_and_beside_others(tmp_path: Path) -> None:
+def test_a_repeated_key_finds_its_message_once(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     positions = [
         put(store, b"KEYS\x01k\x02"),
@@ -171,7 +171,7 @@ def test_a_file_has_rocketmqs_layout(tmp_path: Path) -> None:
     assert header[4:] == (len(slots), 11)
 
 
-def test_a_full_file_is_followed_by_another_that_begins_at_its_end(tmp_path: Path) -> None:
+def test_a_full_index_file_is_followed_by_the_next(tmp_path: Path) -> None:
     """disk.md 7: the first entry's seconds count from the end of the file before."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(tmp_path, clock, max_hash_slot_num=4, max_index_num=6)
@@ -218,7 +218,7 @@ def test_after_a_crash_every_key_is_found_again(tmp_path: Path, lost: str) -> No
     store.close()
 
 
-def test_a_clock_that_is_set_back_by_years_does_not_hold_up_the_next_file(tmp_path: Path) -> None:
+def test_a_clock_set_back_by_years_keeps_index_files_in_order(tmp_path: Path) -> None:
     """R14: names stay in order; found by the kill -9 loop, where the search went ms by ms."""
     clock = ManualClock(1_795_000_000_000)
     store = open_store(tmp_path, clock, max_index_num=6)
@@ -263,7 +263,7 @@ def test_an_index_file_of_no_known_shape_is_left_alone(tmp_path: Path) -> None:
     assert strange.read_bytes() == b"\x01" * 1001
 
 
-def test_without_an_index_nothing_is_found_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_disabled_index_finds_and_writes_nothing(tmp_path: Path) -> None:
     """messageIndexEnable=false."""
     store = open_store(tmp_path, message_index_enable=False)
     put(store, b"UNIQ_KEY\x01k\x02")
@@ -490,7 +490,7 @@ async def test_clients_come_first_while_the_log_is_indexed_again(
     store.close()
 
 
-def test_keys_of_one_message_in_two_files_are_whole_when_the_second_file_could_not_be_made(
+def test_keys_split_over_two_files_survive_a_failed_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first file says that the message is indexed; the rest of its keys is not forgotten."""
@@ -567,7 +567,7 @@ asyncio.run(main())
     ),
     st.booleans(),
 )
-def test_batches_and_single_messages_are_indexed_in_the_order_of_the_log(
+def test_batches_and_singles_are_indexed_in_log_order(
     tmp_path_factory: pytest.TempPathFactory, given_keys: list[tuple[str, str]], tags: bool
 ) -> None:
     """Each message of a batch is found by its key, whatever waits beside the batch."""

@@ -74,7 +74,7 @@ def test_a_start_opens_the_queues_of_the_last_records_only(tmp_path: Path, kille
     store.close()
 
 
-def test_after_a_power_cut_every_queue_is_looked_at_until_that_is_done(
+def test_after_a_power_cut_every_queue_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry behind the end of the log goes, in whatever queue it is, also when recovery is killed.
@@ -149,7 +149,7 @@ def test_idle_queues_are_closed_and_come_back(
     store.close()
 
 
-def test_files_of_queues_that_are_not_open_are_deleted_with_the_log(tmp_path: Path) -> None:
+def test_files_of_closed_queues_are_deleted_with_the_log(tmp_path: Path) -> None:
     clock = ManualClock()
     sizes = SIZES | {
         "mapped_file_size_commit_log": 1 << 20,

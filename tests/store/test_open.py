@@ -137,7 +137,7 @@ def test_who_only_reads_is_told_where_else_the_messages_are(tmp_path: Path) -> N
         ({"hostedQueues": None}, False),
     ],
 )
-def test_a_static_topic_is_served_only_with_the_queues_that_it_has_on_the_disk(
+def test_a_static_topic_is_served_with_its_local_queues_only(
     tmp_path: Path, change: dict[str, int | None], is_served: bool
 ) -> None:
     """A queue that was moved goes on at another offset than on this disk."""
@@ -178,7 +178,7 @@ def test_topics_that_are_more_at_rocketmq_are_named(
     assert named == ["C", "L"]
 
 
-def test_a_disk_that_fails_amid_a_recovery_leaves_no_queues_without_a_log(
+def test_a_failed_recovery_leaves_no_queues_without_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The power took the whole log; the queues of what it held cannot be cut at the first start."""
@@ -317,7 +317,7 @@ def test_a_save_that_fails_leaves_the_old_value(
     assert file.load() == {"a": 2 if fails == "link" else 1}
 
 
-def test_a_thousand_queues_are_made_and_opened_without_waiting_for_each(tmp_path: Path) -> None:
+def test_a_thousand_queues_open_without_a_wait_for_each(tmp_path: Path) -> None:
     """BenchmarkTest has 1,024 queues: a first touch through the map waits for the journal, 16 ms each.
 
     So every queue's new stretch is written by a call before; a time limit would break on a busy machine.
@@ -345,9 +345,7 @@ def test_a_thousand_queues_are_made_and_opened_without_waiting_for_each(tmp_path
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_plain_queues_stay_plain_whatever_kind_the_topic_is_said_to_have(
-    tmp_path: Path, killed: bool
-) -> None:
+def test_plain_queues_stay_plain_whatever_the_topic_says(tmp_path: Path, killed: bool) -> None:
     """The attribute came when the queues were there already."""
     store = open_store(tmp_path)
     for _ in range(120):

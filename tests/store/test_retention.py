@@ -79,7 +79,7 @@ def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("2027-10-30T12:00+00:00", "2027-10-31T00:00+00:00"),
     ],
 )
-def test_the_hour_of_deletion_is_local_and_comes_again_after_a_change_of_summer_time(
+def test_the_deletion_hour_is_local_through_summer_time(
     tmp_path: Path, central_europe: None, noon: str, deleted: str
 ) -> None:
     """R14: the one thing that goes by local time; whatever else waits, waits for a moment."""
@@ -126,9 +126,7 @@ def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
     store.close()
 
 
-def test_no_message_goes_before_its_time_where_that_is_switched_off(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_no_early_deletion_when_it_is_switched_off(tmp_path: Path, clock: ManualClock) -> None:
     """cleanFileForciblyEnable=false: the disk fills, and messages are refused."""
     store = filled(tmp_path, clock, clean_file_forcibly_enable=False)
     assert store._retention is not None
@@ -177,7 +175,7 @@ def test_what_the_archive_has_may_go_and_is_read_there(tmp_path: Path, clock: Ma
     store.close()
 
 
-async def test_a_file_that_cannot_be_deleted_stays_first_and_ends_nothing(
+async def test_an_undeletable_file_stays_first_and_stops_nothing(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read-only disk: messages are taken, health names what fails, and it goes when that is over."""
@@ -219,9 +217,7 @@ def test_one_round_deletes_a_bounded_number_of_files(tmp_path: Path, clock: Manu
     store.close()
 
 
-def test_after_a_deletion_offsets_reads_times_and_queries_know_it(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_a_deletion_moves_offsets_times_and_queries(tmp_path: Path, clock: ManualClock) -> None:
     """disk.md 14: min offset moves; what is before is OFFSET_TOO_SMALL."""
     store = filled(tmp_path, clock, file_reserved_time=0)
     files = len(os.listdir(tmp_path / "commitlog"))
@@ -262,9 +258,7 @@ def test_expired_queues_are_cleaned_on_request(tmp_path: Path, clock: ManualCloc
     store.close()
 
 
-def test_a_queue_that_lost_its_files_goes_on_at_its_records_offsets(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_a_queue_without_files_continues_at_its_records(tmp_path: Path, clock: ManualClock) -> None:
     """disk.md 4: pre-blank fill; queue offsets are those of the records."""
     store = filled(tmp_path, clock, file_reserved_time=0)
     store.delete_expired_files()

@@ -266,7 +266,7 @@ def test_a_recall_counts_however_much_came_before_it(timers: Timers) -> None:
     assert timers.delivered("T") == [str(number) for number in range(700) if number % 7]
 
 
-def test_a_store_that_keeps_messages_for_an_hour_keeps_those_that_wait(tmp_path: Path) -> None:
+def test_waiting_timers_outlive_a_short_retention(tmp_path: Path) -> None:
     """They go round before fileReservedTime is over (invariant 1)."""
     timers = Timers(tmp_path / "s")
     timers.store.config.file_reserved_time = 1
@@ -303,7 +303,7 @@ def test_a_crash_at_any_moment_loses_nothing_and_is_never_early(tmp_path: Path) 
     timers.close()
 
 
-def test_a_wheel_that_was_kept_in_memory_is_made_right_from_the_log(tmp_path: Path) -> None:
+def test_a_wheel_kept_in_memory_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     """A 5.5 broker that was killed has written its log, not its wheel (invariant 4)."""
     timers = Timers(tmp_path / "s")
     for number in range(30):
@@ -349,7 +349,7 @@ def test_units_that_a_power_cut_took_are_made_again(tmp_path: Path) -> None:
     timers.close()
 
 
-def test_messages_that_the_commit_log_lost_are_given_up_and_others_are_not_early(
+def test_timers_lost_by_the_log_are_given_up_others_stay_on_time(
     tmp_path: Path,
 ) -> None:
     """Behind a power cut other records stand where the lost ones did."""
@@ -593,7 +593,7 @@ def test_a_stop_of_a_year_is_not_counted_second_by_second(timers: Timers) -> Non
     assert steps < 100
 
 
-def test_a_full_store_keeps_what_is_due_until_it_takes_messages_again(timers: Timers) -> None:
+def test_a_full_store_keeps_due_timers_until_it_has_room(timers: Timers) -> None:
     timers.send("T", "x", TIMER_DELAY_SEC=2)
     timers.work()
     timers.clock.advance_ms(5_000)
@@ -661,7 +661,7 @@ def test_the_golden_timer_log_is_written_again_byte_for_byte(tmp_path: Path) -> 
     assert (copy / "timerwheel").read_bytes() == (golden / "timerwheel").read_bytes()
 
 
-def test_counts_agree_with_the_real_brokers_and_survive_a_stop_and_a_crash(tmp_path: Path) -> None:
+def test_timer_counts_match_the_real_broker_after_a_crash(tmp_path: Path) -> None:
     golden = unpack("v550-main.clean", tmp_path / "golden")
     file = golden / "config" / "timermetrics"
     theirs = {name: each["count"] for name, each in loads(file.read_text())["timingCount"].items()}
@@ -826,7 +826,7 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
     timers.close()
 
 
-async def test_progress_that_cannot_be_saved_holds_up_nothing_and_is_told(
+async def test_unsaved_progress_is_reported_and_delays_nothing(
     timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EIO at timercheck: timers come, health names what fails, and it is saved when that is over."""
@@ -884,7 +884,7 @@ def test_a_crash_after_a_clock_was_set_right_loses_no_timer(timers: Timers) -> N
     assert set(timers.delivered("T")) == {"before", "after"}
 
 
-def test_a_full_disk_leaves_no_unit_behind_that_the_wheel_did_not_take(
+def test_a_full_disk_leaves_no_unit_outside_the_wheel(
     timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(slot: object) -> None:

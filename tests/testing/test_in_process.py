@@ -173,7 +173,7 @@ def test_a_delay_of_two_hours_takes_no_time(server: InProcess) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_message_for_a_certain_day_is_there_when_the_clock_says_so(server: InProcess) -> None:
+def test_a_message_for_a_day_arrives_with_the_clock(server: InProcess) -> None:
     """S65: delivery at a time of day, days ahead, to the second."""
     server.create_topic("T")
     server.send("T", "later", deliver_at_ms=server.clock.now_ms() + 2 * 86_400_000)
@@ -208,7 +208,7 @@ def test_a_retry_comes_when_the_clock_is_advanced(server: InProcess) -> None:
         assert tries == [0, 1]
 
 
-def test_a_transaction_of_unknown_outcome_is_asked_about_when_the_clock_is_advanced(
+def test_an_advanced_clock_checks_an_unknown_transaction(
     server: InProcess,
 ) -> None:
     """S69: the check-back comes after transactionTimeOut, without a wait."""
@@ -255,7 +255,7 @@ def test_a_popped_message_comes_again_when_the_clock_is_advanced(
         assert [each.body for each in again] == [b"x"]
 
 
-def test_clients_live_through_advanced_time_and_not_through_silence(server: InProcess) -> None:
+def test_clients_survive_advanced_time_but_not_silence(server: InProcess) -> None:
     """S72: a client that is silent for 120 s is gone; one that only saw time pass is not."""
     server.create_topic("T")
     # The beats after the first one come when this test is long over.
@@ -346,7 +346,7 @@ async def come_later(server: InProcess, caplog: pytest.LogCaptureFixture) -> Non
     await asyncio.to_thread(server.send, "later", "x")
 
 
-async def test_a_consumer_that_starts_before_its_topic_exists_gets_its_messages(
+async def test_a_consumer_started_before_its_topic_gets_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Consumer, then topic, then message: a second or so, not the 30 s of the next look at the routes."""

@@ -215,7 +215,7 @@ def test_a_run_that_does_not_use_it_imports_nothing_of_it(user: pytest.Pytester)
     assert 'pip install "FOLDER_OR_WHEEL[test]"' in result.stdout.str()
 
 
-def test_the_plug_in_imports_pytest_and_nothing_else_that_is_heavy() -> None:
+def test_the_plug_in_imports_nothing_heavy_but_pytest() -> None:
     script = (
         "import sys, pytest; before = set(sys.modules)\n"
         "import pocketmq.testing.plugin\n"

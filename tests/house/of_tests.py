@@ -1,0 +1,73 @@
+"""Ratchets of the tests' own form: long modules, long names of tests, private names of the product."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULE_LINES_MAX = 500
+NAME_LETTERS_MAX = 60
+
+
+@cache
+def _modules() -> dict[str, tuple[str, ast.Module]]:
+    """Each module of the tests by its path."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found[path.relative_to(ROOT).as_posix()] = (text, ast.parse(text))
+    return found
+
+
+def long_modules() -> dict[str, int]:
+    """Modules beyond the soft bound whose heads do not say why they are one noun ("One noun: ...")."""
+    return {
+        name: size
+        for name, (text, tree) in _modules().items()
+        if (size := len(text.splitlines())) > MODULE_LINES_MAX
+        and "One noun: " not in (ast.get_docstring(tree) or "")
+    }
+
+
+def long_names() -> dict[str, int]:
+    """Tests whose names have more letters than fit in a line of a report: subject, condition, outcome."""
+    return {
+        f"{name}:{node.name}": len(node.name)
+        for name, (_, tree) in _modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name) > NAME_LETTERS_MAX
+    }
+
+
+def _private(tree: ast.Module) -> Iterator[str]:
+    """Private names of others: `object._name`, and imports from the product."""
+    own = {node.attr for node in ast.walk(tree) if _is_of(node, ("self", "cls"))}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pocketmq"):
+            yield from (each.name for each in node.names if _is_private(each.name))
+
+
+def _is_of(node: ast.AST, owners: tuple[str, ...]) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in owners
+    )
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names() -> dict[str, int]:
+    """Uses of private names of the product, by file: a test of what it does outlives a change of how."""
+    return {
+        name: count
+        for name, (_, tree) in _modules().items()
+        if (count := sum(1 for _ in _private(tree)))
+    }
