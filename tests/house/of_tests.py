@@ -44,20 +44,18 @@ def long_names() -> dict[str, int]:
 
 def _private(tree: ast.Module) -> Iterator[str]:
     """Private names of others: `object._name`, and imports from the product."""
-    own = {node.attr for node in ast.walk(tree) if _is_of(node, ("self", "cls"))}
+    own = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("self", "cls")
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pocketmq"):
             yield from (each.name for each in node.names if _is_private(each.name))
-
-
-def _is_of(node: ast.AST, owners: tuple[str, ...]) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id in owners
-    )
 
 
 def _is_private(name: str) -> bool:
