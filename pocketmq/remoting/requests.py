@@ -55,6 +55,10 @@ class PocketRequestCode(Request):
     # the ticket opens one connection to the port for slaves. broker/ha/proof.py has the words.
     INTRODUCE = 900_010
     FOLLOW = 900_011
+    # Header group, topic? since? (ms) -> {"recordedSince", "topics": [rows of model/balance.py]}; with
+    # states (names with commas) -> {"recordedSince", "rows": [{"topic", "broker", "queueId", "first", "last",
+    # "state", "cause", "member", "time"}]}: the messages that are in one of these states.
+    GET_GROUP_BALANCE = 900_012, "asking for the balance of a group"
 
 
 class GetGroupFindingsHeader(Header):
@@ -67,6 +71,13 @@ class GetMessageTrackHeader(Header):
     queue_id: int | None = None
     queue_offset: int | None = None
     group: str | None = None
+
+
+class GetGroupBalanceHeader(Header):
+    group: str
+    topic: str | None = None
+    since: int | None = None
+    states: str | None = None
 
 
 class GetTimersHeader(Header):
@@ -344,6 +355,7 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
     Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     Row(P.GET_TIMERS, GetTimersHeader),
+    Row(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
     Row(C.GET_BROKER_HA_STATUS),
     Row(P.CHANGE_ROLE, ChangeRoleHeader),
     Row(P.GET_REPLICA_TABLES),
