@@ -5,7 +5,7 @@ from typing import Any
 
 from pocketmq.admin.cluster import Site
 from pocketmq.client.errors import BrokerFailed, RequestNotSupported
-from pocketmq.model.balance import Balance, Listed, State
+from pocketmq.model.balance import Balance, ListedMessages, State
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode
 
@@ -31,12 +31,14 @@ class Balances:
 
     async def listed(
         self, group: str, states: Iterable[State], topic: str | None = None, since_ms: int = 0
-    ) -> list[Listed]:
+    ) -> list[ListedMessages]:
         """Return the messages in these states, in the order of the queues. Raises: RemotingError."""
         words = ",".join(each.value for each in states)
         header = GetGroupBalanceHeader(group, topic, since_ms or None, words)
         return [
-            Listed.from_json(row) async for _, told in self._ask(header) for row in told["rows"]
+            ListedMessages.from_json(row)
+            async for _, told in self._ask(header)
+            for row in told["rows"]
         ]
 
     async def _ask(self, header: GetGroupBalanceHeader) -> AsyncIterator[tuple[str, Any]]:

@@ -27,7 +27,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.ha.table_sync import Copied, Ours
 from pocketmq.broker.internal_append import MessagePut, TimerWay
-from pocketmq.broker.ledger.ledger import Ledger
+from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -112,13 +112,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         tracks=tracks,
-        ledger=Ledger(
-            node.config.broker_name,
-            tables,
-            members,
-            messages,
-            lambda group: pop.log.state.of_group(group),
-        ),
+        ledger=GroupLedger(node.config.broker_name, tables, members, messages, pop.popped),
         lags=Lags(tables, store),
         reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )
@@ -266,7 +260,7 @@ def _messages(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
         node.clock,
         consumers,
-        Surroundings(config, tables, store),
+        Surroundings(config, tables.offsets, tables.isolated.groups, tables.wishes, store),
     )
     return Messages(
         store=store,

@@ -96,7 +96,7 @@ class Balance:
         return cls(str(data["topic"]), str(data["group"]), int(data["stored"]), counts)
 
 
-class Listed(NamedTuple):
+class ListedMessages(NamedTuple):
     """Messages in one state: offsets first to last, both included. time: ms since 1970, 0 if unknown."""
 
     topic: str

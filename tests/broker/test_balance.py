@@ -292,10 +292,10 @@ async def test_what_no_record_says_is_unknown(tmp_path: Path) -> None:
 
 async def test_questions_that_cannot_be_answered(broker: Broker, asker: Peer) -> None:
     code = PocketRequestCode.GET_GROUP_BALANCE
-    answer = await asker.ask(code, {"group": "nobody"})
+    answer = await asker.ask(code, {"group": "unknown"})
     assert (answer.code, "does not exist" in str(answer.remark)) == (26, True)
     await asker.heartbeat(G, {T: "*"})
-    answer = await asker.ask(code, {"group": G, "states": "gone"})
+    answer = await asker.ask(code, {"group": G, "states": "wrong"})
     assert (answer.code, "states are: consumed" in str(answer.remark)) == (1, True)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.ledger.ledger import Ledger
+from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.refused import Refused
 from pocketmq.model.balance import State
 from pocketmq.remoting.codes import ResponseCode
@@ -13,7 +13,7 @@ from pocketmq.remoting.requests import GetGroupBalanceHeader
 class BalanceActs:
     """Asks the ledger."""
 
-    def __init__(self, groups: SubscriptionGroupManager, ledger: Ledger) -> None:
+    def __init__(self, groups: SubscriptionGroupManager, ledger: GroupLedger) -> None:
         self._groups = groups
         self._ledger = ledger
 

@@ -27,14 +27,14 @@ UNWANTED, KEPT, DISCARDED, MISSED = range(4)
 ENTRIES_MAX, RECORDS_MAX = 65_536, 2_048
 
 
-class Asked(NamedTuple):
+class Expression(NamedTuple):
     """An expression. codes: the tag codes that pass, None for all; compiled: of a SQL92 expression."""
 
     codes: frozenset[int] | None
     compiled: Any = None
 
 
-ASKS_ALL = Asked(None)
+ASKS_ALL = Expression(None)
 
 
 class Pulling(NamedTuple):
@@ -70,7 +70,7 @@ def expression_text(subscription: SubscriptionData | None) -> str:
 
 
 @lru_cache(maxsize=4096)
-def asked(text: str) -> Asked:
+def asked(text: str) -> Expression:
     """Parse an expression; what cannot be read lets everything through, as the broker does."""
     kind, _, expression = text.partition(" ")
     try:
@@ -78,8 +78,8 @@ def asked(text: str) -> Asked:
             return ASKS_ALL
         if kind == TAG:
             tags = parse_tags(expression)
-            return Asked(frozenset(map(string_hash, tags)) if tags else None)
-        return Asked(None, compile_expression(expression))
+            return Expression(frozenset(map(string_hash, tags)) if tags else None)
+        return Expression(None, compile_expression(expression))
     except (IllegalArgument, SelectorError):
         return ASKS_ALL
 

@@ -1,11 +1,12 @@
 """Surroundings: what the delivery record asks of the other parts of the broker."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delivery.rows import Origin
 from pocketmq.broker.delivery.sorting import Pulling, Sorter, Split
-from pocketmq.broker.parts import Tables
+from pocketmq.broker.delivery.wishes import Wishes
+from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.record import properties_of, read_record
 from pocketmq.remoting.errors import IllegalArgument
@@ -18,9 +19,19 @@ REDELIVERED = b"REDELIVERED"
 class Surroundings:
     """Looks at tables and store, and changes nothing."""
 
-    def __init__(self, config: BrokerConfig, tables: Tables, store: MessageStore) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        offsets: ConsumerOffsetManager,
+        isolated: Container[str],
+        wishes: Wishes,
+        store: MessageStore,
+    ) -> None:
+        """isolated: the isolated groups."""
         self._config = config
-        self._tables = tables
+        self._offsets = offsets
+        self._isolated = isolated
+        self._wishes = wishes
         self._store = store
         self.sorter = Sorter(store)
 
@@ -30,15 +41,15 @@ class Surroundings:
 
     def stored_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the group's offset; -1 if it has none."""
-        return self._tables.offsets.query(group, topic, queue_id)
+        return self._offsets.query(group, topic, queue_id)
 
     def is_isolated(self, group: str) -> bool:
         """Return True if a group's pulls are filtered by the member's own subscription."""
-        return group in self._tables.isolated.groups
+        return group in self._isolated
 
     def wishes(self, group: str, topic: str) -> tuple[str, ...]:
         """Return what the group's members want of the topic."""
-        return self._tables.wishes.of(group, topic)
+        return self._wishes.of(group, topic)
 
     def split(
         self, topic: str, queue_id: int, begin: int, end: int, pulling: Pulling

@@ -71,7 +71,7 @@ def _both(one: Piece, other: Piece) -> Piece:
 
 
 def _either(one: str, other: str) -> str | None:
-    """Return an expression for what either of two lets through; None if there is none."""
+    """Return an expression for what either of two lets through, or None."""
     if asked(one) == asked(other):
         return one
     for text in (one, other):

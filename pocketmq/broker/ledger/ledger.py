@@ -1,6 +1,6 @@
-"""Ledger: the books of groups, for those that ask: read from the record, kept while they are asked for. Ours.
+"""GroupLedger: the books of groups: read from the record, kept while they are asked for. Ours.
 
-1. Nothing is kept for a group that nobody asks about. The first question reads the record, in a thread; the
+1. Nothing is kept for a group without questions. The first question reads the record, in a thread; the
    next ones what was added since. Of GROUPS_MAX groups and PIECES_MAX pieces, those asked for last stay.
 2. The sums are made in turns of the loop, a queue each, since tables and queues are the loop's.
 Owner: the Broker, on its event loop; the thread has a group's books while its question is answered.
@@ -15,10 +15,10 @@ from pocketmq.broker.delivery.record_file import RecordReader
 from pocketmq.broker.delivery.rows import DELETED, EVENT, FORGOTTEN, Row, Texts, began_ms
 from pocketmq.broker.delivery.sorting import Sorter
 from pocketmq.broker.ledger.book import Books
-from pocketmq.broker.ledger.reckoning import Now, Part, Reckoning
+from pocketmq.broker.ledger.reckoning import InState, Now, Reckoning
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.check_point import CheckPoint
-from pocketmq.model.balance import Balance, Listed, State
+from pocketmq.model.balance import Balance, ListedMessages, State
 from pocketmq.model.names import dlq_topic, is_retry_topic
 from pocketmq.model.pop_receipt import normal_topic
 
@@ -32,7 +32,7 @@ class _Kept(NamedTuple):
     reader: RecordReader
 
 
-class Ledger:
+class GroupLedger:
     """See the head of the file."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Ledger:
 
     async def listed(
         self, group: str, states: frozenset[State], topic: str | None = None, since_ms: int = 0
-    ) -> list[Listed]:
+    ) -> list[ListedMessages]:
         """Return the messages in these states, in the order of the queues; at most LISTED_MAX ranges."""
-        found: list[Listed] = []
+        found: list[ListedMessages] = []
         async with self._one_at_a_time:
             reckoning = self._reckoning(await self._books(group))
             async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
@@ -88,9 +88,9 @@ class Ledger:
         kept = self._kept.get(group)
         return 0 if kept is None else kept.books.since_ms
 
-    def _rows(self, topic: str, queue_id: int, part: Part) -> Iterator[Listed]:
+    def _rows(self, topic: str, queue_id: int, part: InState) -> Iterator[ListedMessages]:
         for first, last in self._ranges(topic, queue_id, part):
-            yield Listed(
+            yield ListedMessages(
                 topic,
                 self._broker_name,
                 queue_id,
@@ -102,7 +102,7 @@ class Ledger:
                 part.ms,
             )
 
-    def _ranges(self, topic: str, queue_id: int, part: Part) -> Iterator[tuple[int, int]]:
+    def _ranges(self, topic: str, queue_id: int, part: InState) -> Iterator[tuple[int, int]]:
         """Yield the first and last offsets of a part; nothing where they cannot be told any more."""
         if part.of is None:
             yield part.begin, part.end - 1

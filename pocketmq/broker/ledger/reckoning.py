@@ -60,7 +60,7 @@ class Now:
     unread: bool = False
 
 
-class Part(NamedTuple):
+class InState(NamedTuple):
     """`size` messages of [begin, end) in one state. of: where they are not all of the range, the class that
     picks them, and how they were given."""
 
@@ -94,7 +94,7 @@ class Reckoning:
         lowest = book.lowest
         return now.low if lowest is None else min(now.low, lowest)
 
-    def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[Part]:
+    def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
         """Yield what [begin, end of the queue) consists of."""
         now = self.now[topic, queue_id]
         book = self.books.books.get((topic, queue_id)) or Book()
@@ -103,7 +103,7 @@ class Reckoning:
             if isinstance(each, tuple):
                 yield from special.carve(self._gap(*each, now))
             elif each.state is not None:
-                whole = Part(
+                whole = InState(
                     each.begin, each.end, each.state, each.size, each.cause, each.member, each.ms
                 )
                 yield from special.carve([whole])
@@ -119,14 +119,14 @@ class Reckoning:
             if begin <= offset < now.high:
                 piece = as_one(book, self.online).at(offset)
                 member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
-                part = Part(offset, offset + 1, State.IN_HAND, 1, "", member, ms)
+                part = InState(offset, offset + 1, State.IN_HAND, 1, "", member, ms)
                 found.add(offset, KEPT, part)
         for offset in book.back.keys() | book.copies.keys():
             if begin <= offset < now.high and offset not in now.in_flight:
                 state, taken_from = self._fate(topic, queue_id, offset)
                 back = book.back.get(offset)
                 cause, ms = ("", 0) if back is None else (back.cause, back.ms)
-                part = Part(offset, offset + 1, state, 1, cause, "", ms)
+                part = InState(offset, offset + 1, state, 1, cause, "", ms)
                 found.add(offset, _CLASSES.get(taken_from, KEPT), part)
         return found
 
@@ -169,19 +169,19 @@ class Reckoning:
 
     # ------------------------------------------------------------ many at once
 
-    def _gap(self, begin: int, end: int, now: Now) -> Iterator[Part]:
+    def _gap(self, begin: int, end: int, now: Now) -> Iterator[InState]:
         """Yield what no row says anything about."""
         passed = min(max(begin, now.offset), end)
         stored = min(max(passed, now.low), end)
         if begin < passed:
-            yield Part(begin, passed, State.UNKNOWN, passed - begin)
+            yield InState(begin, passed, State.UNKNOWN, passed - begin)
         if passed < stored:
-            yield Part(passed, stored, State.EXPIRED, stored - passed)
+            yield InState(passed, stored, State.EXPIRED, stored - passed)
         if stored < end:
             state, cause = (State.LOST, Cause.UNREAD) if now.unread else (State.WAITING, "")
-            yield Part(stored, end, state, end - stored, cause)
+            yield InState(stored, end, state, end - stored, cause)
 
-    def _given(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[Part]:
+    def _given(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
         if piece.begin < now.offset:
             yield from self._passed(topic, queue_id, piece.cut(piece.begin, now.offset))
         if piece.end > now.offset:
@@ -193,12 +193,12 @@ class Reckoning:
                 piece = piece.cut(now.low, piece.end)
             yield from self._held(topic, queue_id, piece, now)
 
-    def _passed(self, topic: str, queue_id: int, piece: Piece) -> Iterator[Part]:
+    def _passed(self, topic: str, queue_id: int, piece: Piece) -> Iterator[InState]:
         """Yield the states of messages that the group has moved past."""
         assert piece.pulling is not None
         for each, numbers in self._numbers(topic, queue_id, piece):
             if numbers is None:
-                yield Part(each.begin, each.end, State.UNKNOWN, each.size)
+                yield InState(each.begin, each.end, State.UNKNOWN, each.size)
                 continue
             for kind, count in numbers.items():
                 if count:
@@ -207,9 +207,11 @@ class Reckoning:
                         # A filter that lets everything through: these were deleted.
                         state = State.EXPIRED
                     of = None if count == each.size else (kind, piece.pulling)
-                    yield Part(each.begin, each.end, state, count, cause, each.member, each.ms, of)
+                    yield InState(
+                        each.begin, each.end, state, count, cause, each.member, each.ms, of
+                    )
 
-    def _held(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[Part]:
+    def _held(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
         """Yield the states of messages that were given, but not acknowledged yet."""
         assert piece.pulling is not None
         if piece.member not in self.online:
@@ -220,7 +222,7 @@ class Reckoning:
             if count == UNSURE:
                 count = 0 if numbers is None else numbers[KEPT] + numbers[DISCARDED]
             if count:
-                yield Part(
+                yield InState(
                     each.begin,
                     each.end,
                     State.IN_HAND,
@@ -231,7 +233,7 @@ class Reckoning:
                     None if count == each.size else (KEPT, piece.pulling),
                 )
             if count < each.size:
-                yield Part(
+                yield InState(
                     each.begin,
                     each.end,
                     State.WAITING,
@@ -268,15 +270,15 @@ class _Singles:
     """What is known of single messages: by offset, the class that they would count in, and their part."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[int, Part]] = {}
+        self._found: dict[int, tuple[int, InState]] = {}
         self._sorted: list[int] | None = None
 
-    def add(self, offset: int, kind: int, part: Part) -> None:
+    def add(self, offset: int, kind: int, part: InState) -> None:
         """Add one."""
         self._found[offset] = kind, part
         self._sorted = None
 
-    def carve(self, parts: Iterable[Part]) -> Iterator[Part]:
+    def carve(self, parts: Iterable[InState]) -> Iterator[InState]:
         """Yield parts of one range without the messages that are known singly, and these."""
         parts = list(parts)
         if not self._found or not parts:
@@ -294,7 +296,7 @@ class _Singles:
         yield from (each for each in parts if each.size)
 
 
-def _place_of(parts: list[Part], offset: int, kind: int) -> int:
+def _place_of(parts: list[InState], offset: int, kind: int) -> int:
     """Return the part that an offset is taken out of: one of its class, if it is in one."""
     places = [
         place for place, each in enumerate(parts) if each.begin <= offset < each.end and each.size

@@ -118,7 +118,7 @@ class Runs:
         pieces[first:last] = [*left, piece, *right]
 
     def fill(self, piece: Piece) -> None:
-        """Add a piece only where there is none."""
+        """Add a piece only where no other is."""
         for gap in list(self.between(piece.begin, piece.end)):
             if isinstance(gap, tuple):
                 self.put(piece.cut(*gap))

@@ -10,7 +10,7 @@ from pocketmq.cli.group_report import check_known
 from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.cli.options import GroupName, Json, NameServer
 from pocketmq.cli.output import print_line, print_rows
-from pocketmq.model.balance import Listed, State
+from pocketmq.model.balance import ListedMessages, State
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -74,7 +74,7 @@ async def _view(admin: "Admin", group: str, topic: str | None, since_ms: int) ->
 
 async def _list(
     admin: "Admin", group: str, state: State, topic: str | None, since_ms: int
-) -> list[Listed]:
+) -> list[ListedMessages]:
     await check_known(admin, group)
     return await admin.balances.listed(group, [state], topic, since_ms)
 
@@ -91,5 +91,5 @@ def _print(view: "BalanceView") -> None:
         print_line(f"{lost} lost; which: pocketmq group balance {view.group} --list lost")
 
 
-def _row(each: Listed) -> dict[str, Any]:
+def _row(each: ListedMessages) -> dict[str, Any]:
     return {**each.to_json(), "time": show_moment(each.time)}
