@@ -19,14 +19,14 @@ class BalanceActs:
 
     async def balance(self, ask: GetGroupBalanceHeader) -> dict[str, Any]:
         """Return the balance, or the messages in some states. Raises: Refused."""
-        if self._groups.get(ask.group) is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{ask.group}] does not exist",
-            )
         since_ms = max(0, ask.since or 0)
         if ask.states is None:
             balances = await self._ledger.balances(ask.group, ask.topic, since_ms)
+            if not balances and self._groups.get(ask.group) is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group [{ask.group}] does not exist",
+                )
             found = {"topics": [each.to_json() for each in balances]}
         else:
             try:

@@ -186,7 +186,15 @@ class DeliveryRecord:
                 self.started(key, offset)
         span = _Open(connection, matches, offset, now_ms, self._clock.now_ms())
         self._open[key] = span
-        self._describe(span, header, connection)
+        if (
+            old is not None
+            and old.connection is connection
+            and (old.matches is matches or _same(old.matches, matches))
+        ):
+            span.client_id, span.pulling = old.client_id, old.pulling
+            span.is_alike, span.way = old.is_alike, old.way
+        else:
+            self._describe(span, header, connection)
         return span
 
     def started(self, key: Key, offset: int) -> None:
