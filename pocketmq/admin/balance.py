@@ -3,17 +3,17 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from pocketmq.admin.cluster import Site
+from pocketmq.admin.cluster import Cluster
 from pocketmq.client.errors import BrokerFailed, RequestNotSupported
 from pocketmq.model.balance import Balance, ListedMessages, State
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode
 
 
-class Balances:
+class BalanceAdmin:
     """The operations of `admin.balances`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
 
     async def of_group(

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, body_of, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ledger.book import Books
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.serving import Peer, body_of, records, serving
 
 T, G = "T", "g"
 Row = dict[str, Any]

@@ -39,9 +39,9 @@ from pocketmq.broker.delivery.rows import (
     SPAN,
     TEXT,
     Delivery,
-    Event,
+    DeliveryEvent,
+    DeliveryHistory,
     EventKind,
-    History,
     Key,
     Way,
     began_ms,
@@ -382,9 +382,9 @@ class DeliveryRecord:
             self._write(key, self._open[key])
         self.flush()
 
-    def find(self, topic: str, queue_id: int, offset: int) -> dict[str, History]:
+    def find(self, topic: str, queue_id: int, offset: int) -> dict[str, DeliveryHistory]:
         """Return by group what happened to one offset; reads both files, call `settle` first."""
-        found: dict[str, History] = {}
+        found: dict[str, DeliveryHistory] = {}
         since_ms = 0
         for texts, row in self.files.rows():
             ms = row[-1]
@@ -401,14 +401,14 @@ class DeliveryRecord:
             begin, end = row[at + 3], row[at + 4]
             if is_span:
                 if begin <= offset < end:
-                    history = found.setdefault(group, History([], [], 0))
+                    history = found.setdefault(group, DeliveryHistory([], [], 0))
                     client, by, own = (texts.get(number, "") for number in row[7:10])
                     history.deliveries.append(
                         Delivery(begin, end, row[6], client, by, own, row[-2], ms)
                     )
             elif begin <= offset and (offset < end or begin == offset):
-                history = found.setdefault(group, History([], [], 0))
-                history.events.append(Event(EventKind(row[1]), begin, end, row[7], ms))
+                history = found.setdefault(group, DeliveryHistory([], [], 0))
+                history.events.append(DeliveryEvent(EventKind(row[1]), begin, end, row[7], ms))
         for history in found.values():
             history.since_ms = since_ms
         return found

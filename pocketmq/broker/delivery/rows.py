@@ -58,7 +58,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DeliveryEvent:
     """An event; ms is wall time."""
 
     kind: EventKind
@@ -69,11 +69,11 @@ class Event:
 
 
 @dataclass(slots=True)
-class History:
+class DeliveryHistory:
     """What is known of one queue offset in one group, oldest first; since_ms: start of the record."""
 
     deliveries: list[Delivery]
-    events: list[Event]
+    events: list[DeliveryEvent]
     since_ms: int
 
 

@@ -27,14 +27,14 @@ UNWANTED, KEPT, DISCARDED, MISSED = range(4)
 ENTRIES_MAX, RECORDS_MAX = 65_536, 2_048
 
 
-class Expression(NamedTuple):
+class Wanted(NamedTuple):
     """An expression. codes: the tag codes that pass, None for all; compiled: of a SQL92 expression."""
 
     codes: frozenset[int] | None
     compiled: Any = None
 
 
-ASKS_ALL = Expression(None)
+ASKS_ALL = Wanted(None)
 
 
 class Pulling(NamedTuple):
@@ -70,7 +70,7 @@ def expression_text(subscription: SubscriptionData | None) -> str:
 
 
 @lru_cache(maxsize=4096)
-def asked(text: str) -> Expression:
+def asked(text: str) -> Wanted:
     """Parse an expression; what cannot be read lets everything through, as the broker does."""
     kind, _, expression = text.partition(" ")
     try:
@@ -78,8 +78,8 @@ def asked(text: str) -> Expression:
             return ASKS_ALL
         if kind == TAG:
             tags = parse_tags(expression)
-            return Expression(frozenset(map(string_hash, tags)) if tags else None)
-        return Expression(None, compile_expression(expression))
+            return Wanted(frozenset(map(string_hash, tags)) if tags else None)
+        return Wanted(None, compile_expression(expression))
     except (IllegalArgument, SelectorError):
         return ASKS_ALL
 

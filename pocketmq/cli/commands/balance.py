@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, with_admin
+from pocketmq.cli.cluster import ClusterRefused, with_admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
 from pocketmq.cli.moments import parse_moment, show_moment
@@ -66,7 +66,7 @@ async def _view(admin: "Admin", group: str, topic: str | None, since_ms: int) ->
     await check_known(admin, group)
     view = await balance_view(admin, group, topic, since_ms)
     if not view.brokers:
-        raise SiteRefused(
+        raise ClusterRefused(
             "no PocketMQ broker answers, and Apache brokers cannot account for messages"
         )
     return view
