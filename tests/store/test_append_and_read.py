@@ -25,10 +25,10 @@ from pocketmq.model.record import encode_batch, read_record, read_records
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.hosts import pack_host
 from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
+from pocketmq.store.doctor.examination import diagnose
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.deleted_queues import DeletedQueues
-from pocketmq.store.repair.doctor import diagnose
 from pocketmq.store.repair.reader import StoreReader
 
 
