@@ -51,16 +51,11 @@ def archive(store: WrittenStore, tmp_path: Path) -> Path:
 def read(*paths: Path, **selection: Any) -> list[dict[str, Any]]:
     wanted = {"columns": "all", **selection}
     rows = table_rows(bulk.scan([str(p) for p in paths], **wanted).read_all())
-    for row in rows:
-        row.pop("tagsCode", None)
     return sorted(rows, key=lambda row: row["commitLogOffset"])
 
 
 def stored(store: WrittenStore) -> list[dict[str, Any]]:
-    rows = reference_rows(store.root, "broker-a")
-    for row in rows:
-        row.pop("tagsCode")
-    return rows
+    return reference_rows(store.root, "broker-a")
 
 
 def retain(store: WrittenStore, files: int) -> None:

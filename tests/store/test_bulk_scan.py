@@ -307,6 +307,9 @@ def test_exports_hold_the_same_rows(written: WrittenStore, tmp_path: Path) -> No
     # Together with an earlier export's files a reader would get rows twice.
     with pytest.raises(IllegalArgument, match="has Parquet files already, such as"):
         export_parquet(str(written.root), tmp_path / "out", topics=["V"])
+    # The folder above it is read with it, too.
+    with pytest.raises(IllegalArgument, match="such as out/"):
+        export_parquet(str(written.root), tmp_path, topics=["V"])
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
