@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import serving
-from tests.cli.machine_keys import checked
-from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.app import run
@@ -17,6 +14,9 @@ from pocketmq.cli.commands.health import health
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.network_check import _suspicion, _unreachable
 from pocketmq.testing import InProcess
+from tests.broker.serving import serving
+from tests.cli.machine_keys import checked
+from tests.cli.servers import Server
 
 
 @pytest.fixture

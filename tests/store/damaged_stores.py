@@ -11,8 +11,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.store.stores import open_store, send
-
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE
 from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson
@@ -22,6 +20,7 @@ from pocketmq.store.index.index_file import SLOT_SIZE
 from pocketmq.store.repair.reader import StoreReader
 from pocketmq.store.timer.log import UNIT_SIZE
 from pocketmq.testing import AdvancingClock, InProcess
+from tests.store.stores import open_store, send
 
 Damage = Callable[[Path], None]
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.store.damaged_stores import DAMAGES, copy_of, records, server, write_store
 
 from pocketmq.cli.app import run
 from pocketmq.remoting.clock import SystemClock
@@ -13,7 +12,8 @@ from pocketmq.store.doctor.examination import diagnose
 from pocketmq.store.findings import FINDINGS, AtRepair, AtStart, FindingCode, FindingRow, Mender
 from pocketmq.store.repair.reader import StoreReader
 from pocketmq.store.repair.rebuild import NotRepairable, Repair
-from pocketmq.store.repair.repairs import Mending
+from pocketmq.store.repair.repairs import Repairs
+from tests.store.damaged_stores import DAMAGES, copy_of, records, server, write_store
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def contents(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files if path.name not in ("lock", "timerwheel")}
 
 
-def prepared(repair: Repair) -> Mending:
+def prepared(repair: Repair) -> Repairs:
     repair.check()
     return repair.prepare()
 

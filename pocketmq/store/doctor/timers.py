@@ -12,7 +12,7 @@ from pocketmq.store.errors import StoreError
 from pocketmq.store.findings import FindingCode, Problem, problem
 from pocketmq.store.repair.reader import StoreReader
 from pocketmq.store.timer.check import TimerCheckFile, names_second
-from pocketmq.store.timer.log import UNIT_SIZE, Unit, units_of
+from pocketmq.store.timer.log import UNIT_SIZE, TimerUnit, units_of
 from pocketmq.store.timer.wheel import TimerWheel
 
 
@@ -101,7 +101,7 @@ def _units(store: StoreReader, files: list[FileSpan], records_end: int) -> _Unit
     return found
 
 
-def _has_record(store: StoreReader, unit: Unit) -> bool:
+def _has_record(store: StoreReader, unit: TimerUnit) -> bool:
     """Return True if the record is there, or was deleted with its file."""
     if unit.position < store.log_start:
         return True

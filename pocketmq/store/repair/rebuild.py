@@ -24,7 +24,7 @@ from pocketmq.store.findings import FINDINGS, AtRepair, FindingCode, Mender, Pro
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.repair.multi_dispatch import further_queues
 from pocketmq.store.repair.reader import StoreReader
-from pocketmq.store.repair.repairs import Mending, note_gaps, sure_end
+from pocketmq.store.repair.repairs import Repairs, note_gaps, sure_end
 from pocketmq.store.store_config import StoreConfig, sizes_of
 from pocketmq.store.store_lock import StoreLock
 
@@ -60,16 +60,16 @@ class Repair:
         found = [*check_foreign(store), *check_log_files(store), *ConfigChecks(store.root).check()]
         _refuse(found)
 
-    def prepare(self, progress: Progress = lambda each, _: each) -> Mending:
+    def prepare(self, progress: Progress = lambda each, _: each) -> Repairs:
         """Look at the whole log. Returns: what is to be mended in it. Nothing is changed."""
         store = self._store
         records = store.walk(sure_end=sure_end(store))
-        mending = Mending(store, progress(records, "records"))
+        mending = Repairs(store, progress(records, "records"))
         if not store.checkpoint.ours:
             _refuse([_unfillable(place) for place in mending.unfilled])
         return mending
 
-    def run(self, mending: Mending) -> Repaired:
+    def run(self, mending: Repairs) -> Repaired:
         """Mend the log, build queues and index again, and bring offsets back into their queues."""
         root, is_foreign = self._store.root, not self._store.checkpoint.ours
         kept = root / time.strftime("before-repair-%Y%m%d-%H%M%S")
@@ -94,7 +94,7 @@ class Repair:
             ) from error
         return lock
 
-    def _build(self, mending: Mending, kept: Path, *, is_foreign: bool) -> None:
+    def _build(self, mending: Repairs, kept: Path, *, is_foreign: bool) -> None:
         store = self._store
         root = store.root
         sizes = sizes_of(root)
