@@ -88,7 +88,7 @@ ASKED = {
     "store du": "{store}",
     "store diff": "{store} {store}",
     "store archive": "{store} {folder}/archive",
-    "store repair": "{copy}",
+    "store repair": "{copy} --yes",
     "store export": "{store} --out {folder}/messages.jsonl",
     "doctor net": "",
     "doctor group": "g",
