@@ -5,9 +5,9 @@
     access    the right an account needs if signatures are checked; None: an administrator's
     server    the servers that answer it; if no server does, `why` gives the reason
 
-One noun: the table of requests. The tables of handlers are compared with it (`complete`), access control obeys it, and the compatibility page
-is generated from it. RocketMQ's numbers and headers are in codes.py and headers.py; for a code that only
-PocketMQ has, everything is here.
+One noun: the table of requests. The tables of handlers are compared with it (`complete`), access control
+obeys it, and the compatibility page is generated from it. RocketMQ's numbers and headers are in codes.py and
+headers.py; for a code that only PocketMQ has, everything is here.
 Source of the accesses: PlainAccessValidator, RocketMQ 4.9.7, for the codes that it looks at; the resources
 that headers of RocketMQ 5.5.0 name; for the rest, which clients send without being an administrator's.
 """
