@@ -508,9 +508,7 @@ async def test_what_a_lost_answer_brought_is_held_three_hours_at_most(topic: str
     with InProcess() as server:
         for name, kind in (("T", "NORMAL"), ("F", "FIFO")):
             server.admin.topics.create(name, queues=1, attributes=f"+message.type={kind}")
-        server.admin.groups.create(
-            GroupConfig("g", extra={"consumeMessageOrderly": topic == "F"})
-        )
+        server.admin.groups.create(GroupConfig("g", extra={"consumeMessageOrderly": topic == "F"}))
         async with asking(server.grpc) as client, asking(server.grpc, "other@2") as other:
             fields: dict[str, Any] = {}
             if topic == "F":

@@ -11,6 +11,7 @@ from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin.answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
+from pocketmq.model.row_faults import group_row_fault
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import (
@@ -51,6 +52,9 @@ class AdminGroupProcessor:
         return self._update(request, rows, connection)
 
     def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
+        fault = next((fault for row in rows if (fault := group_row_fault(row))), None)
+        if fault is not None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         try:
             wanted = [GroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
