@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.services.sessions import _retry
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.serving import Peer, serving
 
 CODE = RequestCode
 INT, LONG = 1 << 31, 1 << 63
