@@ -17,7 +17,6 @@ from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.model.pop_receipt import pop_retry_topic
-from pocketmq.model.row_faults import topic_row_fault
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.transport.peer import Peer
@@ -74,6 +73,8 @@ class TopicActs:
             return fault
         if self._topics.is_system(name):
             return f"The topic[{name}] is conflict with system topic."
+        from pocketmq.model.row_faults import topic_row_fault
+
         return topic_row_fault(topic.to_json())
 
     def _attributes(self, topic: str, changes: str | None) -> dict[str, str]:

@@ -16,7 +16,6 @@ from pocketmq.broker.pop.request_mode import POP, MessageRequestMode
 from pocketmq.broker.wire.admin.answers import json_answer, topic_missing
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import RETRY_PREFIX
-from pocketmq.model.row_faults import mode_row_fault
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -126,6 +125,8 @@ class PopAssignmentProcessor:
             return request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
             )
+        from pocketmq.model.row_faults import mode_row_fault
+
         fault = mode_row_fault(body)
         if fault is not None:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)

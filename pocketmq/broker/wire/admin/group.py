@@ -11,7 +11,6 @@ from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.admin.answers import json_answer, page
 from pocketmq.broker.wire.when_stored import Answer, when_stored
-from pocketmq.model.row_faults import group_row_fault
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import (
@@ -52,6 +51,8 @@ class AdminGroupProcessor:
         return self._update(request, rows, connection)
 
     def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
+        from pocketmq.model.row_faults import group_row_fault
+
         fault = next((fault for row in rows if (fault := group_row_fault(row))), None)
         if fault is not None:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)

@@ -21,7 +21,6 @@ from pocketmq.broker.wire.admin.answers import (
     topic_missing,
 )
 from pocketmq.broker.wire.when_stored import Answer, Saved, answered, when_stored
-from pocketmq.model.row_faults import topic_row_fault
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import (
@@ -87,6 +86,8 @@ class AdminTopicProcessor:
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
             raise HeaderError("the body lacks topicConfigList")
+        from pocketmq.model.row_faults import topic_row_fault
+
         fault = next((fault for row in rows if (fault := topic_row_fault(row))), None)
         if fault is not None:
             return request.answer(ResponseCode.SYSTEM_ERROR, fault)
