@@ -20,9 +20,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from tools.json_keys import COMMANDS as JSON_KEYS
-from tools.json_keys import SERVERS as JSON_OF_SERVERS
-
 from pocketmq import client
 from pocketmq.admin.admin import AdminOptions
 from pocketmq.broker.config import BrokerConfig
@@ -36,10 +33,12 @@ from pocketmq.console.config import ConsoleConfig
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
-from pocketmq.remoting.requests import REQUESTS, Server
+from pocketmq.remoting.requests import REQUESTS, AnsweringServer
 from pocketmq.remoting.settings import Key, Settings
 from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
+from tools.json_keys import COMMANDS as JSON_KEYS
+from tools.json_keys import SERVERS as JSON_OF_SERVERS
 
 ROOT = Path(__file__).parents[1]
 _CONFIGURATION = """\
@@ -343,7 +342,7 @@ def _request_codes() -> tuple[list[tuple[str, str, str]], list[tuple[str, str]],
     served = [
         (str(int(row.code)), row.code.name, str(row.access or "an administrator"))
         for row in rows
-        if row.server & Server.BROKER
+        if row.server & AnsweringServer.BROKER
     ]
     by_reason: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -418,7 +417,7 @@ def _option_rows(kind: type[Any]) -> list[tuple[str, str, str]]:
         if each.init:
             said: tuple[object, ...] = getattr(each.type, "__metadata__", ())
             text = next(word for word in said if isinstance(word, str))
-            for low, high in (limit for limit in said if isinstance(limit, options.Range)):
+            for low, high in (limit for limit in said if isinstance(limit, options.OptionRange)):
                 text += f"; {low} or more" if high is None else f"; {low} to {high}"
             default = "needed" if each.default is MISSING else _option_default(each.default)
             rows.append((f"`{each.name}`", default, text))

@@ -78,8 +78,8 @@ def export_parquet(
 
     by_topic: false makes `out` one file.
     selection: what bulk.scan takes (topics, tags, starting_ms ...).
-    A folder with Parquet files is refused: a reader takes all of a folder, and rows of an earlier export
-    would be there twice.
+    A folder with Parquet files, in folders below it, too, is refused: a reader takes all of a folder, and
+    rows of an earlier export would be there twice.
     Raises: IllegalArgument, NotAStore, DataLoss; then nothing but whole files is left in `out`.
     """
     if compression not in COMPRESSIONS:
@@ -89,10 +89,10 @@ def export_parquet(
     wanted = bulk.resolve(columns)
     read = wanted if "topic" in wanted else (*wanted, "topic")
     folder = Path(out)
-    if by_topic and (found := next(folder.glob("*.parquet"), None)) is not None:
+    if by_topic and (found := next(folder.rglob("*.parquet"), None)) is not None:
         raise IllegalArgument(
-            f"{folder} has Parquet files already, such as {found.name}: a reader of the folder would get "
-            "their rows, too. Name an empty or new folder, or delete them first"
+            f"{folder} has Parquet files already, such as {found.relative_to(folder)}: a reader of the "
+            "folder would get their rows, too. Name an empty or new folder, or delete them first"
         )
     reader = bulk.scan(path, columns=read, **selection)
     (folder if by_topic else folder.parent).mkdir(parents=True, exist_ok=True)

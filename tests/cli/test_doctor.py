@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import serving
-from tests.cli.machine_keys import checked
-from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.app import run
 from pocketmq.cli.commands.health import health
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.network_check import _suspicion, _unreachable
+from tests.broker.serving import serving
+from tests.cli.machine_keys import checked
+from tests.cli.servers import Server
 
 
 @pytest.fixture

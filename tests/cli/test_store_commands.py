@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.machine_keys import checked
-from tests.store.bulk_stores import Message, WrittenStore
-from tests.store.stores import open_store, send
 
 from pocketmq.cli.app import run
 from pocketmq.cli.commands.store import repair
@@ -20,6 +17,9 @@ from pocketmq.files.records import Entry
 from pocketmq.store.repair.reader import StoreReader
 from pocketmq.store.repair.repairs import FILLER_TOPIC, sure_end
 from pocketmq.testing import InProcess
+from tests.cli.machine_keys import checked
+from tests.store.bulk_stores import Message, WrittenStore
+from tests.store.stores import open_store, send
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
 Unpack = Callable[[str], Path]

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import RunningBroker, make_broker
-from tests.interop.conftest import or_missing
-from tests.interop.driver import PeerError, Queue, Received, Session, message
-from tests.kit.waiting import until
 
 from pocketmq.cli.app import run
 from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson
 from pocketmq.store.repair.reader import StoreReader
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.interop.conftest import or_missing
+from tests.interop.driver import PeerError, Queue, Received, Session, message
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 REFERENCE = pytest.mark.reference

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.stores import read_all, running_store, send
 
 from pocketmq.cli.app import run
+from tests.store.stores import read_all, running_store, send
 
 COMMANDS = ("ls", "verify", "du", "dump", "export", "archive", "diff", "repair")
 

@@ -14,7 +14,6 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.stores import HOST, LONG_MAX, open_store
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import encode_batch, read_record
@@ -27,6 +26,7 @@ from pocketmq.store.index.index_keys import key_hashes
 from pocketmq.store.index.index_round import index_round
 from pocketmq.store.index.index_service import index_hash
 from pocketmq.store.index.record_keys import keys_of, rows_of
+from tests.store.stores import HOST, LONG_MAX, open_store
 
 
 def put(store: MessageStore, properties: bytes, topic: str = "Topic") -> int:

@@ -25,6 +25,8 @@ from pocketmq.bulk.columns.properties import PropertyTable
 from pocketmq.bulk.columns.property_shapes import ShapedProperties
 from pocketmq.bulk.columns.record import FixedPart, VariableParts
 from pocketmq.bulk.columns.schema import COLUMNS, parts_of, schema_of
+from pocketmq.model.java_hash import tag_code
+from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import RECORD_SIZE_MIN
 
 # Spark and Python show the years 1 to 9999; a producer's clock may claim anything.
@@ -48,7 +50,7 @@ _FIELD_OF = {
 _TIME_OF = {"bornTimestamp": "born_ms", "storeTimestamp": "store_ms"}
 
 
-class Known(NamedTuple):
+class IndexedRecords(NamedTuple):
     """What a ConsumeQueue says about the records, row by row.
 
     queue: index into topics and queue_ids. table: entries, dtype ENTRY. offsets: queue offsets.
@@ -60,7 +62,7 @@ class Known(NamedTuple):
     table: npt.NDArray[Any]
     offsets: Int64s
 
-    def take(self, rows: Any) -> "Known":
+    def take(self, rows: Any) -> "IndexedRecords":
         """Return the same for some rows: a slice, a mask or indices."""
         if isinstance(rows, slice):
             table = self.table[rows]
@@ -94,7 +96,7 @@ def decode(
     *,
     on_bad: BadRecord,
     broker_name: str = "",
-    known: Known | None = None,
+    known: IndexedRecords | None = None,
     may_hold_batches: bool = False,
     unpack: bool = True,
     verify_crc: bool = False,
@@ -116,9 +118,9 @@ def records_with(
     has: Callable[[pa.BinaryArray], Bools],
     *,
     on_bad: BadRecord,
-    known: Known | None,
+    known: IndexedRecords | None,
     verify_crc: bool,
-) -> tuple[Int64s, Known | None]:
+) -> tuple[Int64s, IndexedRecords | None]:
     """Return the records, among those at `starts`, with a message whose stored properties `has` chooses.
 
     has: given the properties of many messages, which need not be valid UTF-8.
@@ -147,7 +149,7 @@ class _Decoder:
         columns: Sequence[str],
         on_bad: BadRecord,
         broker_name: str,
-        known: Known | None,
+        known: IndexedRecords | None,
         may_hold_batches: bool,
         unpack: bool,
         verify_crc: bool,
@@ -168,6 +170,9 @@ class _Decoder:
         self._record_of: Int64s | None = None
         self._inner: Any = None
         parts = parts_of(columns)
+        if known is None and "tagsCode" in columns:
+            # Without an index, the code is computed from the tag.
+            parts |= {"props"}
         reads_log = known is None or may_hold_batches or verify_crc or parts != {"queue"}
         self._fields = _fields_of(columns, parts, verify_crc)
         if reads_log and len(starts):
@@ -269,7 +274,7 @@ class _Decoder:
 
     def with_properties(
         self, has: Callable[[pa.BinaryArray], Bools]
-    ) -> tuple[Int64s, Known | None]:
+    ) -> tuple[Int64s, IndexedRecords | None]:
         if not len(self._starts):
             return self._starts, self._known
         chosen = has(self._stored_properties())
@@ -350,7 +355,7 @@ class _Decoder:
         known = self._known
         if name == "tagsCode":
             if known is None:
-                return pa.nulls(self._row_count(), type_)
+                return self._rows(self._computed_codes())
             return self._rows(integers(known.table["code"], type_))
         if name == "flag" and self._inner is not None:
             assert self._fixed is not None
@@ -371,6 +376,23 @@ class _Decoder:
         if name == "queueOffset" and self._inner is not None:
             return pc.add(rows, pa.array(self._inner.place, type_))
         return rows
+
+    def _computed_codes(self) -> pa.Array:
+        """Return the codes that an index has for the records; null in SCHEDULE_TOPIC_XXXX, where they are
+        delivery times.
+        """
+        assert self._variable is not None
+        if self._record_of is None:
+            tags = self._single_properties().get("TAGS")
+        else:
+            ends = (self._variable.properties_start, self._variable.properties_end)
+            tags = PropertyTable(to_text(gather(self._data, *ends))).get("TAGS")
+        coded = tags.dictionary_encode()
+        of_tags = pa.array([tag_code(tag) for tag in coded.dictionary.to_pylist()], pa.int64())
+        codes = pc.fill_null(of_tags.take(coded.indices), 0)
+        return pc.if_else(
+            pc.equal(self._topics(), SCHEDULE_TOPIC), pa.scalar(None, pa.int64()), codes
+        )
 
     def _times(self, field: str) -> pa.Array:
         assert self._fixed is not None

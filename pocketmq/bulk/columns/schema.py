@@ -81,7 +81,7 @@ COLUMNS: dict[str, Column] = {
             "queue",
             False,
             "code in the ConsumeQueue: hash of the tag, or the delivery time in SCHEDULE_TOPIC_XXXX; "
-            "null where no ConsumeQueue was read",
+            "where no ConsumeQueue was read, the tag's hash, and null in SCHEDULE_TOPIC_XXXX",
         ),
         Column("propertiesRaw", pa.string(), "props", False, "properties as stored"),
     )

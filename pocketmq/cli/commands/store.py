@@ -33,7 +33,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolErr
 
 if TYPE_CHECKING:
     from pocketmq.store.repair.reader import StoreReader
-    from pocketmq.store.repair.repairs import Mending
+    from pocketmq.store.repair.repairs import Repairs
     from pocketmq.store.store_lock import StoreLock
 
 app = typer.Typer()
@@ -301,13 +301,13 @@ def repair(folder: Folder, as_json: Json = False) -> None:
     """
     import asyncio
 
-    from pocketmq.store.repair.repairs import Mending, sure_end
+    from pocketmq.store.repair.repairs import Repairs, sure_end
 
     store = _opened_store(folder)
     # A long walk through a store that cannot be repaired now would be for nothing.
     _locked(store.root).release()
     walked = store.walk(sure_end=sure_end(store))
-    mending = Mending(store, with_progress(walked, "records"))
+    mending = Repairs(store, with_progress(walked, "records"))
     if mending.unfilled and not store.checkpoint.ours:
         place = mending.unfilled[0]
         raise CannotBegin(
@@ -344,7 +344,7 @@ def _locked(root: Path) -> "StoreLock":
     return lock
 
 
-async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
+async def _rebuild(store: "StoreReader", mending: "Repairs") -> Path:
     """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store import MessageStore, StoreConfig, StoreError

@@ -37,7 +37,7 @@ from pocketmq.files.layout import (
 from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import MAGIC_BLANK, magic_of
-from pocketmq.store.errors import MessageIllegal, StoreForeign
+from pocketmq.store.errors import RecordIllegal, StoreForeign
 from pocketmq.store.log.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.folder import sync_folder
@@ -276,7 +276,7 @@ class Recovery:
             return None
         try:
             queue = self._table.open(topic, record.queue_id)
-        except MessageIllegal as error:
+        except RecordIllegal as error:
             return str(error)
         # As MessageStore does: a store time may be that of a clock that ran ahead.
         written_ms = min(record.store_ms, self._now_ms)
