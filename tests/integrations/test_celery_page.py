@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.house.doc_blocks import NAME_SERVER, ROOT, blocks
-
 from pocketmq.testing import InProcess
+from tests.house.doc_blocks import NAME_SERVER, ROOT, blocks
 
 PAGE = ROOT / "docs" / "celery.md"
 

@@ -166,7 +166,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         return found
 
     async def _available_at(
-        self, place: Place, wait_ms: int, failures: list[PocketMQError]
+        self, place: PopSource, wait_ms: int, failures: list[PocketMQError]
     ) -> bool:
         try:
             return await self._notified_by(place, wait_ms)
@@ -174,7 +174,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             failures.append(error)
             return False
 
-    async def _notified_by(self, place: Place, wait_ms: int) -> bool:
+    async def _notified_by(self, place: PopSource, wait_ms: int) -> bool:
         ends = self.clock.monotonic_ms() + wait_ms
         address = await self.instance.master_address(place.topic, place.broker_name)
         while True:

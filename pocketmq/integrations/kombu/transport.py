@@ -29,7 +29,7 @@ from pocketmq.integrations.kombu import link as links
 from pocketmq.integrations.kombu.bell import Bell
 from pocketmq.integrations.kombu.channel import Channel
 from pocketmq.integrations.kombu.link import Link, Where
-from pocketmq.remoting.errors import IllegalArgument, Refused, RemotingError
+from pocketmq.remoting.errors import IllegalArgument, RemotingError, RequestRefused
 
 DEFAULT_PORT = 9876
 
@@ -55,7 +55,7 @@ class Transport(virtual.Transport):
     driver_name = "pocketmq"
     connection_errors = base.Transport.connection_errors + _LOST
     recoverable_connection_errors = connection_errors
-    channel_errors = (*base.Transport.channel_errors, Refused, CallerError)
+    channel_errors = (*base.Transport.channel_errors, RequestRefused, CallerError)
     recoverable_channel_errors = base.Transport.channel_errors
 
     implements = base.Transport.implements.extend(
