@@ -4,6 +4,7 @@
     docs/client-options.md   the options of the clients
     docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
     docs/json.md             the keys of `--json`, from tools/json_keys.py
+    docs/store-findings.md   what can be wrong with a store, from pocketmq.store.findings
 
 A test of the house compares the pages with what is made here (tests/house/test_docs.py), so a
 setting, a code or a tested command that is new fails `make check` until this was run again.
@@ -37,6 +38,7 @@ from pocketmq.remoting.requests import REQUESTS, AnsweringServer
 from pocketmq.remoting.settings import Key, Settings
 from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
+from pocketmq.store.findings import FINDINGS
 from tools.json_keys import COMMANDS as JSON_KEYS
 from tools.json_keys import SERVERS as JSON_OF_SERVERS
 
@@ -463,7 +465,40 @@ def _json_row(key: str, words: str) -> tuple[str, str]:
     return f"`{shown}`", f"*maybe*: {words}" if key.endswith("?") else words
 
 
+_STORE_FINDINGS = """\
+# What can be wrong with a store
+
+{made}
+
+`pocketmq store verify DATA` checks every file of a store, of PocketMQ or Apache RocketMQ, without changing
+it. Each finding has a code, and the row of that code says who mends it: the next *start* of PocketMQ,
+`pocketmq store repair DATA` while no broker runs, or an operator. A start logs its findings with the same
+codes; `pocketmq health` and `/health` show damage that a running broker serves around, and stay at "ok": a
+restart would mend nothing. `--json` has the codes ([keys](json.md#store-verify)); `info` alone leaves the
+exit code at 0.
+
+A start *leaves* damage that only costs a part: it serves the rest. It *cuts* a log of RocketMQ where that is
+damaged, as RocketMQ does, with a copy in `dropped`. It *refuses* a store that it could not serve without
+harm, as a repair does, and changes nothing.
+
+{rows}
+
+Not looked at: the units of `consumequeue_ext` (`enableConsumeQueueExt`), files of pops and transactions
+beside the log, and queues in RocksDB.
+"""
+
+
+def store_findings() -> str:
+    head = ("code", "severity", "what is wrong", "a start", "`store repair`", "what to do")
+    rows = [
+        (f"`{row.code}`", row.severity, row.what, row.start, row.repair, row.advice)
+        for row in FINDINGS.values()
+    ]
+    return _STORE_FINDINGS.format(made=_MADE, rows=table(head, rows))
+
+
 PAGES = {
+    "store-findings.md": store_findings,
     "json.md": json_page,
     "client-options.md": client_options,
     "configuration.md": configuration,

@@ -79,6 +79,11 @@ class QueueFiles:
         self._kept_from = 0
 
     @property
+    def files(self) -> list[FileSpan]:
+        """Return its files, in order; positions count bytes of the queue."""
+        return self._files
+
+    @property
     def first_index(self) -> int:
         return self._firsts[0] if self._files else 0
 

@@ -244,7 +244,7 @@ def test_a_repaired_store_starts_in_the_real_broker(
         log.seek(lost.position)
         log.write(bytes(lost.size))
     assert run(["store", "verify", str(first.store)]) == 1
-    assert run(["store", "repair", str(first.store)]) == 0
+    assert run(["store", "repair", str(first.store), "--yes"]) == 0
     second = start("rocketmq-4.9.7", first)
     read = read_all(java_498, second, group + "-2", topic)
     # An entry of what is lost points to the next message, which clients keep once, by its offset.

@@ -14,11 +14,16 @@ from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.record import encode_batch, read_record, read_records
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.store import MessageStore, ReadStatus, RecordIllegal, RecordTooLarge
+from pocketmq.store import (
+    MessageStore,
+    ReadStatus,
+    RecordIllegal,
+    RecordTooLarge,
+)
+from pocketmq.store.doctor.examination import diagnose
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.deleted_queues import DeletedQueues
-from pocketmq.store.repair.doctor import diagnose
 from pocketmq.store.repair.reader import StoreReader
 from tests.store.stores import (
     HOST,

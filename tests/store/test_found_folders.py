@@ -33,6 +33,7 @@ def asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., A
         words = {
             "archive": [str(root), str(tmp_path / f"{root.name}-archive")],
             "diff": [str(root), str(root)],
+            "repair": [str(root), "--yes"],
             "export": [str(root), "--out", str(tmp_path / f"{root.name}.export")],
         }
         code = run(["store", command, *words.get(command, [str(root)])])

@@ -327,7 +327,7 @@ class _Round:
         except OSError as error:
             flush.end_checkpoints(error)
             raise
-        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
+        checkpoint.index_ms = index_ms
         checkpoint.indexed_position = self._indexed
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target

@@ -114,10 +114,7 @@ class TimerLog:
         file = self._files.file_at(position) if position >= 0 else None
         if file is None or position + UNIT_SIZE > file.end:
             return None
-        size, *fields, _ = _UNIT.unpack_from(file.view, position - file.start)
-        unit = TimerUnit(*fields)
-        whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
-        return unit if whole and 0 <= unit.position < _POSITION_MAX else None
+        return unit_at(file.view, position - file.start)
 
     def chain(self, slot: Slot) -> Iterator[tuple[int, TimerUnit | None]]:
         """Yield the units of a second with their positions, from the last one backwards.
@@ -231,6 +228,22 @@ class TimerLog:
 
 
 assert _UNIT.size == UNIT_SIZE
+
+
+def unit_at(data: memoryview, at: int) -> TimerUnit | None:
+    """Return the unit at byte `at` of a file; None if the bytes are no unit."""
+    size, *fields, _ = _UNIT.unpack_from(data, at)
+    unit = TimerUnit(*fields)
+    whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
+    return unit if whole and 0 <= unit.position < _POSITION_MAX else None
+
+
+def units_of(data: memoryview) -> Iterator[tuple[int, TimerUnit | None]]:
+    """Yield the places of a file's units and the units; None for bytes that are no unit."""
+    for at in range(0, len(data) - UNIT_SIZE - _SPARE + 1, UNIT_SIZE):
+        unit = unit_at(data, at)
+        if unit is not None or any(data[at : at + UNIT_SIZE]):
+            yield at, unit
 
 
 def unit_of(at_ms: int, write_ms: int, roll_seconds: int) -> tuple[int, int]:
