@@ -34,6 +34,8 @@ class TableVersion(Protocol):
     def timestamp(self) -> int: ...
     @property
     def counter(self) -> int: ...
+    @property
+    def state_version(self) -> int: ...
 
 
 class LocalRegistrar:
@@ -54,7 +56,9 @@ class LocalRegistrar:
                 identity.broker_id,
                 identity.address,
                 identity.ha_address,
-                DataVersion(data_version.timestamp, data_version.counter),
+                DataVersion(
+                    data_version.timestamp, data_version.counter, data_version.state_version
+                ),
                 {topic.topic: topic for topic in topics},
             ),
             None,

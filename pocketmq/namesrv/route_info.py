@@ -18,7 +18,9 @@
 6. Answers are ordered by name, so a client that compares two of them sees real changes only.
 7. A route has at most QUEUES_MAX queues: the brokers with most of them are left out of its queues. Ours:
    any client of a name server may register any number, and all clients would make as many queues.
-8. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
+8. While a master of a larger epoch is alive (stateVersion of its DataVersion, set under a controller), a
+   broker at another address cannot take its id: an old master that returns is not in the route.
+9. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -125,7 +127,7 @@ class RouteInfo:
 
         connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
         If that closes between two steps, the rest is not taken, and the broker is removed.
-        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 8).
+        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 9).
         """
         name, broker_id, address = (
             registration.broker_name,
@@ -135,6 +137,9 @@ class RouteInfo:
         if connection is not None:
             self._refuse_own(name, broker_id, address)
             self._check_room(registration)
+        if self._is_fenced(registration):
+            self._remove_addresses([address], "another master of its name has a larger epoch")
+            return Registered()
         self._clusters.setdefault(registration.cluster, set()).add(name)
         broker = self._brokers.get(name)
         if broker is None:
@@ -176,6 +181,14 @@ class RouteInfo:
         live = self._live.get(master)
         return Registered() if live is None else Registered(master, live.ha_address)
 
+    def _is_fenced(self, registration: Registration) -> bool:
+        """Apply invariant 8."""
+        broker = self._brokers.get(registration.broker_name)
+        holder = None if broker is None else broker.addresses.get(registration.broker_id)
+        live = None if holder in (None, registration.address) else self._live.get(holder)
+        epoch = registration.data_version.state_version
+        return live is not None and live.data_version.state_version > epoch
+
     def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
         """Check invariant 5. Raises: RegistrationRefused if a broker of this process has place or address."""
         broker = self._brokers.get(name)
@@ -186,7 +199,7 @@ class RouteInfo:
                 raise RegistrationRefused(name, each)
 
     def _check_room(self, registration: Registration) -> None:
-        """Check what a registration adds besides topics. Raises: NoRoom (invariant 8)."""
+        """Check what a registration adds besides topics. Raises: NoRoom (invariant 9)."""
         cluster, name, address = (
             registration.cluster,
             registration.broker_name,

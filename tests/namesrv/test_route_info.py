@@ -446,3 +446,22 @@ def test_a_goodbye_under_another_name_leaves_the_broker_to_be_found_gone(routes:
     routes.unregister("other", 0, "10.0.0.1:10911", "stranger")
     assert routes.connection_closed("link") == ["10.0.0.1:10911"]
     assert routes.route("T") is None
+
+
+def test_an_old_master_of_a_smaller_epoch_does_not_take_the_route_back(routes: RouteInfo) -> None:
+    """Under a controller the state version is the epoch of the master. Recorded: RocketMQ 5.5.0."""
+
+    def lead(address: str, epoch: int) -> None:
+        version = DataVersion(1_000, 1, epoch)
+        routes.register(replace(registration(address=address), data_version=version), address)
+
+    lead("10.0.0.1:1", 1)
+    lead("10.0.0.2:1", 3)
+    lead("10.0.0.1:1", 1)
+    assert addresses(routes) == [{0: "10.0.0.2:1"}]
+    assert routes.data_version("10.0.0.1:1") is None
+    lead("10.0.0.1:1", 4)
+    assert addresses(routes) == [{0: "10.0.0.1:1"}]
+    routes.connection_closed("10.0.0.1:1")
+    lead("10.0.0.2:1", 1)
+    assert addresses(routes) == [{0: "10.0.0.2:1"}], "nothing is left that would fence it"

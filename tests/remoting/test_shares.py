@@ -82,12 +82,15 @@ def test_the_connection_that_leaves_most_unread_is_closed_when_all_leave_too_muc
     assert shares.output_size == 0
 
 
-def test_a_quarter_of_what_all_may_keep_is_for_one() -> None:
+def test_one_may_keep_a_third_of_what_is_left() -> None:
     """A connection with twice that is not read; nor one that keeps anything while all keep twice theirs."""
     shares = Shares(ConnectionLimits(kept_size_max=8 * MIB))
-    shares.kept_size = 2 * MIB
+    shares.kept_size = MIB
     assert shares.has_room(MIB, MIB)
     assert not shares.has_room(MIB, MIB + 1)
+    shares.kept_size = 4 * MIB
+    assert shares.has_room(0, MIB)
+    assert not shares.has_room(MIB, MIB)
     assert shares.may_be_read(4 * MIB)
     assert not shares.may_be_read(4 * MIB + 1)
     shares.kept_size = 8 * MIB

@@ -223,7 +223,7 @@ class PopActs:
             return ResponseCode.POLLING_FULL
         if held.deadline_ms - self._clock.monotonic_ms() < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
-        held.weigh(ask.exp)
+        held.weigh(ask.exp, ask.exp_type, ask.attempt_id, ask.bname)
         polling.hold(queue, held)
         return None
 

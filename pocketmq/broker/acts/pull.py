@@ -176,7 +176,7 @@ class PullActs:
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         passes = properties_filter(matches)
         held = HeldPull(again, peer, ask.queue_offset, matches, deadline_ms, passes)
-        held.weigh(ask.subscription)
+        held.weigh(ask.subscription, ask.expression_type)
         self._long_polling.hold(ask.topic, ask.queue_id, held)
 
     # ------------------------------------------------------------ before it

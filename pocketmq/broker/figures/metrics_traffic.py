@@ -349,6 +349,13 @@ TRAFFIC_METRICS = (
         lambda broker: [((), broker.server.shares.output_size)],
     ),
     Metric(
+        "pocketmq_kept_requests_bytes",
+        "gauge",
+        "Memory of requests that wait for another client's answer",
+        (),
+        lambda broker: [((), broker.server.shares.kept_size)],
+    ),
+    Metric(
         "pocketmq_long_polling_requests",
         "gauge",
         "Pulls waiting for a message",

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 _LOW_WORD = 0xFFFF_FFFF
 # Parts of expressions that are evaluated for one message: about 5 ms.
 _LOOKS_COST_MAX = 20_000
-# Parts of an expression that weigh as much as a request without one: some KB of memory. So does an expression
-# of that many bytes.
+# Parts of an expression that weigh as much as a request without one: some KB of memory. So do texts of that
+# many bytes.
 _COST_OF_ONE, _SIZE_OF_ONE = 4, 4_096
 
 
@@ -60,9 +60,9 @@ class HeldRequest:
         self.weight = 1 + self.cost // _COST_OF_ONE
         self.queue: Any = None
 
-    def weigh(self, expression: str | None) -> None:
-        """Count what its expression takes; before it is held."""
-        self.weight += len(expression or "") // _SIZE_OF_ONE
+    def weigh(self, *texts: str | None) -> None:
+        """Count what the texts of the request take, which may have any length; before it is held."""
+        self.weight += sum([len(text) for text in texts if text]) // _SIZE_OF_ONE
 
 
 class Arrival:

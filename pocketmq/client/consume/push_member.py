@@ -461,6 +461,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self.instance.rebalance_now()
 
     def _failed(self, request: PullRequest, error: PocketMQError) -> None:
+        self.instance.broker_failed(request.queue.topic, error)
         if not is_retry_topic(request.queue.topic):
             self._failures.log(request.queue, error, self.clock.monotonic_ms())
         flow_control = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL

@@ -154,6 +154,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
     def _failed(self, place: Place, error: PocketMQError) -> None:
         log.warning("pop failed group=%s place=%s reason=%r", self.group, place, str(error))
         self._failure = error
+        self.instance.broker_failed(place.topic, error)
 
     async def _wait_at(self, place: Place, count: int, invisible_ms: int, wait_ms: int) -> None:
         ends = self.clock.monotonic_ms() + wait_ms

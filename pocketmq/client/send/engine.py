@@ -18,7 +18,12 @@ from pocketmq.client.errors import (
     all_attempts_failed,
 )
 from pocketmq.client.network.namespace import with_namespace
-from pocketmq.client.network.route import NoQueueToSendTo, TopicPublishInfo, TopicRoute
+from pocketmq.client.network.route import (
+    BrokerUnknown,
+    NoQueueToSendTo,
+    TopicPublishInfo,
+    TopicRoute,
+)
 from pocketmq.client.options import SendOptions
 from pocketmq.client.send.encode import Carry, Outgoing, Packer
 from pocketmq.client.send.fault_strategy import FaultStrategy
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_LOOK_MS = 50
 
 
 class SendHook(Protocol):
@@ -227,8 +234,11 @@ class SendEngine:
             if flight.result is not None:
                 return flight.result
             raise error
+        self.instance.broker_failed(outgoing.topic, error)
         left_ms = max(1, flight.deadline_ms - self.clock.monotonic_ms())
         info, _ = await self._publish_info(outgoing.topic, left_ms)
+        if not info.ok and self.options.wait_for_broker:
+            info = await self._wait_for_master(outgoing.topic, info, flight.deadline_ms)
         plan = SendAttempts(
             info,
             self.strategy,
@@ -261,6 +271,8 @@ class SendEngine:
             return await self._send_to(outgoing, queue, timeout)
         began_ms = self.clock.monotonic_ms()
         info, guessed = await self._publish_info(outgoing.topic, timeout)
+        if not info.ok and self.options.wait_for_broker:
+            info = await self._wait_for_master(outgoing.topic, info, began_ms + timeout)
         retries = self.options.retry_times if retry_times is None else retry_times
         plan = SendAttempts(
             info,
@@ -287,6 +299,7 @@ class SendEngine:
                 if self.stored_too_loosely(result) and plan.failed(NotStoredSafely(result.status)):
                     continue
             except PocketMQError as error:
+                self.instance.broker_failed(outgoing.topic, error)
                 if plan.failed(error):
                     _log_retry(outgoing, target, error)
                     continue
@@ -382,6 +395,20 @@ class SendEngine:
             if known is not None and known[0] is route:
                 return known[1], False
         return await _within(timeout_ms, topic, self._look_up(topic))
+
+    async def _wait_for_master(
+        self, topic: str, info: TopicPublishInfo, until_ms: int
+    ) -> TopicPublishInfo:
+        """Return the queues of a topic once a broker of its route is a master, or when the time is over."""
+        instance = self.instance
+        while not info.ok and (route := instance.routes.get(topic)) and route.lacks_masters:
+            left_ms = until_ms - self.clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            instance.broker_failed(topic, BrokerUnknown(f"no broker of {topic!r} is a master"))
+            await asyncio.sleep(min(left_ms, _LOOK_MS) / 1000)
+            info, _ = await self._publish_info(topic, max(1, left_ms))
+        return info
 
     async def _look_up(self, topic: str) -> tuple[TopicPublishInfo, bool]:
         instance = self.instance

@@ -6,8 +6,9 @@
    while others wait.
 3. Answers that peers do not read: if they are too large together, the connection with the most is aborted.
    Bytes mapped from files do not count, nor what stays below a connection's own buffer.
-4. Requests that are kept until something else has answered: a connection has room for a quarter of what all
-   may keep (`has_room`); one that keeps twice that, or anything while all keep twice theirs, is not read.
+4. Requests that are kept until something else has answered: a connection has room for a third of what is left
+   (`has_room`), a quarter of all if it is alone, so that those that keep much always leave room for another.
+   One that keeps twice that quarter, or anything while all keep twice theirs, is not read.
 Owner: RemotingServer; its connections report here.
 """
 
@@ -148,8 +149,8 @@ class Shares:
 
     def has_room(self, kept: int, more: int) -> bool:
         """Return True if a connection that keeps so many bytes may keep `more`."""
-        size_max = self.limits.kept_size_max
-        return kept + more <= size_max // 4 and self.kept_size + more <= size_max
+        left = self.limits.kept_size_max - self.kept_size - more
+        return (kept + more) * 3 <= left
 
     def may_be_read(self, kept: int) -> bool:
         """Return True if a connection that keeps so many bytes is read."""

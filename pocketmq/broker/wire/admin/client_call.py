@@ -2,7 +2,8 @@
 RocketMQ 4.9.7; for one queue 5.5.0.
 
 Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the caller's
-connection is served meanwhile, because these handlers are coroutines.
+connection is served meanwhile, because these handlers are coroutines. What is handed on is kept, and counts,
+until then.
 """
 
 import asyncio
@@ -262,7 +263,7 @@ class AdminClientCallProcessor:
 
     def get_running_info(self, request: RemotingCommand, connection: Connection) -> Any:
         header = GetConsumerRunningInfoHeader.parse(request.ext)
-        return self._relay(request, header.consumer_group, header.client_id, bytes(request.body))
+        return self._relay(request, header.consumer_group, header.client_id, connection)
 
     def consume_directly(self, request: RemotingCommand, connection: Connection) -> Any:
         header = ConsumeMessageDirectlyHeader.parse(request.ext)
@@ -277,9 +278,12 @@ class AdminClientCallProcessor:
             )
         assert request.ext is not None
         request.ext["brokerName"] = self._broker_name
-        return self._relay(request, header.consumer_group, header.client_id or "", bytes(record))
+        request.body = record
+        return self._relay(request, header.consumer_group, header.client_id or "", connection)
 
-    def _relay(self, request: RemotingCommand, group: str, client_id: str, body: bytes) -> Any:
+    def _relay(
+        self, request: RemotingCommand, group: str, client_id: str, connection: Connection
+    ) -> Any:
         online = self._consumers.groups.get(group)
         member = None if online is None else online.find(client_id)
         if member is None:
@@ -292,14 +296,23 @@ class AdminClientCallProcessor:
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to "
                 "finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
-        return self._call(request, member, group, body)
+        if not connection.may_keep(request):
+            return request.answer(
+                ResponseCode.SYSTEM_BUSY,
+                "too many requests wait for members to answer (keptRequestsMaxSize): ask again once some are "
+                "answered",
+            )
+        request.body = bytes(request.body)
+        return self._call(request, member, group)
 
     async def _call(
-        self, request: RemotingCommand, member: ClientChannel, group: str, body: bytes
+        self, request: RemotingCommand, member: ClientChannel, group: str
     ) -> RemotingCommand:
         ask = member.connection.ask
         try:
-            answer = await ask(request.code, request.ext or {}, body, CALL_TIMEOUT_MS)
+            answer = await ask(
+                request.code, request.ext or {}, bytes(request.body), CALL_TIMEOUT_MS
+            )
         except RequestTimeout as error:
             return request.answer(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
