@@ -1,11 +1,11 @@
 """Compares tables with a source row by row, one piece of the log at a time: `pocketmq lake --check`.
 
-    compared    rows that are equal in every column
-    waiting     messages behind the tables' positions: the next copy adds them
-    older       rows of messages that the source no longer has: expired, or of a topic that was deleted
-    missing     messages that a table's position says it holds, and that it does not
-    extra       rows that no message of the source accounts for, such as one that is there twice
-    different   rows of which a column differs
+compared    rows that are equal in every column
+waiting     messages behind the tables' positions: the next copy adds them
+older       rows of messages that the source no longer has: expired, or of a topic that was deleted
+missing     messages that a table's position says it holds, and that it does not
+extra       rows that no message of the source accounts for, such as one that is there twice
+different   rows of which a column differs
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg import expressions
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 
 from pocketmq.lake.catalog import NAMESPACE
 from pocketmq.lake.columns import NAMES, table_name
-from pocketmq.lake.copy import Plan, Source
+from pocketmq.lake.copy import RowSource, SourcePlan
 from pocketmq.lake.position import Position, position_of
-from pocketmq.lake.source import Window
+from pocketmq.lake.source import LogWindow
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import DataScan, Table
 
+# Their constructors are made by pydantic, which no type checker sees through.
+_ice: Any = expressions
 _SHOWN_MAX = 10
 _KEY = ("queueId", "queueOffset", "commitLogOffset")
 Key = tuple[int, int, int]
@@ -56,10 +58,10 @@ class Compared:
 class Check:
     """One comparison of a catalog's tables with a source. Changes nothing."""
 
-    def __init__(self, catalog: "Catalog", source: Source) -> None:
+    def __init__(self, catalog: "Catalog", source: RowSource) -> None:
         self.result = Compared()
         self._catalog = catalog
-        self._plan: Plan = source.plan()
+        self._plan: SourcePlan = source.plan()
         self._tables: dict[str, tuple[Table, Position] | None] = {}
         # The first record of each queue that the source has.
         self._firsts: dict[tuple[str, str, int], int] = {}
@@ -75,13 +77,13 @@ class Check:
                 self._compare(behind)
         return self.result
 
-    def _count(self, window: Window) -> int:
+    def _count(self, window: LogWindow) -> int:
         """Return the number of rows in a window that the source has nothing of."""
         topics = window.topics or self._plan.topics
         found = [(topic, self._table(topic)) for topic in topics]
         return sum(_scan(one[0], topic, window).count() for topic, one in found if one is not None)
 
-    def _compare(self, window: Window) -> None:
+    def _compare(self, window: LogWindow) -> None:
         stored: dict[str, list[pa.RecordBatch]] = {}
         for part in window.parts:
             for topic, _, rows in self._plan.rows(part):
@@ -165,9 +167,9 @@ def _arrow_schema() -> pa.Schema:
     return schema_of(NAMES)
 
 
-def _outside(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
+def _outside(windows: Iterable[LogWindow]) -> Iterator[tuple[LogWindow, LogWindow]]:
     """Yield what is before and behind all windows, of each broker or queue."""
-    together: dict[tuple[Any, ...], list[Window]] = {}
+    together: dict[tuple[Any, ...], list[LogWindow]] = {}
     for one in windows:
         together.setdefault((one.broker, one.topics, one.queue), []).append(one)
     for each in together.values():
@@ -178,19 +180,22 @@ def _outside(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
         )
 
 
-def _scan(table: "Table", topic: str, window: Window) -> "DataScan":
+def _scan(table: "Table", topic: str, window: LogWindow) -> "DataScan":
     """Return a scan of a table's rows in a window."""
     column, low, high = window.column, window.low, window.high
-    wanted: Any = And(EqualTo("topic", topic), EqualTo("brokerName", window.broker))
-    wanted = And(wanted, GreaterThanOrEqual(column, low))
+    wanted = [
+        _ice.EqualTo("topic", topic),
+        _ice.EqualTo("brokerName", window.broker),
+        _ice.GreaterThanOrEqual(column, low),
+    ]
     if high is not None:
-        wanted = And(wanted, LessThan(column, high))
+        wanted.append(_ice.LessThan(column, high))
     if window.queue is not None:
-        wanted = And(wanted, EqualTo("queueId", window.queue))
-    return table.scan(row_filter=wanted, selected_fields=NAMES)
+        wanted.append(_ice.EqualTo("queueId", window.queue))
+    return table.scan(row_filter=_ice.And(*wanted), selected_fields=NAMES)
 
 
-def _held(table: "Table", topic: str, window: Window) -> pa.Table:
+def _held(table: "Table", topic: str, window: LogWindow) -> pa.Table:
     """Return the rows of a table in a window."""
     found = _scan(table, topic, window).to_arrow()
     return found.select(list(NAMES)).cast(_arrow_schema())

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pocketmq.bulk.errors import BulkError
 from pocketmq.lake.catalog import existing_tables, table_of
 from pocketmq.lake.columns import table_name
 from pocketmq.lake.position import Head, Position
-from pocketmq.lake.source import Rows, Window
+from pocketmq.lake.source import LogWindow, Rows
 from pocketmq.lake.table import LakeTable
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ COMMIT_BYTES = 1 << 29
 COMMIT_S = 30.0
 
 
-class Plan(Protocol):
+class SourcePlan(Protocol):
     """What a source holds at one time."""
 
     @property
@@ -35,7 +36,7 @@ class Plan(Protocol):
 
     def rows(self, part: Any) -> Iterator[Rows]: ...
 
-    def windows(self, parts: list[Any]) -> list[Window]:
+    def windows(self, parts: list[Any]) -> list[LogWindow]:
         """Return the parts as pieces that can be compared with tables, in order."""
         ...
 
@@ -45,10 +46,10 @@ class Plan(Protocol):
         ...
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Where rows come from."""
 
-    def plan(self) -> Plan: ...
+    def plan(self) -> SourcePlan: ...
 
     def head(self, broker: str, place: int) -> Head | None: ...
 
@@ -60,8 +61,8 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Bounds of memory and of commits, see above; commit_s: age of a row in seconds, at most, before a commit."""
+class Limits:
+    """Limits of memory and of commits, see above. commit_s: age of a row when it is committed, seconds."""
 
     waiting_bytes: int = WAITING_BYTES
     commit_bytes: int = COMMIT_BYTES
@@ -69,7 +70,7 @@ class Bounds:
 
 
 @dataclass
-class Copied:
+class AddedRows:
     """What rounds have added. rows: by table."""
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -91,14 +92,14 @@ class Copy:
     def __init__(
         self,
         catalog: "Catalog",
-        source: Source,
-        bounds: Bounds | None = None,
+        source: RowSource,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.copied = Copied()
+        self.copied = AddedRows()
         self._catalog = catalog
         self._source = source
-        self._bounds = bounds or Bounds()
+        self._limits = limits or Limits()
         self._clock = clock
         self._tables: dict[str, LakeTable] = {}
 
@@ -110,17 +111,28 @@ class Copy:
         known = [topic for topic in plan.topics if table_name(topic) in there]
         positions = {topic: self._table(topic).position for topic in known}
         parts = plan.work(positions)
-        for part in watch(parts, len(parts)):
-            for topic, broker, rows in plan.rows(part):
-                table = self._table(topic)
-                added = table.add(rows, topic, broker)
-                if added:
-                    self.copied.rows[table.name] = self.copied.rows.get(table.name, 0) + added
-                self._make_room()
-            self._commit_old()
+        try:
+            for part in watch(parts, len(parts)):
+                for rows in plan.rows(part):
+                    self._add(rows)
+                self._commit_old()
+        except BulkError:
+            # What came before the damage is whole.
+            self._commit_all()
+            raise
+        self._commit_all()
+        return self.copied.total - before
+
+    def _add(self, rows: Rows) -> None:
+        table = self._table(rows.topic)
+        added = table.add(rows.rows, rows.topic, rows.broker)
+        if added:
+            self.copied.rows[table.name] = self.copied.rows.get(table.name, 0) + added
+        self._make_room()
+
+    def _commit_all(self) -> None:
         for table in self._tables.values():
             self._commit(table)
-        return self.copied.total - before
 
     def _table(self, topic: str) -> LakeTable:
         name = table_name(topic)
@@ -129,13 +141,13 @@ class Copy:
         return self._tables[name]
 
     def _make_room(self) -> None:
-        while sum(t.waiting_bytes for t in self._tables.values()) > self._bounds.waiting_bytes:
+        while sum(t.waiting_bytes for t in self._tables.values()) > self._limits.waiting_bytes:
             max(self._tables.values(), key=lambda table: table.waiting_bytes).write()
 
     def _commit_old(self) -> None:
         for table in self._tables.values():
-            large = table.written_bytes >= self._bounds.commit_bytes
-            if large or table.age_s >= self._bounds.commit_s:
+            large = table.written_bytes >= self._limits.commit_bytes
+            if large or table.age_s >= self._limits.commit_s:
                 self._commit(table)
 
     def _commit(self, table: LakeTable) -> None:

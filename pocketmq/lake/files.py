@@ -27,8 +27,11 @@ from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.store import Store, find_roots
 from pocketmq.lake.columns import NAMES
 from pocketmq.lake.position import Head, Mark, Position
-from pocketmq.lake.source import OtherLog, Rows, Window, by_topic
+from pocketmq.lake.source import LogWindow, OtherLog, Rows, by_topic
+from pocketmq.model.names import is_system_topic
+from pocketmq.remoting.errors import IllegalArgument
 
+_NAMED_MAX = 20
 # What a partition reads of a mapped log counts as memory until it is done.
 _PARTITION_BYTES = 64 * MIB
 AnyBounds = FileBounds | ArchivedBounds | JoinedBounds
@@ -38,7 +41,7 @@ AnyBounds = FileBounds | ArchivedBounds | JoinedBounds
 class FileSource:
     """Stores and archives: folders, a comma list, a glob or URIs.
 
-    sealed: only log files behind which another one has begun. loss: what to do about damage and deleted files.
+    sealed: only log files behind which another one has begun. loss: whether damage and deleted files fail.
     """
 
     paths: Sequence[str]
@@ -56,8 +59,21 @@ class FileSource:
         """Look at the stores as they are now. Raises: NotAStore, IllegalArgument, DataLoss."""
         roots = find_roots(self.paths, self.broker_names)
         planner = Planner(roots, self.topics, self.loss, must_exist=False, kept=self._kept)
+        if not self._stores and not planner.walked:
+            self._check_topics(planner)
         self._stores = planner.stores
         return FilePlan(self, planner)
+
+    def _check_topics(self, planner: Planner) -> None:
+        """Raises: IllegalArgument for a topic that does not exist; later it may have been deleted."""
+        there = {key.topic for key in planner.bounds}
+        missing = [topic for topic in self.topics.named() if topic not in there]
+        if missing:
+            names = {queue.topic for store in planner.stores for queue in store.queues(_is_users)}
+            raise IllegalArgument(
+                f"there is no topic {', '.join(missing)} in {', '.join(self.paths)}; the topics are "
+                + ", ".join(sorted(names)[:_NAMED_MAX])
+            )
 
     def head(self, broker: str, place: int) -> Head | None:
         """Return the head of a broker's log at a record; None where looking costs a request."""
@@ -129,18 +145,18 @@ class FilePlan:
                 spans = [f for f in store.log_files if f.end > low and f.first < high]
                 source._read.update(file.path for file in spans)
 
-    def windows(self, parts: list[Partition]) -> list[Window]:
+    def windows(self, parts: list[Partition]) -> list[LogWindow]:
         """Return pieces of the logs; parts that overlap, as at the end of a crashed store, are one."""
-        found: list[Window] = []
+        found: list[LogWindow] = []
         for part in sorted(parts, key=lambda p: (p.root.broker_name, p.ranges[0][0])):
             broker = part.root.broker_name
             low, high = part.ranges[0][0], part.ranges[-1][1]
             last = found[-1] if found else None
             if last is not None and last.broker == broker and low < (last.high or 0):
                 low, high = last.low, max(high, last.high or 0)
-                found[-1] = Window(broker, (*last.parts, part), "commitLogOffset", low, high)
+                found[-1] = LogWindow(broker, (*last.parts, part), "commitLogOffset", low, high)
             else:
-                found.append(Window(broker, (part,), "commitLogOffset", low, high))
+                found.append(LogWindow(broker, (part,), "commitLogOffset", low, high))
         return found
 
     @property
@@ -190,6 +206,10 @@ class FilePlan:
                     raise OtherLog(topic, broker, head.place)
 
 
+def _is_users(topic: str) -> bool:
+    return not is_system_topic(topic)
+
+
 def _sealed_end(store: Store) -> int:
     """Return the end of the files behind which another one has a record."""
     if store.is_archive:
@@ -230,5 +250,3 @@ def _first_behind(bounds: AnyBounds, place: int) -> int:
     first = bounds.queue.offset_at(index, bounds.low, bounds.high)
     bounds.queue.close()
     return first
-
-

@@ -60,7 +60,7 @@ class Position:
         return self.marks.get(topic, {}).get(broker, {})
 
     def last_place(self, broker: str) -> int:
-        """Return the place of the last record of a broker; -1 if there is none."""
+        """Return the place of the last record of a broker; -1 without one."""
         marks = (queues.get(broker, {}) for queues in self.marks.values())
         return max((m.place for each in marks for m in each.values()), default=-1)
 
@@ -149,7 +149,9 @@ def _of_rows(table: "Table") -> Position:
     position = Position()
     with table.scan(selected_fields=(*keys, *last)).to_arrow_batch_reader() as batches:
         for batch in batches:
-            rows = pa.Table.from_batches([batch]).sort_by([(n, "ascending") for n in (*keys, *last)])
+            rows = pa.Table.from_batches([batch]).sort_by(
+                [(n, "ascending") for n in (*keys, *last)]
+            )
             found = rows.group_by(keys, use_threads=False).aggregate([(n, "last") for n in last])
             for row in found.to_pylist():
                 queues = position.marks.setdefault(row["topic"], {})

@@ -19,7 +19,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class LogWindow:
     """A piece of a source that is compared as one: low <= column < high of one broker.
 
     parts: what to read of the source. topics: of which tables; empty: of all. queue: only of this queue.

@@ -1,4 +1,4 @@
-"""LakeTable: one Iceberg table that is being written: rows wait, become files, and are committed with a position.
+"""LakeTable: one Iceberg table that is written: rows wait, become files, and are committed with a position.
 
 1. Rows and position are one commit: a process that is killed before it has written nothing that a reader
    sees, one that is killed after it finds its position when it starts again. Files without a commit are
@@ -48,7 +48,7 @@ class TableInUse(PocketMQError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"table {name} was written by another process at the same time: run one `pocketmq lake` for a table"
+            f"table {name} was written by another process at the same time: run one `pocketmq lake` at a time"
         )
 
 
@@ -79,12 +79,13 @@ class LakeTable:
     def add(self, rows: pa.RecordBatch, topic: str, broker: str) -> int:
         """Add rows of one topic and broker, in the order of its queues; return how many were new."""
         rows = self.position.add(rows, topic, broker)
-        if rows.num_rows:
+        count: int = rows.num_rows
+        if count:
             if self._since is None:
                 self._since = self._clock()
             self._waiting.append(rows)
             self.waiting_bytes += rows.nbytes
-        return rows.num_rows
+        return count
 
     def write(self) -> None:
         """Write the rows that wait to files, one for each day."""

@@ -16,12 +16,12 @@ from pocketmq.bulk.partition import Topics
 from pocketmq.lake.catalog import NAMESPACE, existing_tables, opened_catalog
 from pocketmq.lake.check import Check, Compared
 from pocketmq.lake.columns import NAMES, file_schema
-from pocketmq.lake.copy import Bounds, Copy
+from pocketmq.lake.copy import Copy, Limits
 from pocketmq.lake.files import FileSource
 from pocketmq.lake.table import days_of, write_file
 
 # So small that a few hundred messages take several files and commits.
-SMALL = Bounds(waiting_bytes=20_000, commit_bytes=40_000)
+SMALL = Limits(waiting_bytes=20_000, commit_bytes=40_000)
 
 
 def source(*paths: Path, **options: Any) -> FileSource:
@@ -29,16 +29,19 @@ def source(*paths: Path, **options: Any) -> FileSource:
     topics = options.pop("topics", ())
     fail = options.pop("fail", True)
     return FileSource(
-        [str(path) for path in paths], Topics(tuple(topics), system=system), LossRule(fail), **options
+        [str(path) for path in paths],
+        Topics(tuple(topics), system=system),
+        LossRule(fail),
+        **options,
     )
 
 
 def copy(
-    warehouse: Path, *paths: Path, bounds: Bounds | None = None, **options: Any
+    warehouse: Path, *paths: Path, limits: Limits | None = None, **options: Any
 ) -> dict[str, int]:
     """One run of `pocketmq lake`; returns the new rows of each table."""
     with opened_catalog(str(warehouse)) as catalog:
-        run = Copy(catalog, source(*paths, **options), bounds)
+        run = Copy(catalog, source(*paths, **options), limits)
         run.round()
         return run.copied.rows
 

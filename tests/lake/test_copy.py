@@ -5,13 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.lakes import SMALL, check, copy, in_order, rewrite, rows_by_pyiceberg, source, tables
+from tests.lake.lakes import (
+    SMALL,
+    check,
+    copy,
+    in_order,
+    rewrite,
+    rows_by_pyiceberg,
+    source,
+    tables,
+)
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows
 
 from pocketmq.bulk import DataLoss
 from pocketmq.bulk.archive import Archiver
 from pocketmq.lake.catalog import opened_catalog, table_of
-from pocketmq.lake.copy import Bounds, Copy
+from pocketmq.lake.copy import Copy, Limits
 from pocketmq.lake.position import HEADS_KEY, MARKS_KEY, Position, position_of
 from pocketmq.lake.source import OtherLog
 from pocketmq.lake.table import LakeTable, TableInUse
@@ -57,7 +66,7 @@ def held(warehouse: Path) -> list[dict[str, Any]]:
 
 def test_each_run_adds_what_is_new(store: WrittenStore, warehouse: Path) -> None:
     add(store, 0, 400)
-    assert copy(warehouse, store.root, bounds=SMALL) == {"pocketmq.Orders": 400}
+    assert copy(warehouse, store.root, limits=SMALL) == {"pocketmq.Orders": 400}
     assert copy(warehouse, store.root) == {}
     add(store, 400, 50)
     add(store, 450, 9, topic="%RETRY%billing-1")
@@ -147,7 +156,9 @@ def test_a_log_that_was_replaced_is_refused(
 
 def test_only_sealed_files_and_the_rest_later(store: WrittenStore, warehouse: Path) -> None:
     add(store, 0, 400)
-    sealed = sum(row["commitLogOffset"] < store.position // (1 << 14) << 14 for row in stored(store))
+    sealed = sum(
+        row["commitLogOffset"] < store.position // (1 << 14) << 14 for row in stored(store)
+    )
     assert 0 < sealed < 400
     assert copy(warehouse, store.root, sealed=True) == {"pocketmq.Orders": sealed}
     assert check(warehouse, store.root, sealed=True).compared == sealed
@@ -167,7 +178,7 @@ def test_an_archive_and_the_live_store_are_one_source(
     assert 0 < archived < 400
     for path in sorted((store.root / "commitlog").iterdir())[:2]:
         path.unlink()
-    assert copy(warehouse, archive, store.root, bounds=SMALL) == {"pocketmq.Orders": 400 - archived}
+    assert copy(warehouse, archive, store.root, limits=SMALL) == {"pocketmq.Orders": 400 - archived}
     assert held(warehouse) == whole
     assert check(warehouse, archive, store.root).compared == 400
     assert copy(warehouse, archive) == {}
@@ -177,7 +188,7 @@ def test_a_log_without_queues_is_walked(store: WrittenStore, warehouse: Path) ->
     add(store, 0, 400)
     whole = stored(store)
     shutil.rmtree(store.root / "consumequeue")
-    assert copy(warehouse, store.root, bounds=SMALL) == {"pocketmq.Orders": 400}
+    assert copy(warehouse, store.root, limits=SMALL) == {"pocketmq.Orders": 400}
     assert copy(warehouse, store.root) == {}
     assert held(warehouse) == whole
 
@@ -254,7 +265,7 @@ def test_rows_wait_in_bounded_memory(store: WrittenStore, warehouse: Path) -> No
     for topic in ("a", "b", "c"):
         add(store, 0, 30, topic=topic)
     with opened_catalog(str(warehouse)) as catalog:
-        run = Copy(catalog, source(store.root), Bounds(waiting_bytes=30_000, commit_bytes=1 << 40))
+        run = Copy(catalog, source(store.root), Limits(waiting_bytes=30_000, commit_bytes=1 << 40))
         most = 0
 
         def watch(parts: Any, total: int) -> Any:
@@ -303,7 +314,11 @@ def test_the_position_is_in_the_summary(store: WrittenStore, warehouse: Path) ->
         found = Position.of_summary(summary)
         assert found is not None
         assert found.summary() == {key: summary[key] for key in (MARKS_KEY, HEADS_KEY)}
-        assert {q: m.offset for q, m in found.of("Orders", "broker-a").items()} == {0: 10, 1: 10, 2: 10}
+        assert {q: m.offset for q, m in found.of("Orders", "broker-a").items()} == {
+            0: 10,
+            1: 10,
+            2: 10,
+        }
         assert found.last_place("broker-a") == stored(store)[-1]["commitLogOffset"]
 
 

@@ -1,72 +1,96 @@
-"""`pocketmq lake`: topics as Apache Iceberg tables, brought up to date with a store, an archive or brokers."""
+"""`pocketmq lake`: topics as Apache Iceberg tables, brought up to date with stores, archives or brokers."""
 
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json
-from pocketmq.cli.output import as_object, json_text, print_fields, print_json, print_line, with_progress
+from pocketmq.cli.output import (
+    as_object,
+    json_text,
+    print_fields,
+    print_json,
+    print_line,
+    with_progress,
+)
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from pocketmq.bulk.offsets import LossRule
-    from pocketmq.lake.copy import Copy, Source
+    from pocketmq.lake.copy import Copy, RowSource
+    from pocketmq.spark.brokers.connection import Access
 
 _EVERY_S = 30.0
+_RETRY_MS, _FIRST_CONTACT_MS = 120_000, 10_000
+_NAME_SERVERS = re.compile(r"[^/\\,;]+:\d+(;[^/\\,;]+:\d+)*;?")
+
+
+_Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Folder or URI of a store or archive, a comma list, a glob; or name servers, host:port;...",
+    ),
+]
+_Warehouse = Annotated[
+    str, typer.Argument(metavar="WAREHOUSE", help="Folder or URI of the tables.")
+]
+_Topics = Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")]
+_Catalog = Annotated[
+    str | None,
+    typer.Option(
+        help="A catalog of your pyiceberg configuration (default: the file catalog.db in WAREHOUSE)."
+    ),
+]
+_Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C with what is stored next.")
+]
+_Every = Annotated[float, typer.Option(min=1, help="With --follow: seconds between two commits.")]
+_Compare = Annotated[
+    bool,
+    typer.Option("--check", help="Change nothing: compare the tables with SOURCE row by row."),
+]
+_Sealed = Annotated[
+    bool, typer.Option("--sealed", help="Leave out the log file that is still being written.")
+]
+_SkipLosses = Annotated[
+    bool,
+    typer.Option(
+        "--skip-losses", help="Continue behind damaged records and deleted files; report them."
+    ),
+]
+_SystemTopics = Annotated[
+    bool, typer.Option("--system-topics", help="Include the broker's own topics.")
+]
+_BrokerName = Annotated[
+    str | None,
+    typer.Option(
+        help="The broker's name in the tables (default: the folder above `store`). For several stores a JSON "
+        'map of folder to name, {"/data/a/store":"broker-a"}.'
+    ),
+]
 
 
 def lake(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A store's or an archive's folder or URI, a comma list, a glob; or name servers, host:port;..."
-        ),
-    ],
-    warehouse: Annotated[str, typer.Argument(help="Folder or URI of the tables.")],
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic; may be repeated.")
-    ] = None,
-    catalog: Annotated[
-        str | None,
-        typer.Option(
-            help="A catalog of your pyiceberg configuration (default: the file catalog.db in WAREHOUSE)."
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C with what is stored next.")
-    ] = False,
-    every: Annotated[
-        float, typer.Option(min=1, help="With --follow: seconds between two commits.")
-    ] = _EVERY_S,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Change nothing: compare the tables with SOURCE row by row."),
-    ] = False,
-    sealed: Annotated[
-        bool, typer.Option("--sealed", help="Leave out the log file that is still being written.")
-    ] = False,
-    skip_losses: Annotated[
-        bool,
-        typer.Option(
-            "--skip-losses", help="Continue behind damaged records and deleted files; report them."
-        ),
-    ] = False,
-    system_topics: Annotated[
-        bool, typer.Option("--system-topics", help="Include the broker's own topics.")
-    ] = False,
-    broker_name: Annotated[
-        str | None,
-        typer.Option(
-            help="The broker's name in the tables (default: the folder above `store`). For several stores a "
-            'JSON map of folder to name, {"/data/a/store":"broker-a"}.'
-        ),
-    ] = None,
+    source: _Source,
+    warehouse: _Warehouse,
+    topic: _Topics = None,
+    catalog: _Catalog = None,
+    follow: _Follow = False,
+    every: _Every = _EVERY_S,
+    check: _Compare = False,
+    sealed: _Sealed = False,
+    skip_losses: _SkipLosses = False,
+    system_topics: _SystemTopics = False,
+    broker_name: _BrokerName = None,
     as_json: Json = False,
 ) -> None:
     """Write topics to Apache Iceberg tables, each message exactly once; run it again for what is new.
@@ -82,7 +106,9 @@ def lake(
 
     loss = LossRule(fail=not skip_losses)
     with _named_errors(), opened_catalog(warehouse, catalog) as opened:
-        rows = _source(source, topic or [], loss, sealed=sealed, system=system_topics, broker_name=broker_name)
+        rows = _source(
+            source, topic or [], loss, sealed=sealed, system=system_topics, broker_name=broker_name
+        )
         try:
             if check:
                 _check(opened, rows, as_json=as_json)
@@ -107,7 +133,7 @@ def _named_errors() -> Iterator[None]:
     except DataLoss as error:
         where = f" (file {error.file}, position {error.position})" if error.position >= 0 else ""
         raise CannotBegin(
-            f"{error.reason}{where}. What is intact before it was committed; --skip-losses continues behind it"
+            f"{error.reason}{where}. What was read before is in the tables; --skip-losses continues behind it"
         ) from error
     except (PocketMQError, OSError) as error:
         raise CannotBegin(str(error)) from error
@@ -121,13 +147,38 @@ def _source(
     sealed: bool,
     system: bool,
     broker_name: str | None,
-) -> "Source":
+) -> "RowSource":
     from pocketmq.bulk.partition import Topics
 
     wanted = Topics(tuple(topics), system=system)
+    if _NAME_SERVERS.fullmatch(source):
+        if sealed or broker_name is not None:
+            raise CannotBegin("--sealed and --broker-name are for stores; brokers know their names")
+        from pocketmq.lake.brokers import BrokerSource
+
+        return BrokerSource(_access(source), wanted, loss)
     from pocketmq.lake.files import FileSource
 
     return FileSource([source], wanted, loss, sealed=sealed, broker_names=_names(broker_name))
+
+
+def _access(name_server: str) -> "Access":
+    """Return how to connect, by the account of the user's environment or context."""
+    from pocketmq.spark.brokers.connection import Access
+
+    said = contexts.environment()
+    if said.get("POCKETMQ_TLS_CA"):
+        raise CannotBegin(
+            "pocketmq lake cannot verify the servers' certificates: leave --tls-ca away, or read the store"
+        )
+    return Access(
+        name_server,
+        access_key=said.get("POCKETMQ_ACCESS_KEY", ""),
+        secret_key=said.get("POCKETMQ_SECRET_KEY", ""),
+        use_tls=said.get("POCKETMQ_TLS_ENABLE", "").lower() == "true",
+        retry_timeout_ms=_RETRY_MS,
+        first_contact_ms=_FIRST_CONTACT_MS,
+    )
 
 
 def _names(text: str | None) -> dict[str, str] | str | None:
@@ -149,7 +200,11 @@ def _follow(copy: "Copy", every_s: float, *, as_json: bool) -> None:
             began = time.monotonic()
             added = copy.round()
             if added:
-                line = {"rows": added, "tables": len(copy.copied.rows), "commits": copy.copied.commits}
+                line = {
+                    "rows": added,
+                    "tables": len(copy.copied.rows),
+                    "commits": copy.copied.commits,
+                }
                 print_line(json_text(line) if as_json else f"{added} rows added")
             time.sleep(max(0.0, began + every_s - time.monotonic()))
     except KeyboardInterrupt:
@@ -174,7 +229,7 @@ def _report(copy: "Copy", loss: "LossRule", *, as_json: bool) -> None:
     print_line(f"{copied.total} rows added in {copied.files} files")
 
 
-def _check(catalog: "Catalog", source: "Source", *, as_json: bool) -> None:
+def _check(catalog: "Catalog", source: "RowSource", *, as_json: bool) -> None:
     from pocketmq.lake.check import Check
 
     found = Check(catalog, source).run(
