@@ -8,9 +8,9 @@ from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
 from pocketmq.broker.delivery.track import MessageTracks
-from pocketmq.broker.durability import Promise
+from pocketmq.broker.durability import Durability
 from pocketmq.broker.figures.lags import Lags
-from pocketmq.broker.figures.page_cache import MemoryReach
+from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
 from pocketmq.broker.filters.pull_filter import PullFilters
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
@@ -19,11 +19,11 @@ from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
-from pocketmq.broker.ha.table_sync import Copied, Ours
-from pocketmq.broker.internal_append import MessagePut, TimerWay
+from pocketmq.broker.ha.table_sync import CopiedState, PocketState
+from pocketmq.broker.internal_append import InternalAppend, TimerAppend
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -32,7 +32,7 @@ from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.services import Parts, Services
@@ -79,14 +79,14 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         delay.load_anew()
 
     starts = messages.deliveries.starts
-    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
+    ours = PocketState(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
     services = Services(
         delay=delay,
         timer=timer,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=Replication(node, tables, messages, Copied(delay, timer, ours), load_anew),
+        replication=Replication(node, tables, messages, CopiedState(delay, timer, ours), load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -96,7 +96,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     )
 
     def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:
-        return pop.log.state.out_until_ms(QueueOf(group, topic, queue_id), offset)
+        return pop.log.state.out_until_ms(GroupQueue(group, topic, queue_id), offset)
 
     tracks = MessageTracks(
         store, consumers, tables.offsets, members.guard, node.clock.now_ms, popped_until_ms
@@ -213,12 +213,12 @@ def _deliver(store: MessageStore, topics: TopicConfigManager) -> Deliver:
 
 def _put_ways(
     node: Node, tables: Tables, delay: DelayService, timer: TimerService
-) -> tuple[DelayService, TimerWay | None]:
+) -> tuple[DelayService, TimerAppend | None]:
     """Return the delay level service and, if enabled, the timer: the paths of messages for a later time."""
     config = node.config
     if not config.timer_wheel_enable:
         return delay, None
-    way = TimerWay(
+    way = TimerAppend(
         timer,
         lambda: config.timer_max_delay_sec * 1000,
         lambda: tables.topics.create_internal(TIMER_TOPIC, 1),
@@ -231,7 +231,7 @@ def _messages(
     tables: Tables,
     consumers: ConsumerManager,
     store: MessageStore,
-    ways: tuple[DelayService, TimerWay | None],
+    ways: tuple[DelayService, TimerAppend | None],
 ) -> Messages:
     config = node.config
 
@@ -244,7 +244,7 @@ def _messages(
         )
 
     slaves = Slaves(config, store, lambda: node.role.leads)
-    replicas = Replicas(config, node.clock, slaves, node.events.slaves_awaited)
+    replicas = ReplicaWaits(config, node.clock, slaves, node.events.slaves_awaited)
     stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
     deliveries = DeliveryRecord(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
@@ -257,10 +257,10 @@ def _messages(
     return Messages(
         store=store,
         stats=stats,
-        put=MessagePut(store, ways[0], stats, node.clock, ways[1], tables.topics.queue_now),
+        put=InternalAppend(store, ways[0], stats, node.clock, ways[1], tables.topics.queue_now),
         deliveries=deliveries,
-        reach=MemoryReach(store),
-        promise=Promise(store, replicas),
+        reach=PageCache(store),
+        durability=Durability(store, replicas),
     )
 
 

@@ -27,7 +27,7 @@ from collections import Counter
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.half_copies import HalfCopies, op_key
-from pocketmq.broker.internal_append import MessagePut
+from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -47,7 +47,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.java_number import property_number
-from pocketmq.store import Appended, MessageIllegal, MessageStore, ReadStatus
+from pocketmq.store import Appended, MessageStore, ReadStatus, RecordIllegal
 from pocketmq.store.timer.properties import without_timer
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class HalfMessages:
         self,
         store: MessageStore,
         offsets: ConsumerOffsetManager,
-        put: MessagePut,
+        put: InternalAppend,
         *,
         store_host: bytes,
     ) -> None:
@@ -183,15 +183,15 @@ class HalfMessages:
     def resume(self, record: Record) -> None:
         """Check a half message again that was given up, or is undecided, from the first check on.
 
-        Raises: MessageIllegal: it is being checked, or is decided; StoreError.
+        Raises: RecordIllegal: it is being checked, or is decided; StoreError.
         """
         last = self._copies.newest(record)
         if last is not None:
             offset = self.current(last)
             if offset is None or self.is_decided(offset):
-                raise MessageIllegal("The transaction has been decided.")
+                raise RecordIllegal("The transaction has been decided.")
             if offset >= self.half_offset:
-                raise MessageIllegal("The transaction is being checked already.")
+                raise RecordIllegal("The transaction is being checked already.")
         properties = remove_property(record.properties, _CHECK_TIMES)
         properties = add_property(properties, _CHECK_TIMES, b"0")
         self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties)
@@ -320,7 +320,7 @@ class TransactionCheck:
             record = next(read_records(result.buffers[0], check_crc=False))
             try:
                 is_old_enough = self._look_at(record)
-            except MessageIllegal as error:
+            except RecordIllegal as error:
                 # Full of properties: without room for the count of checks it would hold up all behind it.
                 log.error("cannot store a half message again error=%s", error)
                 self._give_up(record)
@@ -415,7 +415,7 @@ class TransactionCheck:
         topic = self._topics.create_check_max_time()
         try:
             self._put.put_again(record, topic.topic, 0, record.properties)
-        except MessageIllegal:
+        except RecordIllegal:
             # A time that is too far ahead, or none, must not hold up those behind it.
             self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
         self._half.give_up(record.queue_offset)

@@ -39,7 +39,7 @@ SelectQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues."""
 
 
-class Producer(GroupClient[ProducerOptions, "Member"]):
+class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
     """A producer of one group; start it by `async with`, or by start() and shutdown().
 
     group names this kind of producer; transactions may be checked with any member of it. Options: see
@@ -60,7 +60,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
 
     # ------------------------------------------------------------ life
 
-    async def _join(self, instance: "MQClientInstance") -> "Member":
+    async def _join(self, instance: "MQClientInstance") -> "ProducerMember":
         options = self.config
         spans = None
         if options.otel:
@@ -76,11 +76,11 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
         )
         if spans is not None:
             engine.hooks.append(spans)
-        member = Member(instance, engine, self._start_check)
+        member = ProducerMember(instance, engine, self._start_check)
         instance.register_producer(member)
         return member
 
-    async def _joined(self, member: "Member") -> None:
+    async def _joined(self, member: "ProducerMember") -> None:
         # A member that joins an instance with known brokers is announced to them now, not by the next timer.
         await member.instance.heartbeat_all()
         options = self.config
@@ -91,7 +91,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
             await self._tracer.start()
             member.engine.hooks.append(ProduceTrace(self._tracer, self.group, options.clock))
 
-    async def _leave(self, member: "Member") -> None:
+    async def _leave(self, member: "ProducerMember") -> None:
         try:
             await member.engine.room.empty()
             tracer, self._tracer = self._tracer, None
@@ -286,7 +286,7 @@ class Producer(GroupClient[ProducerOptions, "Member"]):
 _BATCH_ROOM = 4096
 
 
-class Member:
+class ProducerMember:
     """The producer as its instance sees it; start_check: called when a broker checks a transaction."""
 
     def __init__(

@@ -20,7 +20,7 @@ from pocketmq.lake.position import Head, Mark, Position
 from pocketmq.lake.source import LogWindow, Rows, by_topic
 from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import IllegalArgument, Refused
+from pocketmq.remoting.errors import IllegalArgument, RequestRefused
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import (
     GetMaxOffsetHeader,
@@ -29,20 +29,20 @@ from pocketmq.remoting.headers import (
     GetMinOffsetResponseHeader,
 )
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue, is_users
-from pocketmq.spark.brokers.connection import Access
-from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.connection import BrokerAccess
+from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 
 _PIECE = 8192
 _QUEUES_TOGETHER = 8
 _SETTINGS = PullSettings(TOOLS_GROUP, "*", "TAG", 32)
-Part = tuple[Range, ...]
+Part = tuple[OffsetRange, ...]
 
 
 @dataclass
 class BrokerSource:
     """The brokers that name servers know."""
 
-    access: Access
+    access: BrokerAccess
     topics: Topics
     loss: LossRule
 
@@ -50,7 +50,7 @@ class BrokerSource:
         self.client = BrokerClient(self.access)
 
     def plan(self) -> "BrokerPlan":
-        """Ask for the queues and their ends. Raises: IllegalArgument, Refused, RemotingError."""
+        """Ask for the queues and their ends. Raises: IllegalArgument, RequestRefused, RemotingError."""
         named = list(self.topics.named())
         names = named or [
             topic
@@ -103,11 +103,11 @@ class BrokerPlan:
             if mark is not None
         }
         same = self._are_the_same(marks)
-        rounds: list[list[Range]] = []
+        rounds: list[list[OffsetRange]] = []
         for queue, (low, high) in self._bounds.items():
             start = self._start(queue, marks.get(queue), is_same=same.get(queue, True))
             steps = range(max(start, low), high, _PIECE)
-            rounds.append([Range(queue, at, min(at + _PIECE, high)) for at in steps])
+            rounds.append([OffsetRange(queue, at, min(at + _PIECE, high)) for at in steps])
         # A part holds a queue once: its pulls are under way together.
         return [part for turn in zip_longest(*rounds) for part in _parts(turn)]
 
@@ -147,12 +147,12 @@ class BrokerPlan:
         """Return which queues have the message of their mark at the same place, where they have it and more
         (invariant 2).
         """
-        asked: dict[str, list[Range]] = {}
+        asked: dict[str, list[OffsetRange]] = {}
         for queue, mark in marks.items():
             low, high = self._bounds[queue]
             if low < mark.offset < high:
                 asked.setdefault(queue.address, []).append(
-                    Range(queue, mark.offset - 1, mark.offset)
+                    OffsetRange(queue, mark.offset - 1, mark.offset)
                 )
         places: dict[tuple[str, str, int], int] = {}
         read = Read(("topic", "brokerName", "queueId", "commitLogOffset"))
@@ -168,9 +168,9 @@ class BrokerPlan:
         }
 
 
-def _parts(turn: Iterable[Range | None]) -> Iterator[Part]:
+def _parts(turn: Iterable[OffsetRange | None]) -> Iterator[Part]:
     """Yield pieces of different queues, of one broker each."""
-    of_broker: dict[str, list[Range]] = {}
+    of_broker: dict[str, list[OffsetRange]] = {}
     for one in turn:
         if one is not None:
             of_broker.setdefault(one.queue.address, []).append(one)
@@ -192,7 +192,7 @@ def _bounds_of(client: BrokerClient, queues: list[BrokerQueue]) -> Iterator[tupl
     answers = client.many(requests)
     for (address, code, _), answer in zip(requests, answers, strict=True):
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer.code, answer.remark, address, code.in_words())
+            raise RequestRefused(answer.code, answer.remark, address, code.in_words())
     count = len(queues)
     for low, high in zip(answers[:count], answers[count:], strict=True):
         end = GetMaxOffsetResponseHeader.parse(high.ext).offset

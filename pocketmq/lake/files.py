@@ -20,11 +20,11 @@ from pocketmq.bulk.offsets import LossRule, Offsets, Positions, checked_start, s
 from pocketmq.bulk.partition import MIB, Partition, Sizes, Topics
 from pocketmq.bulk.planning.archived import ArchivedBounds, JoinedBounds
 from pocketmq.bulk.planning.bounds import FileBounds
-from pocketmq.bulk.planning.plan_cache import Kept
+from pocketmq.bulk.planning.plan_cache import CachedPlan
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
-from pocketmq.bulk.store import Store, find_roots
+from pocketmq.bulk.store import StoreSnapshot, find_roots
 from pocketmq.lake.columns import NAMES
 from pocketmq.lake.position import Head, Mark, Position
 from pocketmq.lake.source import LogWindow, OtherLog, Rows, by_topic
@@ -49,9 +49,9 @@ class FileSource:
     loss: LossRule
     sealed: bool = False
     broker_names: dict[str, str] | str | None = None
-    _kept: Kept = field(default_factory=Kept)
+    _kept: CachedPlan = field(default_factory=CachedPlan)
     _read: set[str] = field(default_factory=set)
-    _stores: list[Store] = field(default_factory=list)
+    _stores: list[StoreSnapshot] = field(default_factory=list)
     # How far stores without queues were walked, by path, and what this round adds.
     _walked: dict[str, int] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def _is_users(topic: str) -> bool:
     return not is_system_topic(topic)
 
 
-def _sealed_end(store: Store) -> int:
+def _sealed_end(store: StoreSnapshot) -> int:
     """Return the end of the files behind which another one has a record."""
     if store.is_archive:
         return store.log_end

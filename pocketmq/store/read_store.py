@@ -11,7 +11,7 @@ from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
 from pocketmq.files.records import Entry
 from pocketmq.model.record import RECORD_SIZE_MIN, Record, read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
-from pocketmq.store.following import Arrivals
+from pocketmq.store.following import EntryListener
 from pocketmq.store.index.record_keys import keys_of
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
 from pocketmq.store.open_store import OpenStore
@@ -45,7 +45,12 @@ class ReadStore(OpenStore):
     """See the head of the file."""
 
     def __init__(
-        self, config: StoreConfig, *, clock: Clock, store_host_size: int, arrivals: Arrivals | None
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host_size: int,
+        arrivals: EntryListener | None,
     ) -> None:
         super().__init__(config, clock=clock, store_host_size=store_host_size, arrivals=arrivals)
         # Counters for brokerStatus; they only grow.

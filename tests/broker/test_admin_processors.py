@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -31,6 +30,7 @@ from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreConfig
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 OK = ResponseCode.SUCCESS

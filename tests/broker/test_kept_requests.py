@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.metrics import snapshot
@@ -17,6 +15,8 @@ from pocketmq.model.message_codec import offset_msg_id
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.hosts import pack_host
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 MIB = 1 << 20
@@ -110,12 +110,12 @@ async def test_messages_handed_to_members_that_do_not_answer_are_bounded(broker:
             answer = await asking.answer(opaque)
             assert answer.code == ResponseCode.SYSTEM_BUSY
             assert "keptRequestsMaxSize" in (answer.remark or "")
-        assert 900_000 < broker.server.shares.kept_size < MIB
+        assert 900_000 < broker.server.shared_limits.kept_size < MIB
         for _ in range(3):
             member.reply(await member.request(CODE.CONSUME_MESSAGE_DIRECTLY))
         for opaque in asked[:3]:
             assert (await asking.answer(opaque)).code == ResponseCode.SUCCESS
-        assert broker.server.shares.kept_size == 0
+        assert broker.server.shared_limits.kept_size == 0
 
 
 async def test_many_that_keep_all_they_may_leave_room_for_another(broker: Broker) -> None:
@@ -129,7 +129,7 @@ async def test_many_that_keep_all_they_may_leave_room_for_another(broker: Broker
             one = await stack.enter_async_context(await Peer.at(broker))
             sent = [one.send(CODE.SEND_REPLY_MESSAGE_V2, ext, bytes(100_000)) for _ in range(12)]
             assert (await one.answer(sent[-1])).code == ResponseCode.SYSTEM_BUSY
-        assert 3 * MIB < broker.server.shares.kept_size < 4 * MIB
+        assert 3 * MIB < broker.server.shared_limits.kept_size < 4 * MIB
         last = await stack.enter_async_context(await Peer.at(broker))
         opaque = last.send(CODE.SEND_REPLY_MESSAGE_V2, ext, bytes(30_000))
         while bytes((push := await asker.request(CODE.PUSH_REPLY_MESSAGE_TO_CLIENT)).body)[30_000:]:
@@ -139,9 +139,9 @@ async def test_many_that_keep_all_they_may_leave_room_for_another(broker: Broker
 
 
 async def test_the_bound_is_a_setting_and_a_metric(broker: Broker) -> None:
-    assert broker.server.shares.limits.kept_size_max == 4 * MIB
-    broker.server.shares.kept_size = 12_345
+    assert broker.server.shared_limits.limits.kept_size_max == 4 * MIB
+    broker.server.shared_limits.kept_size = 12_345
     samples = {family.metric.name: family.samples for family in snapshot(broker)}
     [(_, size)] = samples["pocketmq_kept_requests_bytes"]
     assert size == 12_345
-    broker.server.shares.kept_size = 0
+    broker.server.shared_limits.kept_size = 0

@@ -4,6 +4,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import offset_msg_id
+from pocketmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.hosts import pack_host
 from tests.broker.serving import Peer, serving
 from tests.broker.test_transaction import (
     BORN,
@@ -15,13 +22,6 @@ from tests.broker.test_transaction import (
     found,
     prepare,
 )
-
-from pocketmq.broker.broker import Broker
-from pocketmq.model.message_codec import offset_msg_id
-from pocketmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC
-from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.hosts import pack_host
 
 
 @pytest.fixture

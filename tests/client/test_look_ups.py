@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
-from tests.client.test_producing import options
-from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import Message, NoRoute, Producer, TransientError
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.command import RemotingCommand
+from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class DeafCluster(FakeCluster):

@@ -11,10 +11,6 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
-from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import serving
-from tests.grpc.asking import Asking, asking
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.broker import Broker
@@ -36,6 +32,10 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.testing.in_process import InProcess
+from tests.broker.raw_slave import RawSlave
+from tests.broker.serving import serving
+from tests.grpc.asking import Asking, asking
+from tests.kit.waiting import until_async as until
 
 
 @asynccontextmanager
@@ -938,7 +938,7 @@ async def test_a_success_means_what_it_means_to_classic_clients(tmp_path: Path) 
     async with front(tmp_path, **settings) as (broker, server), asking(server.address) as client:
         alone = await send(client, message())
         assert alone.status.code == alone.entries[0].status.code == Code.HA_NOT_AVAILABLE
-        replicas = broker.parts.messages.promise.replicas
+        replicas = broker.parts.messages.durability.replicas
         async with await RawSlave.at(broker) as slave:
             slave.report(0)
             await until(lambda: any(each.served for each in replicas.slaves.connected))

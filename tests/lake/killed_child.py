@@ -14,11 +14,11 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile
-from tests.lake.lakes import SMALL, source
 
 from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.copy import Copy
 from pocketmq.lake.files import FileSource
+from tests.lake.lakes import SMALL, source
 
 # What changes anything on the disk; each is two steps: before it, and after it.
 STEPS: list[tuple[type, str]] = [

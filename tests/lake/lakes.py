@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from tests.store.bulk_stores import table_rows
 
 from pocketmq.bulk.columns.schema import schema_of
 from pocketmq.bulk.offsets import LossRule
@@ -19,6 +18,7 @@ from pocketmq.lake.columns import NAMES, file_schema
 from pocketmq.lake.copy import Copy, Limits
 from pocketmq.lake.files import FileSource
 from pocketmq.lake.table import days_of, write_file
+from tests.store.bulk_stores import table_rows
 
 # So small that a few hundred messages take several files and commits.
 SMALL = Limits(waiting_bytes=20_000, commit_bytes=40_000)

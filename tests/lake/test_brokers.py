@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import RunningBroker, make_broker
-from tests.lake.lakes import check, copy, in_order, rows_by_pyiceberg, source
-from tests.spark.broker_topics import make_topic, send, wait_readable
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
@@ -23,7 +20,10 @@ from pocketmq.model.names import is_system_topic
 from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.lake.lakes import check, copy, in_order, rows_by_pyiceberg, source
+from tests.spark.broker_topics import make_topic, send, wait_readable
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     made.kill()
 
 
-def access(broker: RunningBroker) -> Access:
-    return Access(broker.namesrv, retry_timeout_ms=60_000)
+def access(broker: RunningBroker) -> BrokerAccess:
+    return BrokerAccess(broker.namesrv, retry_timeout_ms=60_000)
 
 
 def pulled(broker: RunningBroker, *topics: str) -> BrokerSource:

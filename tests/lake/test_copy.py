@@ -5,6 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pocketmq.bulk import DataLoss
+from pocketmq.bulk.archive import Archiver
+from pocketmq.lake.catalog import opened_catalog, table_of
+from pocketmq.lake.copy import Copy, Limits
+from pocketmq.lake.position import HEADS_KEY, MARKS_KEY, Position, position_of
+from pocketmq.lake.source import OtherLog
+from pocketmq.lake.table import LakeTable, TableInUse
+from pocketmq.remoting.errors import IllegalArgument
 from tests.lake.lakes import (
     SMALL,
     check,
@@ -16,15 +25,6 @@ from tests.lake.lakes import (
     tables,
 )
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows
-
-from pocketmq.bulk import DataLoss
-from pocketmq.bulk.archive import Archiver
-from pocketmq.lake.catalog import opened_catalog, table_of
-from pocketmq.lake.copy import Copy, Limits
-from pocketmq.lake.position import HEADS_KEY, MARKS_KEY, Position, position_of
-from pocketmq.lake.source import OtherLog
-from pocketmq.lake.table import LakeTable, TableInUse
-from pocketmq.remoting.errors import IllegalArgument
 
 DAY_MS = 86_400_000
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pocketmq.model.names import SCHEDULE_TOPIC
 from tests.lake.lakes import check, copy, in_order, rows_by_duckdb, rows_by_pyiceberg
 from tests.store.bulk_stores import GOLDEN_NAMES, index_entries, unpack
 from tests.store.test_bulk_golden import RECOVERED, TORN, WALKED, expected
-
-from pocketmq.model.names import SCHEDULE_TOPIC
 
 Place = tuple[str, int, int]
 

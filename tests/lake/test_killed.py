@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.lake.lakes import check, in_order, rows_by_pyiceberg
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows
 

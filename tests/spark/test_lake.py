@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.house.doc_blocks import ROOT, blocks
 from tests.lake.lakes import copy, tables
 from tests.store.bulk_stores import Message, WrittenStore

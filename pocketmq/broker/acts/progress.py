@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 
-class QueueProgress(NamedTuple):
+class QueueOffsets(NamedTuple):
     """One queue. end, consumed, pulled: offsets; no stored offset counts as 0. last_ms: store time of the
     last consumed message, 0 without one."""
 
@@ -36,7 +36,7 @@ class TopicProgress:
 
     topic: str
     tps: float
-    queues: list[QueueProgress]
+    queues: list[QueueOffsets]
 
     @property
     def lag(self) -> int:
@@ -118,13 +118,13 @@ class ProgressActs:
                 yield config
 
     def _progress(self, group: str, topic: str, count: int) -> TopicProgress:
-        queues: list[QueueProgress] = []
+        queues: list[QueueOffsets] = []
         for queue_id in range(count):
             consumed = max(0, self._offsets.query(group, topic, queue_id))
             last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             end = self._store.max_offset(topic, queue_id)
             pulled = max(consumed, self._pulled_to(group, topic, queue_id))
-            queues.append(QueueProgress(queue_id, end, consumed, pulled, max(0, last_ms)))
+            queues.append(QueueOffsets(queue_id, end, consumed, pulled, max(0, last_ms)))
         return TopicProgress(topic, self._stats.group_get_tps(group, topic), queues)
 
     def spans(self, group: str, topic: str) -> list[QueueSpan] | None:

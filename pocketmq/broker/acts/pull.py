@@ -15,7 +15,7 @@ from pocketmq.broker.groups.consumer_offset import OffsetTableFull
 from pocketmq.broker.modes.policy import Compatible
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.broker.waiting.long_polling import HeldPull, LongPolling
 from pocketmq.model.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
@@ -110,7 +110,7 @@ class PullActs:
                 self._commit(ask, policy, peer)
             return self._sent_back(ask, group, moved.offset)
         if self._offsets.resets:
-            queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
+            queue = GroupQueue(ask.consumer_group, ask.topic, ask.queue_id)
             offset = policy.reset_to(queue, ask.queue_offset, peer)
             if offset is not None:
                 return self._sent_back(ask, group, offset)
@@ -230,7 +230,7 @@ class PullActs:
             return
         group, topic, queue_id = ask.consumer_group, ask.topic, ask.queue_id
         if policy.keeps_offsets and policy.commit(
-            QueueOf(group, topic, queue_id), offset, peer, as_member=True
+            GroupQueue(group, topic, queue_id), offset, peer, as_member=True
         ):
             return
         try:

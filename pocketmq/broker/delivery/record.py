@@ -80,7 +80,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DeliveryEvent:
     """An event; ms is wall time."""
 
     kind: EventKind
@@ -91,11 +91,11 @@ class Event:
 
 
 @dataclass(slots=True)
-class History:
+class DeliveryHistory:
     """What is known of one queue offset in one group, oldest first; since_ms: start of the record."""
 
     deliveries: list[Delivery]
-    events: list[Event]
+    events: list[DeliveryEvent]
     since_ms: int
 
 
@@ -361,9 +361,9 @@ class DeliveryRecord:
             self._write(key, self._open[key])
         self.flush()
 
-    def find(self, topic: str, queue_id: int, offset: int) -> dict[str, History]:
+    def find(self, topic: str, queue_id: int, offset: int) -> dict[str, DeliveryHistory]:
         """Return by group what happened to one offset; reads both files, call `settle` first."""
-        found: dict[str, History] = {}
+        found: dict[str, DeliveryHistory] = {}
         since_ms = 0
         for texts, row in self._rows():
             ms = row[-1]
@@ -379,14 +379,14 @@ class DeliveryRecord:
             begin, end = row[at + 3], row[at + 4]
             if row[0] == _SPAN:
                 if begin <= offset < end:
-                    history = found.setdefault(group, History([], [], 0))
+                    history = found.setdefault(group, DeliveryHistory([], [], 0))
                     client, by, own = (texts.get(number, "") for number in row[7:10])
                     history.deliveries.append(
                         Delivery(begin, end, row[6], client, by, own, row[10], ms)
                     )
             elif begin <= offset and (offset < end or begin == offset):
-                history = found.setdefault(group, History([], [], 0))
-                history.events.append(Event(EventKind(row[1]), begin, end, row[7], ms))
+                history = found.setdefault(group, DeliveryHistory([], [], 0))
+                history.events.append(DeliveryEvent(EventKind(row[1]), begin, end, row[7], ms))
         for history in found.values():
             history.since_ms = since_ms
         return found

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.turns import CallSoon, Slices
+from pocketmq.remoting.transport.turns import CallSoon, Turns
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -103,11 +103,11 @@ class Woken(Generic[Held]):
     kind = "request"
 
     def __init__(self, clock: Clock, call_soon: CallSoon | None) -> None:
-        """call_soon: see Slices."""
+        """call_soon: see Turns."""
         self._clock = clock
         self._of: dict[Peer, dict[Held, None]] = {}
         self.count = self.weight = 0
-        self._ready = Slices[Held](clock, call_soon, self._run_when_read)
+        self._ready = Turns[Held](clock, call_soon, self._run_when_read)
 
     def enter(self, held: Held, queue: Any) -> None:
         """Add a held request, at `queue`."""

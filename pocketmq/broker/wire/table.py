@@ -29,7 +29,7 @@ from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
 from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
-from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.requests import AnsweringServer, complete
 from pocketmq.remoting.transport.connection import Handler
 
 
@@ -61,15 +61,15 @@ def handlers(
         ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(PopActs(node, tables, members, messages, services.pop)).handlers(),
         PopAckProcessor(
-            ReceiptActs(node, tables, messages, services.pop), messages.promise
+            ReceiptActs(node, tables, messages, services.pop), messages.durability
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
         EndTransactionProcessor(
-            TransactionActs(messages, services.half), messages.promise
+            TransactionActs(messages, services.half), messages.durability
         ).handlers(),
         RecallMessageProcessor(
-            config, RecallActs(node, tables, messages), messages.promise
+            config, RecallActs(node, tables, messages), messages.durability
         ).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         ReplicasProcessor(services.replication, services.pop).handlers(),
@@ -80,4 +80,4 @@ def handlers(
     ):
         assert not table.keys() & part.keys(), "a code has two handlers"
         table.update(part)
-    return complete(Server.BROKER, table)
+    return complete(AnsweringServer.BROKER, table)

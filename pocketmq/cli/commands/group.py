@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.group_report import check_known, describe, examine, print_diagnosis
 from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
@@ -217,7 +217,7 @@ def mode(
 
     modes = with_admin(namesrv, work)
     if not modes:
-        raise SiteRefused("no PocketMQ broker answers, and Apache brokers have no group modes")
+        raise ClusterRefused("no PocketMQ broker answers, and Apache brokers have no group modes")
     print_fields({"group": group, "modes": modes}, as_json=as_json)
 
 

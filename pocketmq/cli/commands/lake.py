@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pocketmq.bulk.offsets import LossRule
     from pocketmq.lake.copy import Copy, RowSource
-    from pocketmq.spark.brokers.connection import Access
+    from pocketmq.spark.brokers.connection import BrokerAccess
 
 _EVERY_S = 30.0
 _RETRY_MS, _FIRST_CONTACT_MS = 120_000, 10_000
@@ -162,16 +162,16 @@ def _source(
     return FileSource([source], wanted, loss, sealed=sealed, broker_names=_names(broker_name))
 
 
-def _access(name_server: str) -> "Access":
+def _access(name_server: str) -> "BrokerAccess":
     """Return how to connect, by the account of the user's environment or context."""
-    from pocketmq.spark.brokers.connection import Access
+    from pocketmq.spark.brokers.connection import BrokerAccess
 
     said = contexts.environment()
     if said.get("POCKETMQ_TLS_CA"):
         raise CannotBegin(
             "pocketmq lake cannot verify the servers' certificates: leave --tls-ca away, or read the store"
         )
-    return Access(
+    return BrokerAccess(
         name_server,
         access_key=said.get("POCKETMQ_ACCESS_KEY", ""),
         secret_key=said.get("POCKETMQ_SECRET_KEY", ""),

@@ -25,11 +25,11 @@ from pocketmq.client.network.route import (
     TopicRoute,
 )
 from pocketmq.client.options import SendOptions
-from pocketmq.client.send.encode import Carry, Outgoing, Packer
+from pocketmq.client.send.encode import Carry, OutgoingMessage, Packer
 from pocketmq.client.send.fault_strategy import FaultStrategy
 from pocketmq.client.send.first_attempt import Flight
 from pocketmq.client.send.frozen import unless_frozen
-from pocketmq.client.send.limits import Deadlines, Room
+from pocketmq.client.send.limits import Deadlines, SendLimits
 from pocketmq.client.send.result import SendResult, SendStatus
 from pocketmq.client.send.retries import NotStoredSafely, SendAttempts
 from pocketmq.model.message import Message, MessageQueue
@@ -52,7 +52,7 @@ _LOOK_MS = 50
 class SendHook(Protocol):
     """Called around each attempt, e.g. to trace a producer."""
 
-    def before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> object: ...
+    def before(self, outgoing: OutgoingMessage, queue: MessageQueue, address: str) -> object: ...
 
     def after(
         self, token: object, result: SendResult | None, error: PocketMQError | None
@@ -78,7 +78,7 @@ class SendEngine:
         self.strategy = FaultStrategy(
             instance.clock, instance.random_index, enabled=options.latency_fault_tolerance
         )
-        self.room = Room(options.in_flight_max, options.in_flight_size_max)
+        self.room = SendLimits(options.in_flight_max, options.in_flight_size_max)
         self.packer = Packer(
             group,
             options,
@@ -104,11 +104,11 @@ class SendEngine:
         """
         return [self.options.create_topic_key, *self._infos]
 
-    def outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
+    def outgoing(self, message: Message, sys_flag: int = 0) -> OutgoingMessage:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
         return self.packer.pack(message, sys_flag)
 
-    def outgoing_batch(self, messages: Sequence[Message]) -> Outgoing:
+    def outgoing_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """Check and pack a batch that fits. Raises: IllegalMessage, MessageTooLarge."""
         return self.packer.pack_batch(messages)
 
@@ -116,7 +116,7 @@ class SendEngine:
 
     async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
@@ -144,7 +144,7 @@ class SendEngine:
             self.room.give(size)
 
     async def submit(
-        self, outgoing: Outgoing, *, queue: MessageQueue | None = None
+        self, outgoing: OutgoingMessage, *, queue: MessageQueue | None = None
     ) -> "asyncio.Future[SendResult]":
         """Send without waiting for the answer; the future gets what `send` returns or raises.
 
@@ -173,7 +173,7 @@ class SendEngine:
 
     def _launch(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         future: "asyncio.Future[SendResult]",
         size: int | None,
@@ -225,7 +225,7 @@ class SendEngine:
     async def after_flight(
         self,
         flight: Flight,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         error: PocketMQError,
     ) -> SendResult:
@@ -258,7 +258,7 @@ class SendEngine:
 
     async def _attempts(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         timeout_ms: int | None = None,
         retry_times: int | None = None,
@@ -290,7 +290,7 @@ class SendEngine:
             self._infos.pop(outgoing.topic, None)
         return result
 
-    async def _follow(self, plan: SendAttempts, outgoing: Outgoing) -> SendResult:
+    async def _follow(self, plan: SendAttempts, outgoing: OutgoingMessage) -> SendResult:
         """Make attempts until one succeeds or the plan ends."""
         while True:
             target = self._next(plan, outgoing.topic)
@@ -325,7 +325,7 @@ class SendEngine:
 
     async def _send_to(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue,
         timeout_ms: int,
         plan: SendAttempts | None = None,
@@ -361,7 +361,9 @@ class SendEngine:
         for hook, token in zip(self.hooks, tokens, strict=False):
             hook.after(token, result, error)
 
-    async def send_oneway(self, outgoing: Outgoing, *, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(
+        self, outgoing: OutgoingMessage, *, queue: MessageQueue | None = None
+    ) -> None:
         """Send without an answer. Raises: NoRoute, Unreachable; a refusal stays unknown."""
         timeout_ms = self.options.send_timeout_ms
         if queue is None:
@@ -443,7 +445,7 @@ async def _within(timeout_ms: int, topic: str, looking: Coroutine[Any, Any, T]) 
         ) from None
 
 
-def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:
+def _log_retry(outgoing: OutgoingMessage, queue: MessageQueue, error: PocketMQError) -> None:
     log.warning(
         "send failed, trying again topic=%s broker=%s reason=%r",
         outgoing.topic,
