@@ -86,7 +86,7 @@ Watch = Callable[[Iterable[Any], int], Iterator[Any]]
 """Passes the parts of a round on, and shows how many are done."""
 
 
-class Copy:
+class LakeCopy:
     """The tables of one catalog, kept up with one source. Owner of the open tables."""
 
     def __init__(

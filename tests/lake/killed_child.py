@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile
 
 from pocketmq.lake.catalog import opened_catalog
-from pocketmq.lake.copy import Copy
+from pocketmq.lake.copy import LakeCopy
 from pocketmq.lake.files import FileSource
 from tests.lake.lakes import SMALL, source
 
@@ -58,7 +58,7 @@ class Steps:
 def run(store: Path, warehouse: Path, last: int) -> int:
     steps = Steps(last)
     with opened_catalog(str(warehouse)) as catalog:
-        Copy(catalog, source(store), SMALL).round()
+        LakeCopy(catalog, source(store), SMALL).round()
     return steps.made
 
 

@@ -15,7 +15,7 @@ from pocketmq.bulk.partition import Topics
 from pocketmq.lake.catalog import NAMESPACE, existing_tables, opened_catalog
 from pocketmq.lake.check import Check, Compared
 from pocketmq.lake.columns import NAMES, file_schema
-from pocketmq.lake.copy import Copy, Limits
+from pocketmq.lake.copy import LakeCopy, Limits
 from pocketmq.lake.files import FileSource
 from pocketmq.lake.table import days_of, write_file
 from tests.store.bulk_stores import table_rows
@@ -41,7 +41,7 @@ def copy(
 ) -> dict[str, int]:
     """One run of `pocketmq lake`; returns the new rows of each table."""
     with opened_catalog(str(warehouse)) as catalog:
-        run = Copy(catalog, source(*paths, **options), limits)
+        run = LakeCopy(catalog, source(*paths, **options), limits)
         run.round()
         return run.copied.rows
 

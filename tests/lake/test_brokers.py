@@ -15,7 +15,7 @@ from pocketmq.lake.brokers import BrokerSource
 from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.check import Check
 from pocketmq.lake.columns import NAMES, table_name
-from pocketmq.lake.copy import Copy
+from pocketmq.lake.copy import LakeCopy
 from pocketmq.model.names import is_system_topic
 from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
@@ -53,7 +53,7 @@ def test_rows_pulled_from_a_broker_are_those_of_its_files(
     with opened_catalog(str(warehouse)) as catalog:
         for added, count in ((400, 30), (30, 0), (0, 0)):
             found = pulled(broker, topic)
-            assert Copy(catalog, found).round() == added
+            assert LakeCopy(catalog, found).round() == added
             found.close()
             send(broker, topic, count, first=400)
             wait_readable(broker, topic, 400 + added % 400 + count)
@@ -84,7 +84,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_told_by_its_last_message(
             send(broker, topic, count)
             wait_readable(broker, topic, count)
             found = pulled(broker, topic)
-            assert Copy(catalog, found).round() == added
+            assert LakeCopy(catalog, found).round() == added
             found.close()
             with BrokerClient(access(broker)) as client:
                 header = DeleteTopicHeader(topic=topic)
@@ -110,7 +110,7 @@ def test_a_followed_store_is_complete_after_its_broker_was_killed(tmp_path: Path
             writer.start()
             sent += 300
             with opened_catalog(str(warehouse)) as catalog:
-                run = Copy(catalog, source(broker.store, topics=[topic], broker_names="b"))
+                run = LakeCopy(catalog, source(broker.store, topics=[topic], broker_names="b"))
                 while writer.is_alive():
                     run.round()
             writer.join()

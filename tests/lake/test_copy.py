@@ -9,7 +9,7 @@ import pytest
 from pocketmq.bulk import DataLoss
 from pocketmq.bulk.archive import Archiver
 from pocketmq.lake.catalog import opened_catalog, table_of
-from pocketmq.lake.copy import Copy, Limits
+from pocketmq.lake.copy import LakeCopy, Limits
 from pocketmq.lake.position import HEADS_KEY, MARKS_KEY, Position, position_of
 from pocketmq.lake.source import OtherLog
 from pocketmq.lake.table import LakeTable, TableInUse
@@ -239,7 +239,7 @@ def test_a_commit_continues_behind_another_writers(store: WrittenStore, warehous
     copy(warehouse, store.root)
     add(store, 50, 50)
     with opened_catalog(str(warehouse)) as catalog:
-        run = Copy(catalog, source(store.root))
+        run = LakeCopy(catalog, source(store.root))
         mine = run._table("Orders")
         rewrite(catalog.load_table("pocketmq.Orders"), mine.table.scan().to_arrow())
         assert run.round() == 50
@@ -253,7 +253,7 @@ def test_two_copies_at_a_time_write_no_row_twice(store: WrittenStore, warehouse:
     with opened_catalog(str(warehouse)) as catalog:
         slow = LakeTable(table_of(catalog, "Orders"))
         copy(warehouse, store.root)
-        run = Copy(catalog, source(store.root))
+        run = LakeCopy(catalog, source(store.root))
         run._tables["Orders"] = slow
         with pytest.raises(TableInUse, match="another process"):
             run.round()
@@ -265,7 +265,9 @@ def test_rows_wait_in_bounded_memory(store: WrittenStore, warehouse: Path) -> No
     for topic in ("a", "b", "c"):
         add(store, 0, 30, topic=topic)
     with opened_catalog(str(warehouse)) as catalog:
-        run = Copy(catalog, source(store.root), Limits(waiting_bytes=30_000, commit_bytes=1 << 40))
+        run = LakeCopy(
+            catalog, source(store.root), Limits(waiting_bytes=30_000, commit_bytes=1 << 40)
+        )
         most = 0
 
         def watch(parts: Any, total: int) -> Any:

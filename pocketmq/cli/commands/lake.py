@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from pocketmq.bulk.offsets import LossRule
-    from pocketmq.lake.copy import Copy, RowSource
+    from pocketmq.lake.copy import LakeCopy, RowSource
     from pocketmq.spark.brokers.connection import BrokerAccess
 
 _EVERY_S = 30.0
@@ -99,7 +99,7 @@ def lake(
     """
     try:
         from pocketmq.lake.catalog import opened_catalog
-        from pocketmq.lake.copy import Copy
+        from pocketmq.lake.copy import LakeCopy
     except ImportError as error:
         raise CannotBegin(f"this needs {error.name}: pip install pocketmq[lake]") from error
     from pocketmq.bulk.offsets import LossRule
@@ -113,7 +113,7 @@ def lake(
             if check:
                 _check(opened, rows, as_json=as_json)
                 return
-            copy = Copy(opened, rows)
+            copy = LakeCopy(opened, rows)
             if follow:
                 _follow(copy, every, as_json=as_json)
             else:
@@ -193,7 +193,7 @@ def _names(text: str | None) -> dict[str, str] | str | None:
     return found
 
 
-def _follow(copy: "Copy", every_s: float, *, as_json: bool) -> None:
+def _follow(copy: "LakeCopy", every_s: float, *, as_json: bool) -> None:
     """Copy until Ctrl-C; a line for each round that found something."""
     try:
         while True:
@@ -211,7 +211,7 @@ def _follow(copy: "Copy", every_s: float, *, as_json: bool) -> None:
         return
 
 
-def _report(copy: "Copy", loss: "LossRule", *, as_json: bool) -> None:
+def _report(copy: "LakeCopy", loss: "LossRule", *, as_json: bool) -> None:
     copied = copy.copied
     fields = {
         "rows": copied.total,
