@@ -196,7 +196,7 @@ async def test_what_is_available_is_known_without_taking_it(server: InProcess) -
         await member.ack(message)
 
 
-async def test_a_renewing_consumer_keeps_what_it_received_until_it_gives_it_up(
+async def test_a_renewing_consumer_keeps_messages_until_it_settles(
     server: InProcess,
 ) -> None:
     """Rounds renew by the clock; an acknowledged message and one that was given up are renewed no more."""

@@ -71,7 +71,7 @@ def test_an_eta_waits_in_the_broker_and_no_worker_holds_it(
     assert far.id
 
 
-def test_a_task_of_a_killed_worker_runs_again_and_one_that_takes_long_does_not(
+def test_only_tasks_of_a_killed_worker_run_again(
     server: InProcess,
     app: Celery,
     start_worker: StartWorker,

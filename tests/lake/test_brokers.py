@@ -74,7 +74,7 @@ def test_rows_pulled_from_a_broker_are_those_of_its_files(
     assert check(warehouse, broker.store, topics=[topic], broker_names=name).compared == 430
 
 
-def test_a_topic_that_was_deleted_and_made_again_is_told_by_its_last_message(
+def test_a_recreated_topic_is_known_by_its_last_message(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
     """Its new queues are longer than the old: offsets alone would hide the first new messages."""
@@ -95,7 +95,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_told_by_its_last_message(
     assert len({row["commitLogOffset"] for row in rows}) == len(rows) == 75
 
 
-def test_a_followed_store_is_complete_after_its_broker_was_killed(tmp_path: Path) -> None:
+def test_a_followed_store_is_complete_after_a_kill(tmp_path: Path) -> None:
     """The broker is killed with -9 while messages arrive and tables follow its files."""
     broker = make_broker(
         "pocketmq", tmp_path / "broker", config={"mappedFileSizeCommitLog": 1 << 16}

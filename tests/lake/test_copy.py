@@ -102,9 +102,7 @@ def _iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
-def test_a_topic_that_was_deleted_and_made_again_continues_its_table(
-    store: WrittenStore, warehouse: Path
-) -> None:
+def test_a_recreated_topic_continues_its_table(store: WrittenStore, warehouse: Path) -> None:
     """Old rows stay, and new ones are added, whether the new queues are shorter or longer than the old."""
     rows: list[dict[str, Any]] = []
     made = 0
@@ -122,7 +120,7 @@ def test_a_topic_that_was_deleted_and_made_again_continues_its_table(
     assert (found.compared, found.older) == (12, 420)
 
 
-def test_messages_that_retention_took_are_a_loss_that_can_be_skipped(
+def test_messages_deleted_by_retention_are_a_skippable_loss(
     store: WrittenStore, warehouse: Path
 ) -> None:
     add(store, 0, 100)
@@ -193,9 +191,7 @@ def test_a_log_without_queues_is_walked(store: WrittenStore, warehouse: Path) ->
     assert held(warehouse) == whole
 
 
-def test_topics_whose_names_differ_in_other_characters_share_a_table(
-    store: WrittenStore, warehouse: Path
-) -> None:
+def test_topics_of_similar_names_share_a_table(store: WrittenStore, warehouse: Path) -> None:
     add(store, 0, 60, topic="a-b")
     copy(warehouse, store.root)
     add(store, 60, 60, topic="a_b")
