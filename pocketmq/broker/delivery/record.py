@@ -52,7 +52,7 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.starts import Starts
-from pocketmq.model.names import is_retry_topic
+from pocketmq.model.names import DLQ_PREFIX, is_retry_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
@@ -225,6 +225,14 @@ class DeliveryRecord:
             span.way = Way.BROADCAST
         else:
             span.way = Way.ISOLATED if is_isolated else Way.SHARED
+
+    def dead(self, retry: str, dead: str, properties: bytes) -> None:
+        """Record that a message sent to a retry topic was one too many, by the properties of the copy."""
+        group = dead.removeprefix(DLQ_PREFIX)
+        origin = self._around.origin(properties)
+        if origin is not None:
+            text = f"to {dead}: its member sent it to {retry} once more than the limit"
+            self.event(EventKind.DEAD, (group, *origin[:2]), origin[2], origin[2], text)
 
     def members_changed(self, group: ConsumerGroup) -> None:
         """End the spans of a group whose members or their subscriptions changed."""
