@@ -18,7 +18,7 @@ from tests.broker.serving import Peer, serving
 from tests.broker.test_balance import ask, commit, listed, send
 
 QUEUES, TAGS = 4, "AB"
-WISHES = ("A", "B", "A || B", "*")
+WISHES: tuple[str, ...] = ("A", "B", "A || B", "*")
 
 
 @dataclass

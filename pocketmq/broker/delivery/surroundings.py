@@ -63,14 +63,21 @@ class Surroundings:
             self._store.entries(topic, queue_id, begin, end - begin)
         ):
             record = self._store.record_at(position, size)
-            origin = None if record is None else self.origin(properties_of(record))
+            properties = b"" if record is None else properties_of(record)
+            origin = self.origin(properties)
             if origin is not None:
                 yield begin + place, *origin
 
     def origin(self, properties: bytes) -> tuple[str, int, int] | None:
         """Return topic, queue id and offset of the message that one with these properties is a copy of."""
+        # What was redelivered is recorded by GroupRedelivery, and may be sent back as any other.
+        is_redelivered = get_property(properties, REDELIVERED) is not None
+        return None if is_redelivered else self.original(properties)
+
+    def original(self, properties: bytes) -> tuple[str, int, int] | None:
+        """Return what `origin` does, of a redelivered copy, too."""
         msg_id = get_property(properties, b"ORIGIN_MESSAGE_ID")
-        if msg_id is None or get_property(properties, REDELIVERED) is not None:
+        if msg_id is None:
             return None
         key = get_property(properties, b"UNIQ_KEY")
         try:
