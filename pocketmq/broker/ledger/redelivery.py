@@ -98,7 +98,7 @@ class GroupRedelivery:
 
     def _check(self, group: str) -> None:
         """Apply 2. Raises: Refused."""
-        config = self._tables.groups.get(group)
+        config = self._tables.groups.find(group)
         if config is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
