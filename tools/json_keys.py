@@ -247,6 +247,25 @@ COMMANDS: Mapping[str, Keys] = {
             "advice": "what to do, or empty",
         }
     ),
+    "group balance": _rows(
+        {
+            "topic": "topic",
+            "group": "group",
+            "stored": "messages stored since the group began, or since --since",
+            "consumed": "acknowledged by a member that keeps them",
+            "filtered": "passed, and no member wanted them",
+            "inHand": "given, not acknowledged yet",
+            "waiting": "not given yet",
+            "retry": "sent back, and not consumed yet",
+            "dead": "in the dead letters",
+            "expired": "deleted before they were given",
+            "skipped": "passed by a move of the offset",
+            "lost": "passed though a member wanted them",
+            "redelivered": "lost or skipped, given back, and consumed",
+            "unknown": "passed, and no record says how",
+            "difference": "stored less all the others: 0",
+        }
+    ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),
     "group delete": _one({"group": "group", "deletedOn": "names of the brokers that had it"}),
     "group doctor": _one(_DIAGNOSIS),
@@ -446,6 +465,16 @@ COMMANDS: Mapping[str, Keys] = {
             "consequences[].messages": "which messages",
             "consequences[].why": "why",
             "steps": "the safest order",
+        }
+    ),
+    "lake": _one(
+        {
+            "rows": "rows added",
+            "tables[]": "tables that got some",
+            "tables[].table": "name of the table, with its namespace",
+            "tables[].rows": "rows added to it",
+            "files": "data files written",
+            "losses[]": "what was missing or damaged, with --skip-losses",
         }
     ),
     "top": _one(
