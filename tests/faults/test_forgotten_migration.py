@@ -1,6 +1,6 @@
 """A firewall forgets every connection to a broker in the middle of `pocketmq migrate`, inwards or outwards.
 
-Each step goes on by new connections, or all is undone: the source leads again and takes sends.
+Each step resumes with new connections, or all is undone: the source leads again and takes sends.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def is_served(name_server: str, leader: Broker) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_inwards_goes_on_or_leaves_the_source_as_it_was(tmp_path: Path, step: str) -> None:
+async def test_inwards_resumes_or_leaves_the_source_as_it_was(tmp_path: Path, step: str) -> None:
     async with AsyncExitStack() as stack, test_migrate.moving(tmp_path) as way:
         forgetting = Forgetting(stack, way.brokers, step)
         inwards = await way.start()
@@ -78,7 +78,7 @@ async def test_inwards_goes_on_or_leaves_the_source_as_it_was(tmp_path: Path, st
 
 
 @pytest.mark.parametrize("step", ["the same", "waiting for offsets", "clients wait", "restart the"])
-async def test_outwards_goes_on_or_leaves_the_broker_as_it_was(tmp_path: Path, step: str) -> None:
+async def test_outwards_resumes_or_leaves_the_broker_as_it_was(tmp_path: Path, step: str) -> None:
     async with AsyncExitStack() as stack, test_migrate_out.moving(tmp_path) as way:
         forgetting = Forgetting(stack, way.brokers, step)
         outwards = await way.start()
