@@ -17,7 +17,7 @@ from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.model.record import encode_batch
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.quick.by_place import RUN_MIN
+from pocketmq.remoting.quick.by_pattern import RUN_MIN
 from pocketmq.remoting.transport.connection import Connection
 
 V1, V2, BATCH = (
@@ -26,10 +26,21 @@ V1, V2, BATCH = (
     RequestCode.SEND_BATCH_MESSAGE,
 )
 QUEUES = 4
-NAMES = (
-    "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag "
-    "properties reconsumeTimes unitMode maxReconsumeTimes batch"
-).split()
+NAMES = [
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+]
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ class End:
             if self._alone or self._checked:
                 self.begin()
             if self._checked:
-                self._sends.forget_targets()
+                self._sends.parts.forget_topics()
             self._connection.data_received(data)
             self._connection._flush()
             answers += self._sink.take()

@@ -6,8 +6,8 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
 2. A refusal carries RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
 4. Sent.end: the sender is answered once the log is safe up to there, `messages.promise.kept(end)`.
-5. A plain message may take the short path of wire/sends/send.py, or `send_plain`: `plain_queue_count` says
-   for which topics, and tests hold all paths to the same record.
+5. A plain message may be stored without a check, as wire/sends/send.py or `send_plain` do: `plain_topic` says
+   to which topics, and tests hold all ways to the same record.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pocketmq.broker.figures.stats import PutCounter
+from pocketmq.broker.figures.stats import BrokerStats, PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
@@ -93,13 +93,30 @@ class SentBatch(NamedTuple):
 
 
 class PlainTopic:
-    """A topic as `send_plain` needs it, with a counter per queue."""
+    """A topic whose plain messages need no check (invariant 5), until topics or settings change.
 
-    __slots__ = ("counters", "topic")
+    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`.
+    """
 
-    def __init__(self, topic: TopicConfig, counters: list[PutCounter]) -> None:
-        self.topic = topic
-        self.counters = counters
+    __slots__ = ("_count", "_stats", "name", "queues")
+
+    def __init__(self, name: str, count: int, stats: BrokerStats) -> None:
+        """count: of queues."""
+        self.name = name
+        self._count = count
+        self._stats = stats
+        self.queues: dict[bytes, tuple[int, PutCounter]] = {}
+
+    def open(self, number: bytes) -> tuple[int, PutCounter] | None:
+        """Return id and counter of a queue, as `queues` has them from now on; None if there is none."""
+        if not number.isdigit() or len(number) > _DIGITS_MAX or str(int(number)) != number.decode():
+            return None
+        queue_id = int(number)
+        if queue_id >= self._count:
+            return None
+        found = queue_id, self._stats.put_counter(self.name, queue_id)
+        self.queues[number] = found
+        return found
 
 
 class SendActs:
@@ -189,8 +206,8 @@ class SendActs:
         """Return the pending save of a new topic that a send must wait for (invariant 1), if any."""
         return self._topics.stored(topic.topic)
 
-    def plain_queue_count(self, name: str) -> int | None:
-        """Return the queue count of a topic whose plain messages need no check (invariant 5), else None."""
+    def plain_topic(self, name: str) -> PlainTopic | None:
+        """Return a topic whose plain messages need no check (invariant 5); None if they do."""
         topic = self._topics.get(name)
         if (
             topic is None
@@ -202,15 +219,7 @@ class SendActs:
             or self._promise.replicas.may_refuse
         ):
             return None
-        return max(topic.read_queues, topic.write_queues)
-
-    def plain_topic(self, topic: TopicConfig) -> PlainTopic | None:
-        """Prepare a topic for `send_plain`, valid until it or a setting changes; None if checks are due."""
-        if not topic.writable or self.plain_queue_count(topic.topic) is None:
-            return None
-        counter = self._stats.put_counter
-        queues = range(topic.write_queues)
-        return PlainTopic(topic, [counter(topic.topic, queue_id) for queue_id in queues])
+        return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
 
     # ------------------------------------------------------------ one message
 
@@ -224,13 +233,16 @@ class SendActs:
         sys_flag: int,
         born_ms: int,
         peer: Peer,
-    ) -> Appended:
-        """Store a message that is not delayed, half or sent back, in an existing queue.
+    ) -> Appended | None:
+        """Store a message that is not delayed, half or sent back; None if there is no such queue.
 
         text: its properties, each with both separators; none of WAIT, CLUSTER, POP_CK. Raises: StoreError.
         """
+        found = plain.open(b"%d" % queue_id)
+        if found is None:
+            return None
         put = self._store.append(
-            plain.topic.topic,
+            plain.name,
             queue_id,
             body,
             text.encode() + self._plain_end,
@@ -239,7 +251,7 @@ class SendActs:
             born_ms,
             peer.host,
         )
-        counter, size = plain.counters[queue_id], put.size
+        counter, size = found[1], put.size
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1

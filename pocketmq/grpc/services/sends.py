@@ -49,7 +49,7 @@ class Sends:
         self._transactions = transactions
         self._turns: Counter[str] = Counter()
         # Topics whose plain messages need no check, with what may be sent to them.
-        self._plain: dict[str, tuple[PlainTopic, tuple[MessageType, ...]]] = {}
+        self._plain: dict[str, tuple[TopicConfig, PlainTopic, tuple[MessageType, ...]]] = {}
         desk.parts.node.events.settings_changed.to(lambda changed: self._plain.clear())
 
     def methods(self) -> dict[bytes, Method]:
@@ -100,8 +100,7 @@ class Sends:
         parts = desk.parts
         if found is None or parts.messages.promise.waits:
             return None
-        plain, accepted = found
-        topic = plain.topic
+        topic, plain, accepted = found
         if parts.tables.topics.get(name) is not topic:
             del self._plain[name]
             return None
@@ -120,15 +119,17 @@ class Sends:
             )
         except StoreError:
             return None
+        if put is None:
+            return None
         return sent(stored.message_id, put.queue_offset)
 
     def _remember(self, topic: TopicConfig) -> None:
         """Let the next plain message to this topic take the short path."""
-        plain = self._desk.acts.send.plain_topic(topic)
-        if plain is not None:
+        plain = self._desk.acts.send.plain_topic(topic.topic)
+        if plain is not None and topic.writable:
             checks = self._desk.config.type_check
             accepted = [each for each in _PLAIN if not checks or each in accepted_types(topic)]
-            self._plain[topic.topic] = plain, tuple(accepted)
+            self._plain[topic.topic] = topic, plain, tuple(accepted)
 
     def _check_type(self, topic: TopicConfig, stored: Stored) -> None:
         """Check invariant 2. Raises: Failed."""

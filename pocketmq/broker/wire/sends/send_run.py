@@ -6,14 +6,14 @@ Imports numpy: SendMessageProcessor imports it once the store has it (`MessageSt
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.broker.wire.sends.plain_send import Alike, AlikeBatches, Target
+from pocketmq.broker.wire.sends.plain_send import PlainBatches, PlainSends
 from pocketmq.model.record import PROPERTIES_SIZE_MAX
-from pocketmq.remoting.quick.by_place import FixedShape
+from pocketmq.remoting.quick.by_pattern import Layout
 from pocketmq.remoting.quick.many import Columns, Cut, numbers
 from pocketmq.remoting.rows import row_fields
 from pocketmq.store.log.alike_batch import BatchShape
@@ -31,18 +31,29 @@ _HEX_SIZE = 16
 _Answer = Callable[[int, Sequence[int], int, int], bytes]
 
 
-class _Run:
-    """Frames of one shape and size, and the answers to them. answer: as in AlikeBatches."""
+class Queues(NamedTuple):
+    """Where the messages of a run go: one topic, and the ids of its queues, as headers have them."""
 
-    def __init__(self, shape: FixedShape, size: int, answer: _Answer) -> None:
-        self._columns = Columns(shape, size)
+    topic: bytes
+    texts: set[bytes]
+
+
+Taken = tuple[Cut, Queues, AlikeRun]
+
+
+class _Run:
+    """Frames of one layout and size, and the answers to them. answer: as in PlainBatches."""
+
+    def __init__(self, layout: Layout, size: int, answer: _Answer) -> None:
+        self.layout = layout
+        self._columns = Columns(layout, size)
         self._answer = answer
         self._answers: dict[tuple[int, int, int], _Answers] = {}
 
     def answers(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes] | bytes:
         """Return the answers to a run, joined where they are of one size."""
         position, size, offsets = stored
-        queue_width = len(cut.values[0]) // len(offsets)
+        queue_width = len(cut.values[1]) // len(offsets)
         width = len(str(max(offsets)))
         ids = run.queue_ids
         if len(str(min(offsets))) != width or (
@@ -70,35 +81,34 @@ class _Run:
             found.append(answer(opaque, positions, queue_id, offset))
         return found
 
-    def _places(
-        self, cut: Cut, count: int, target: Target
-    ) -> tuple[list[int], NDArray[Any]] | None:
-        """Return queue ids and times of birth; None if one is wrong."""
-        queues, born = cut.values[:2]
+    def _places(self, cut: Cut, count: int) -> tuple[Queues, list[int], NDArray[Any]] | None:
+        """Return queues, their ids and the times of birth; None if one is no number, or topics differ."""
+        topics, queues, born = cut.values[:3]
         queue_ids, born_ms = numbers(queues, count), numbers(born, count)
-        if queue_ids is None or born_ms is None:
+        topic, width = topics[: len(topics) // count], len(queues) // count
+        if queue_ids is None or born_ms is None or topics != topic * count:
             return None
+        texts = {queues[at : at + width] for at in range(0, len(queues), width)}
         ids: list[int] = queue_ids.tolist()
-        return None if max(ids) >= target.queue_count else (ids, born_ms)
+        return Queues(topic, texts), ids, born_ms
 
 
 class SendRun(_Run):
     """What runs of one shape and size of frame have in common. Raises: ValueError if they cannot be cut."""
 
-    def __init__(self, shape: FixedShape, alike: Alike, size: int) -> None:
-        answer = alike.answer
+    def __init__(self, layout: Layout, known: PlainSends, size: int) -> None:
+        answer = known.answer
 
         def answer_one(opaque: int, positions: Sequence[int], queue_id: int, offset: int) -> bytes:
             return answer(opaque, positions[0], queue_id, offset)
 
-        super().__init__(shape, size, answer_one)
-        self._alike = alike
-        body_size = size - 4 - len(shape.header)
+        super().__init__(layout, size, answer_one)
+        self._known = known
+        body_size = size - 4 - len(layout.header)
         if body_size <= 0:
             raise ValueError(body_size)
-        template = alike.properties
-        widths = [end - start for start, end in shape.places[2:-1]]
-        properties = template.text % tuple([_UNUSED * width for width in widths])
+        widths = [end - start for start, end in layout.places[3:-1]]
+        properties = known.properties % tuple([_UNUSED * width for width in widths])
         if len(properties) > PROPERTIES_SIZE_MAX:
             raise ValueError(len(properties))
         places: list[tuple[int, int]] = []
@@ -107,8 +117,7 @@ class SendRun(_Run):
             at = properties.index(_UNUSED * width, at)
             places.append((at, width))
             at += width
-        plain = alike.plain
-        self.records = AlikeRecords(plain.flag, plain.sys_flag, body_size, properties, places)
+        self.records = AlikeRecords(known.flag, known.sys_flag, body_size, properties, places)
         self._key_at = -1
         for number, (at, _) in enumerate(places):
             if properties[:at].endswith(b"UNIQ_KEY\x01") and properties[: at - 9][-1:] in b"\x02":
@@ -118,20 +127,20 @@ class SendRun(_Run):
             self._key_at = -1
         self._body_at = size - body_size
 
-    def take(self, frames: Sequence[bytes]) -> tuple[Cut, AlikeRun] | None:
+    def take(self, frames: Sequence[bytes]) -> Taken | None:
         """Return what differs between these requests; None if they are not alike, or no plain messages."""
         cut = self._columns.cut(frames)
         if cut is None:
             return None
         count = len(frames)
-        places = self._places(cut, count, self._alike.target)
+        places = self._places(cut, count)
         if places is None:
             return None
-        ids, born_ms = places
-        template, values = self._alike.properties, cut.values[2:]
-        codes: list[int] | int = template.code
-        if template.tag_at >= 0:
-            tags = values[template.tag_at]
+        queues, ids, born_ms = places
+        known, values = self._known, cut.values[3:]
+        codes: list[int] | int = known.tag_code
+        if known.tag_at >= 0:
+            tags = values[known.tag_at]
             width = len(tags) // count
             if tags == tags[:width] * count:
                 codes = value_code(tags[:width])
@@ -139,31 +148,31 @@ class SendRun(_Run):
                 codes = [value_code(tags[at : at + width]) for at in range(0, len(tags), width)]
         body_at = self._body_at
         crcs = [zlib.crc32(frame[body_at:]) for frame in frames]
-        columns = [cut.rows[str(number)] for number in range(2, 2 + len(values))]
+        columns = [cut.rows[str(number)] for number in range(3, 3 + len(values))]
         keys = values[self._key_at] if self._key_at >= 0 else None
-        return cut, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
+        return cut, queues, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
 
 
 class BatchRun(_Run):
     """The same of batches; outer: properties that all messages get."""
 
-    def __init__(self, shape: FixedShape, alike: AlikeBatches, size: int, outer: bytes) -> None:
-        super().__init__(shape, size, alike.answer)
+    def __init__(self, layout: Layout, known: PlainBatches, size: int, outer: bytes) -> None:
+        super().__init__(layout, size, known.answer)
         if b"TAGS\x01" in outer:
             raise ValueError(outer)
-        self._alike = alike
+        self._sys_flag = known.sys_flag
         self._outer = outer
-        self._body_size = size - 4 - len(shape.header)
+        self._body_size = size - 4 - len(layout.header)
         self._members: BatchShape | None = None
 
     def take(
         self, frames: Sequence[bytes], shape_of: Callable[[bytes], BatchShape | None]
-    ) -> tuple[Cut, AlikeRun] | None:
+    ) -> Taken | None:
         """See SendRun.take. shape_of: see MessageStore.batch_shape."""
         cut = self._columns.cut(frames)
         if cut is None:
             return None
-        places = self._places(cut, len(frames), self._alike.target)
+        places = self._places(cut, len(frames))
         if places is None:
             return None
         data: bytes = cut.rows["body"].tobytes()
@@ -180,9 +189,20 @@ class BatchRun(_Run):
             self._prepare(members)
         assert members is not None
         keys = None if b"KEY" in self._outer else found.keys
-        ids, born_ms = places
-        return cut, AlikeRun(
-            ids, born_ms, found.bodies, found.crcs, [found.owns], found.codes, keys, members.count
+        queues, ids, born_ms = places
+        return (
+            cut,
+            queues,
+            AlikeRun(
+                ids,
+                born_ms,
+                found.bodies,
+                found.crcs,
+                [found.owns],
+                found.codes,
+                keys,
+                members.count,
+            ),
         )
 
     def _prepare(self, members: BatchShape) -> None:
@@ -193,7 +213,7 @@ class BatchRun(_Run):
         )
         if len(properties) > PROPERTIES_SIZE_MAX:
             raise ValueError(len(properties))
-        sys_flag = self._alike.plain.sys_flag
+        sys_flag = self._sys_flag
         self.records = AlikeRecords(
             members.flag, sys_flag, members.body_size, properties, [place], self._body_size
         )
@@ -266,7 +286,7 @@ class _Answers:
         else:
             rows["position"] = ids
         rows["opaque"] = cut.opaques
-        rows["queue"] = cut.rows["0"]
+        rows["queue"] = cut.rows["1"]
         digits = numpy.array(offsets, numpy.int64)[:, None] // self._powers % 10 + 48
         written: NDArray[Any] = digits.astype(numpy.uint8)
         rows["offset"] = numpy.frombuffer(written.tobytes(), f"V{self._offset_width}")
