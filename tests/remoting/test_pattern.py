@@ -51,7 +51,7 @@ class Taken:
     def answer(
         self, fixed: object, values: tuple[bytes, ...], opaque: int, body: bytes, connection: object
     ) -> bytes:
-        self.values.append((*(value.decode() for value in values), opaque, body))
+        self.values.append((*(value.decode() for value in values[:-1]), opaque, body))
         return b"cut"
 
 
@@ -76,7 +76,7 @@ def test_what_is_cut_is_what_a_parser_finds(
     assert list(taken.names) == ["UNIQ_KEY", "TAGS"]
     text = PROPERTIES.replace("7F00", key).replace("A1", a[:2])
     frame = encode(request(encoding, opaque, g=born, i=text))[4:]
-    if pattern.answer(frame, None) == b"cut":
+    if pattern.answer(frame, int.from_bytes(frame[:4], "big"), None) == b"cut":
         parsed = decode(frame)
         assert parsed.ext == {**BASE, "g": born, "i": text}
         assert taken.values == [("0", born, key, a[:2], parsed.opaque, parsed.body)]
@@ -93,7 +93,7 @@ def test_values_of_json_may_have_other_lengths(born: str, key: str, tag: str, op
     assert pattern is not None
     text = PROPERTIES.replace("7F00", key).replace("A1", tag)
     frame = encode(request(Encoding.JSON, opaque, g=born, i=text))[4:]
-    reply = pattern.answer(frame, None)
+    reply = pattern.answer(frame, int.from_bytes(frame[:4], "big"), None)
     if reply == b"cut":
         parsed = decode(frame)
         assert parsed.ext == {**BASE, "g": born, "i": text}
@@ -117,7 +117,11 @@ def test_what_was_learnt_from_fits_itself(encoding: int, ext: dict[str, str], op
     taken = Taken()
     first = RemotingCommand(CODE, {**BASE, **ext}, b"", opaque, encoding=encoding)
     pattern = learnt(first, taken)
-    if pattern is not None and pattern.answer(encode(first)[4:], None) == b"cut":
+    if (
+        pattern is not None
+        and pattern.answer(encode(first)[4:], int.from_bytes(encode(first)[4:8], "big"), None)
+        == b"cut"
+    ):
         (born, queue), rest = taken.values[0][1::-1], taken.values[0][-2:]
         parsed = decode(encode(first)[4:])
         assert parsed.ext is not None
@@ -140,25 +144,27 @@ def test_what_differs_elsewhere_is_not_cut(encoding: int) -> None:
         encode(request(encoding, x="more"))[4:],
         whole[:40],
     ]
-    assert [pattern.answer(other, None) for other in others] == [None] * len(others)
+    assert [pattern.answer(other, int.from_bytes(other[:4], "big"), None) for other in others] == [
+        None
+    ] * len(others)
     assert not taken.values
-    assert pattern.answer(whole, None) == b"cut"
+    assert pattern.answer(whole, int.from_bytes(whole[:4], "big"), None) == b"cut"
 
 
 class Asker:
-    """Waits for answers, and keeps what it was told of them: parsed, or cut."""
+    """Waits for answers, and keeps what came of them: parsed, or cut."""
 
     cut_names = ("queueId", "queueOffset", "msgId", "transactionId")
 
     def __init__(self) -> None:
-        self.told: list[dict[str, str] | None] = []
+        self.heard: list[dict[str, str] | None] = []
         self.cuts = 0
 
     def done(self) -> bool:
         return False
 
     def set_result(self, answer: RemotingCommand) -> None:
-        self.told.append(answer.ext)
+        self.heard.append(answer.ext)
 
     def common(self, answer: RemotingCommand) -> dict[str, str] | None:
         return answer.ext if answer.code == 0 else None
@@ -167,7 +173,7 @@ class Asker:
         self.cuts += 1
         names = [name for name in self.cut_names if name in common]
         cut = {name: value.decode() for name, value in zip(names, values, strict=True)}
-        self.told.append({**common, **cut})
+        self.heard.append({**common, **cut})
         return True
 
 
@@ -193,12 +199,12 @@ def test_answers_that_are_cut_say_what_a_parser_finds(
         asker = pending[opaque] = Asker()
         if patterns is None or patterns.answer(frame, None, {}) is None:
             patterns = answered(pending, frame, decode(frame), patterns)
-        assert asker.told == [ext]
+        assert asker.heard == [ext]
         assert not pending
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_answer_is_cut_if_one_like_it_came_before_and_somebody_takes_cut_ones(
+def test_an_answer_is_cut_if_one_like_it_came_before_and_its_waiter_takes_cut_ones(
     encoding: int,
 ) -> None:
     def frame(opaque: int) -> bytes:
@@ -211,7 +217,7 @@ def test_an_answer_is_cut_if_one_like_it_came_before_and_somebody_takes_cut_ones
     assert patterns is not None
     assert patterns.answer(frame(101), None, {}) == b""
     assert (asker.cuts, list(pending)) == (1, [102])
-    # Its waiter was given up; and this one belongs to somebody who reads all.
+    # Its waiter was given up; and the waiter of this one reads all.
     assert patterns.answer(frame(101), None, {}) is None
     pending[102] = object()
     assert patterns.answer(frame(102), None, {}) is None
@@ -280,7 +286,7 @@ async def test_a_connection_that_sends_and_pulls_parses_neither() -> None:
 
 
 async def test_a_bug_while_a_cut_request_is_answered_is_answered() -> None:
-    """As any other handler's: the connection goes on."""
+    """As any other handler's: the connection stays open."""
 
     def broken(*_: object) -> bytes:
         raise KeyError("bug")

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pocketmq.broker.figures.stats import BrokerStats, PutCounter
+from pocketmq.broker.acts.plain_topic import PlainTopic
+from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
@@ -90,33 +91,6 @@ class SentBatch(NamedTuple):
     queue_id: int
     queue_offset: int
     end: int | None
-
-
-class PlainTopic:
-    """A topic whose plain messages need no check (invariant 5), until topics or settings change.
-
-    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`.
-    """
-
-    __slots__ = ("_count", "_stats", "name", "queues")
-
-    def __init__(self, name: str, count: int, stats: BrokerStats) -> None:
-        """count: of queues."""
-        self.name = name
-        self._count = count
-        self._stats = stats
-        self.queues: dict[bytes, tuple[int, PutCounter]] = {}
-
-    def open(self, number: bytes) -> tuple[int, PutCounter] | None:
-        """Return id and counter of a queue, as `queues` has them from now on; None if there is none."""
-        if not number.isdigit() or len(number) > _DIGITS_MAX or str(int(number)) != number.decode():
-            return None
-        queue_id = int(number)
-        if queue_id >= self._count:
-            return None
-        found = queue_id, self._stats.put_counter(self.name, queue_id)
-        self.queues[number] = found
-        return found
 
 
 class SendActs:
@@ -238,7 +212,8 @@ class SendActs:
 
         text: its properties, each with both separators; none of WAIT, CLUSTER, POP_CK. Raises: StoreError.
         """
-        found = plain.open(b"%d" % queue_id)
+        number = b"%d" % queue_id
+        found = plain.queues.get(number) or plain.open(number)
         if found is None:
             return None
         put = self._store.append(

@@ -138,14 +138,14 @@ class PullMessageProcessor:
         alike: Alike,
         values: Sequence[bytes],
         opaque: int,
-        _: bytes,
+        body: bytes,
         connection: Connection,
     ) -> Quick:
         """Answer a pull whose header was cut, not parsed."""
-        queue, place_, flags, committed = values
+        queue, place_, flags, committed, _ = values
         is_plain = queue.isdigit() and place_.isdigit() and flags.isdigit() and committed.isdigit()
         try:
-            queue_id, offset, sys_flag, commit_offset = map(int if is_plain else _long, values)
+            queue_id, offset, sys_flag, commit_offset = map(int if is_plain else _long, values[:4])
         except ValueError:
             return None
         code, encoding, place, count, rest = alike

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pocketmq.broker.acts.send import PlainTopic
+from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, Failed
 from pocketmq.grpc.clients import GrpcClient

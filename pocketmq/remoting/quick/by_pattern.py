@@ -4,11 +4,11 @@
 
 1. What is between the values must be the same, byte for byte: so a cut says what a parser says.
 2. A value is printable ASCII that needs no escape, and stands for itself. It ends where the constant text
-   goes on: in JSON it may have another length than that of the earlier one; in a ROCKETMQ header, where its
+   continues: in JSON it may have another length than that of the earlier one; in a ROCKETMQ header, where its
    length is before it, it may not.
 3. The values of properties are cut one by one.
-4. What does not fit is parsed. A pattern belongs to one connection (`Patterns`) and is made of a frame that was
-   parsed: a request for a handler that wants it (`Cuttable`), or an answer to a waiter that takes values.
+4. What does not fit is parsed. A pattern belongs to one connection (`Patterns`) and is made of a frame that
+   was parsed: a request for a handler that wants it (`Cuttable`), or an answer to a waiter that takes values.
 """
 
 import re
@@ -29,8 +29,8 @@ RUN_MIN, RUN_MAX = 24, 256
 _SLOTS_MAX = 24
 # Patterns that a header of a new size is tried on; and sizes for which it is known which one fits.
 _LATEST_MAX, _SIZES_MAX = 4, 64
-# Beyond this many frames that did not fit, a connection learns from some of them only: a pattern costs as much
-# as thirty messages.
+# Beyond this many frames that did not fit, a connection learns from some of them only: a pattern costs as
+# much as thirty messages.
 _EAGER_MISSES, _LEARN_EVERY = 8, 256
 # Fixed part of a ROCKETMQ header without a remark: its opaque, its remark's size, and where fields begin.
 _OPAQUE, _REMARK_SIZE_AT, _FIELDS_AT = (5, 9), 13, 21
@@ -39,8 +39,8 @@ _SEPARATORS = {0: (b"\\u0001", b"\\u0002"), 1: (b"\x01", b"\x02")}
 _VALUE, _NUMBER = rb"([ !#-\[\]-~]++)", rb"([1-9][0-9]{0,9}+)"
 
 Place = tuple[int, int]
-# A handler of cut requests returns an answer, b"" for one that comes later or never, or None: then it has done
-# nothing, and the request is parsed. Bytes are a frame that cost little to make.
+# A handler of cut requests returns an answer, b"" for one that comes later or never, or None: then it has
+# done nothing, and the request is parsed. Bytes are a frame that cost little to make.
 Quick = bytes | RemotingCommand | Sequence[Buffer] | None
 
 
@@ -49,10 +49,10 @@ class Way(NamedTuple):
 
     fields: names of values that differ; properties: the field that is cut further, "" for none.
     fix(request, names): what all requests have in common that differ in these and in the properties of these
-    names; None: they are not to be cut. answer(fixed, values, opaque, body, connection): see `Quick`; values: of
-    `fields`, then of the properties. run(layout, runs, fixed, frames, connection): the answers to several frames
-    of one size, joined, b"" for later, or None: then nothing was done, and each is answered alone; runs: what it
-    keeps by the size of a frame; layout: see `Pattern.layout`. run_min, run_max: of how many frames.
+    names; None: they are not to be cut. answer(fixed, values, opaque, body, connection): see `Quick`; values:
+    of `fields`, then of the properties, then the opaque as the header has it. run(pattern, fixed, frames,
+    connection): the answers to several frames of one size, joined, b"" for later, or None: then nothing was
+    done, and each is answered alone; `pattern.runs` holds what it keeps. run_min, run_max: how many frames.
     """
 
     fields: Sequence[str]
@@ -105,37 +105,46 @@ class Pattern:
         self.runs: dict[int, Any] = {}
         places = layout.places
         ordered = sorted(places)
-        self.text = _pattern_of(layout, ordered)
-        self._fits = re.compile(self.text, re.DOTALL).fullmatch
-        groups = [1 + ordered.index(place) for place in places]
-        self._opaque = groups.pop()
-        self._groups = groups
+        header = layout.header
+        # Long constant text is compared quicker than matched.
+        self._first, self._last = header[: ordered[0][0]], header[ordered[-1][1] :]
+        middle = _pattern_of(layout, ordered)
+        self.text = self._first, middle, self._last
+        self._begin, self._last_size = 4 + len(self._first), len(self._last)
+        self._fits = re.compile(middle, re.DOTALL).fullmatch
+        self._groups = [1 + ordered.index(place) for place in places]
+        # As the groups of a match come.
+        self._in_order = self._groups == sorted(self._groups)
 
-    def answer(self, frame: bytes, connection: Any) -> Quick:
-        """Return the handler's response to a frame; None if its header does not fit."""
-        end = 4 + (_MARK(frame)[0] & 0xFF_FFFF)
-        if end > len(frame):
+    def answer(self, frame: bytes, mark: int, connection: Any) -> Quick:
+        """Return the handler's response to a frame of this encoding; None if its header does not fit.
+
+        mark: its first word.
+        """
+        end = 4 + (mark & 0xFF_FFFF)
+        begin, last = self._begin, end - self._last_size
+        if end > len(frame) or frame[4:begin] != self._first or frame[last:end] != self._last:
             return None
-        found = self._fits(frame, 0, end)
+        found = self._fits(frame, begin, last)
         if found is None:
             return None
-        number = found[self._opaque]
+        values = found.groups() if self._in_order else found.group(*self._groups)
+        number = values[-1]
         if self.is_text:
             opaque = int(number)
             if opaque > OPAQUE_MAX:
                 return None
         else:
             opaque = int.from_bytes(number, "big", signed=True)
-        values = found.group(*self._groups)
         return self._answer(self._fixed, values, opaque, frame[end:], connection)
 
     def layout(self, frame: bytes) -> Layout | None:
-        """Return where the values of a frame lie; None if it does not fit."""
+        """Return where the values of a frame lie that was answered before; None if it does not fit."""
         end = 4 + (_MARK(frame)[0] & 0xFF_FFFF)
-        found = self._fits(frame, 0, end)
+        found = self._fits(frame, self._begin, end - self._last_size)
         if found is None:
             return None
-        spans = [found.span(group) for group in (*self._groups, self._opaque)]
+        spans = [found.span(group) for group in self._groups]
         places = [(start - 4, stop - 4) for start, stop in spans]
         return Layout(frame[:4], frame[4:end], places, self.is_text)
 
@@ -146,10 +155,10 @@ class Pattern:
 
 
 def _pattern_of(layout: Layout, ordered: Sequence[Place]) -> bytes:
-    """Return a regular expression for mark and header."""
+    """Return a regular expression for the values, and what is between them."""
     header, is_text = layout.header, layout.is_text
-    pieces = [b"\\x00.{3}" if is_text else re.escape(layout.mark)]
-    at = 0
+    pieces: list[bytes] = []
+    at = ordered[0][0]
     for place in ordered:
         start, end = place
         pieces.append(re.escape(header[at:start]))
@@ -159,7 +168,6 @@ def _pattern_of(layout: Layout, ordered: Sequence[Place]) -> bytes:
             # Of the same length, where the header has its length: `++` would do, too, but say less.
             pieces.append(_VALUE if is_text else _VALUE[:-3] + b"{%d})" % (end - start))
         at = end
-    pieces.append(re.escape(header[at:]))
     return b"".join(pieces)
 
 
@@ -183,14 +191,14 @@ class Patterns:
         mark = _MARK(frame)[0]
         known = self._by_mark.get(mark)
         if known is not None and handlers.get(known.code) is known.handler:
-            reply = known.answer(frame, connection)
+            reply = known.answer(frame, mark, connection)
             if reply is not None:
                 return reply
         if frame[0]:
             return None
         for pattern in self._latest:
             if pattern is not known and handlers.get(pattern.code) is pattern.handler:
-                reply = pattern.answer(frame, connection)
+                reply = pattern.answer(frame, mark, connection)
                 if reply is not None:
                     self._note(mark, pattern)
                     return reply
@@ -324,7 +332,7 @@ def _answer_pattern(
         waiter = pending.get(opaque)
         if waiter is None or body or not hasattr(waiter, "set_cut"):
             return None
-        if not waiter.set_cut(common, values):
+        if not waiter.set_cut(common, values[:-1]):
             return None
         del pending[opaque]
         return b""

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pocketmq.broker.acts.send import PlainTopic, SendAsk
+from pocketmq.broker.acts.plain_topic import PlainTopic
+from pocketmq.broker.acts.send import SendAsk
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.model.message_codec import get_property, remove_property
 from pocketmq.remoting.codes import RequestCode, Version
@@ -50,8 +51,8 @@ V2 = SendFields("b", "e", "g", "i", "f", "h", "j", "m")
 class PlainSends(NamedTuple):
     """What plain messages share that differ in topic, queue, time of birth and values of properties.
 
-    properties: with %b for each of these values; tag_at: which of the values is the tag, -1: tag_code is that of
-    all messages; wait: whether the sender waits for what the broker promises.
+    properties: with %b for each of these values; tag_at: which of the values is the tag, -1: tag_code is that
+    of all messages; wait: whether the sender waits for what the broker promises.
     """
 
     topics: PlainTopics
@@ -106,6 +107,8 @@ def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, 
         or "CLUSTER\x01" in text
         or "POP_CK\x01" in text
         or "TIMER_D" in text
+        # No client writes an empty pair.
+        or "\x02\x02" in text
     ):
         return None
     wait = True

@@ -5,8 +5,8 @@
     many of one read     -> pattern: known, their columns -> kind.run  ┘
     all that is not plain, and every error                -> the act
 
-1. A kind of send (Singles, Batches) has one `take`, whichever way its values came. It returns None, with nothing
-   done, for what is not plain: the act checks that, stores or refuses it.
+1. A kind of send (Singles, Batches) has one `take`, whichever way its values came. It returns None, with
+   nothing done, for what is not plain: the act checks that, and stores or refuses it.
 2. MSG_REGION and TRACE_ON are in every response.
 """
 

@@ -1,4 +1,4 @@
-"""SendParts: what all kinds of sends use; what depends on settings and topics is made anew when these change."""
+"""SendParts: what all kinds of sends use, kept up to date with settings and topics."""
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.node import Node
@@ -12,8 +12,8 @@ from pocketmq.remoting.transport.connection import Connection
 
 class SendParts:
     """Attributes: topics (those whose plain messages need no check), answers (by encoding), answer_ext
-    (MSG_REGION and TRACE_ON, which every response has), more (properties that the broker adds to a message; for
-    clients of 5.x with region and trace, as 5.x brokers do, since 5.x consumers trace nothing without them).
+    (MSG_REGION and TRACE_ON, which every response has), more (properties that the broker adds to a message:
+    of clients of 4.x, and of 5.x, with region and trace, without which 5.x consumers trace nothing).
     """
 
     def __init__(self, node: Node, messages: Messages, acts: SendActs) -> None:

@@ -6,7 +6,7 @@ Imports numpy: SendMessageProcessor imports it once the store has it (`MessageSt
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
@@ -31,29 +31,24 @@ _HEX_SIZE = 16
 _Answer = Callable[[int, Sequence[int], int, int], bytes]
 
 
-class Queues(NamedTuple):
-    """Where the messages of a run go: one topic, and the ids of its queues, as headers have them."""
-
-    topic: bytes
-    texts: set[bytes]
-
-
-Taken = tuple[Cut, Queues, AlikeRun]
+Taken = tuple[Cut, AlikeRun]
 
 
 class _Run:
-    """Frames of one layout and size, and the answers to them. answer: as in PlainBatches."""
+    """Frames of one layout, size and topic, and the answers to them. answer: as in PlainBatches."""
 
     def __init__(self, layout: Layout, size: int, answer: _Answer) -> None:
         self.layout = layout
-        self._columns = Columns(layout, size)
+        (start, end), *places = layout.places
+        self.topic = layout.header[start:end]
+        self._columns = Columns(layout._replace(places=places), size)
         self._answer = answer
         self._answers: dict[tuple[int, int, int], _Answers] = {}
 
     def answers(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes] | bytes:
         """Return the answers to a run, joined where they are of one size."""
         position, size, offsets = stored
-        queue_width = len(cut.values[1]) // len(offsets)
+        queue_width = len(cut.values[0]) // len(offsets)
         width = len(str(max(offsets)))
         ids = run.queue_ids
         if len(str(min(offsets))) != width or (
@@ -81,16 +76,14 @@ class _Run:
             found.append(answer(opaque, positions, queue_id, offset))
         return found
 
-    def _places(self, cut: Cut, count: int) -> tuple[Queues, list[int], NDArray[Any]] | None:
-        """Return queues, their ids and the times of birth; None if one is no number, or topics differ."""
-        topics, queues, born = cut.values[:3]
+    def _places(self, cut: Cut, count: int) -> tuple[list[int], NDArray[Any]] | None:
+        """Return queue ids and times of birth; None if one is no number."""
+        queues, born = cut.values[:2]
         queue_ids, born_ms = numbers(queues, count), numbers(born, count)
-        topic, width = topics[: len(topics) // count], len(queues) // count
-        if queue_ids is None or born_ms is None or topics != topic * count:
+        if queue_ids is None or born_ms is None:
             return None
-        texts = {queues[at : at + width] for at in range(0, len(queues), width)}
         ids: list[int] = queue_ids.tolist()
-        return Queues(topic, texts), ids, born_ms
+        return ids, born_ms
 
 
 class SendRun(_Run):
@@ -136,8 +129,8 @@ class SendRun(_Run):
         places = self._places(cut, count)
         if places is None:
             return None
-        queues, ids, born_ms = places
-        known, values = self._known, cut.values[3:]
+        ids, born_ms = places
+        known, values = self._known, cut.values[2:]
         codes: list[int] | int = known.tag_code
         if known.tag_at >= 0:
             tags = values[known.tag_at]
@@ -148,9 +141,9 @@ class SendRun(_Run):
                 codes = [value_code(tags[at : at + width]) for at in range(0, len(tags), width)]
         body_at = self._body_at
         crcs = [zlib.crc32(frame[body_at:]) for frame in frames]
-        columns = [cut.rows[str(number)] for number in range(3, 3 + len(values))]
+        columns = [cut.rows[str(number)] for number in range(2, 2 + len(values))]
         keys = values[self._key_at] if self._key_at >= 0 else None
-        return cut, queues, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
+        return cut, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
 
 
 class BatchRun(_Run):
@@ -189,10 +182,9 @@ class BatchRun(_Run):
             self._prepare(members)
         assert members is not None
         keys = None if b"KEY" in self._outer else found.keys
-        queues, ids, born_ms = places
+        ids, born_ms = places
         return (
             cut,
-            queues,
             AlikeRun(
                 ids,
                 born_ms,
@@ -286,7 +278,7 @@ class _Answers:
         else:
             rows["position"] = ids
         rows["opaque"] = cut.opaques
-        rows["queue"] = cut.rows["1"]
+        rows["queue"] = cut.rows["0"]
         digits = numpy.array(offsets, numpy.int64)[:, None] // self._powers % 10 + 48
         written: NDArray[Any] = digits.astype(numpy.uint8)
         rows["offset"] = numpy.frombuffer(written.tobytes(), f"V{self._offset_width}")

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.wire.sends.kept_answers import KeptAnswers
@@ -94,14 +95,18 @@ class SendRuns:
         connection: Connection,
         wait: bool,
     ) -> bytes | None:
-        cut, queues, messages = taken
-        plain = known.topics.get(queues.topic)
+        cut, messages = taken
+        plain = known.topics.get(run.topic)
         if plain is None:
             return None
         ids = messages.queue_ids
-        found = {number: plain.queues.get(number) or plain.open(number) for number in queues.texts}
-        if None in found.values():
-            return None
+        counters: dict[int, PutCounter] = {}
+        for queue_id in set(ids):
+            number = b"%d" % queue_id
+            found = plain.queues.get(number) or plain.open(number)
+            if found is None:
+                return None
+            counters[queue_id] = found[1]
         try:
             stored = self._store.append_run(plain.name, messages, run.records, connection.peer_host)
         except StoreError:
@@ -109,7 +114,7 @@ class SendRuns:
         if stored is None:
             return None
         size, each = stored.size, messages.each
-        for queue_id, counter in filter(None, found.values()):
+        for queue_id, counter in counters.items():
             count = ids.count(queue_id)
             counter.nums += count * each
             counter.batched += count * (each - 1)

@@ -21,7 +21,7 @@ from pocketmq.store.queue.tags_code import value_code
 
 
 class Singles:
-    """Plain messages: parsed (`values` and `fix`), cut by a pattern, or by columns: all come to `take` or `run`."""
+    """Plain messages, whether parsed (`values_of`), cut by a pattern, or by columns."""
 
     def __init__(self, parts: SendParts, fields: SendFields) -> None:
         self._parts = parts
@@ -69,7 +69,7 @@ class Singles:
         if found is None or not born.isdigit():
             return None
         queue_id, counter = found
-        properties = values[3:]
+        properties = values[3:-1]
         if tag_at >= 0:
             tag_code = value_code(properties[tag_at])
         try:
@@ -108,9 +108,9 @@ class Singles:
 
 
 def values_of(request: RemotingCommand, names: Sequence[str]) -> tuple[bytes, ...] | None:
-    """Return the values of a parsed request as they are cut from another; None if one is missing."""
+    """Return the values of a parsed request as if they were cut; None if one is missing."""
     ext: dict[str, Any] = request.ext or {}
     try:
-        return tuple([ext[name].encode() for name in names])
+        return *[ext[name].encode() for name in names], b""
     except KeyError:
         return None
