@@ -28,7 +28,7 @@ _FIXED = {
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
     "open connections keep their limits": "frameMaxLength maxConnections "
-    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize",
+    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
 }
 
 
@@ -438,7 +438,6 @@ class BrokerConfig(HaConfig, TableConfig):
         unit="bytes",
         help="Largest frame, including its length field (a system property in RocketMQ).",
     )
-
     max_connections: int = key(
         0,
         name="maxConnections",
@@ -468,6 +467,14 @@ class BrokerConfig(HaConfig, TableConfig):
         help="Memory for answers that clients do not read, of all connections together. Above it the "
         "connection with the most is closed. Messages mapped from files do not count.",
     )
+    kept_requests_max_size: int = key(
+        128 << 20,
+        name="keptRequestsMaxSize",
+        min=1 << 20,
+        unit="bytes",
+        help="Memory for requests that wait for another client's answer, such as replies, of all connections "
+        "together. One may keep a third of what is left; further ones are answered SYSTEM_BUSY.",
+    )
 
     @property
     def connection_limits(self) -> ConnectionLimits:
@@ -476,6 +483,7 @@ class BrokerConfig(HaConfig, TableConfig):
             self.max_connections_per_address,
             self.half_frames_max_size,
             self.unread_max_size,
+            self.kept_requests_max_size,
         )
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.commands import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 from pocketmq.remoting import java_number
@@ -40,6 +40,8 @@ GROUPS = {
 }
 # Commands of their own, beside the groups: each in the module of its name.
 SINGLE = {
+    "lake": "Write topics to Apache Iceberg tables, each message exactly once; run it again for what "
+    "is new.",
     "top": "Show current traffic by topic and the groups with the most lag, until Ctrl-C.",
     "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "
     "keep working.",
@@ -237,7 +239,7 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
         return int(stop.exit_code)
     except typer.Abort:
         raise
-    except SiteRefused as error:
+    except ClusterRefused as error:
         complain(error)
         return int(ExitCode.FAILED)
     except BrokenPipeError:

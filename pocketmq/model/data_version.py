@@ -23,7 +23,11 @@ class DataVersion:
         return DataVersion(now_ms, self.counter + 1, self.state_version)
 
     def to_json(self) -> dict[str, int]:
-        return {"counter": self.counter, "timestamp": self.timestamp}
+        """Encode a version; stateVersion, the epoch of a master under a controller, only if there is one."""
+        found = {"counter": self.counter, "timestamp": self.timestamp}
+        if self.state_version:
+            found["stateVersion"] = self.state_version
+        return found
 
     @classmethod
     def from_json(cls, data: Any) -> Self:

@@ -18,7 +18,9 @@
 6. Answers are ordered by name, so a client that compares two of them sees real changes only.
 7. A route has at most QUEUES_MAX queues: the brokers with most of them are left out of its queues. Ours:
    any client of a name server may register any number, and all clients would make as many queues.
-8. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
+8. While a master of a larger epoch is alive (stateVersion of its DataVersion, set under a controller), a
+   broker at another address cannot take its id: an old master that returns is not in the route.
+9. All registrations together have a bound (quota.py). A broker that is known stays alive above it.
 Owner: the name server's event loop. No I/O, no task: time comes from the Clock, `expire` is called.
 Source: RouteInfoManager, RocketMQ 4.9.7; heartbeat timeouts and member groups: 5.3.3.
 """
@@ -31,7 +33,7 @@ from typing import Any
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.names import MASTER_ID
 from pocketmq.model.tables import BrokerData, TopicConfig
-from pocketmq.namesrv.quota import NAME_SIZE_MAX, Room, Sent
+from pocketmq.namesrv.quota import NAME_SIZE_MAX, Quota, SentTopics
 from pocketmq.namesrv.registration_body import drained
 from pocketmq.namesrv.write_permissions import WritePermissions
 from pocketmq.remoting.clock import Clock
@@ -56,12 +58,12 @@ class LiveInfo:
     connection: Hashable | None
     ha_address: str
     timeout_ms: int
-    sent: Sent
+    sent: SentTopics
     is_let_go: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerRegistration:
     """A REGISTER_BROKER request.
 
     topics: queue data by topic; None when the broker sent no topic table.
@@ -109,23 +111,23 @@ class RouteInfo:
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
-        self._room = Room(clock)
+        self._room = Quota(clock)
         self._permissions = WritePermissions()
 
     # ------------------------------------------------------------ brokers come
 
-    def register(self, registration: Registration, connection: Hashable | None) -> Registered:
+    def register(self, registration: BrokerRegistration, connection: Hashable | None) -> Registered:
         """Accept a broker's registration at once. Args, raises: as `registering`."""
         return drained(self.registering(registration, connection))
 
     def registering(
-        self, registration: Registration, connection: Hashable | None
+        self, registration: BrokerRegistration, connection: Hashable | None
     ) -> Generator[None, None, Registered]:
         """Accept a broker's registration and its topics (invariants 1, 4), in steps.
 
         connection: the one it was sent over; None for a broker in this process, which leaves by unregister.
         If that closes between two steps, the rest is not taken, and the broker is removed.
-        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 8).
+        Raises: RegistrationRefused (invariant 5), NoRoom (invariant 9).
         """
         name, broker_id, address = (
             registration.broker_name,
@@ -135,6 +137,9 @@ class RouteInfo:
         if connection is not None:
             self._refuse_own(name, broker_id, address)
             self._check_room(registration)
+        if self._is_fenced(registration):
+            self._remove_addresses([address], "another master of its name has a larger epoch")
+            return Registered()
         self._clusters.setdefault(registration.cluster, set()).add(name)
         broker = self._brokers.get(name)
         if broker is None:
@@ -158,7 +163,7 @@ class RouteInfo:
         if before is None and broker_id == MASTER_ID:
             # This process has just started: its permission replaces one that was set for an earlier process.
             self._permissions.forget(name)
-        sent = Sent() if before is None else before.sent
+        sent = SentTopics() if before is None else before.sent
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
             registration.data_version,
@@ -176,6 +181,14 @@ class RouteInfo:
         live = self._live.get(master)
         return Registered() if live is None else Registered(master, live.ha_address)
 
+    def _is_fenced(self, registration: BrokerRegistration) -> bool:
+        """Apply invariant 8."""
+        broker = self._brokers.get(registration.broker_name)
+        holder = None if broker is None else broker.addresses.get(registration.broker_id)
+        live = None if holder in (None, registration.address) else self._live.get(holder)
+        epoch = registration.data_version.state_version
+        return live is not None and live.data_version.state_version > epoch
+
     def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
         """Check invariant 5. Raises: RegistrationRefused if a broker of this process has place or address."""
         broker = self._brokers.get(name)
@@ -185,8 +198,8 @@ class RouteInfo:
             if live is not None and live.connection is None and not live.is_let_go:
                 raise RegistrationRefused(name, each)
 
-    def _check_room(self, registration: Registration) -> None:
-        """Check what a registration adds besides topics. Raises: NoRoom (invariant 8)."""
+    def _check_room(self, registration: BrokerRegistration) -> None:
+        """Check what a registration adds besides topics. Raises: NoRoom (invariant 9)."""
         cluster, name, address = (
             registration.cluster,
             registration.broker_name,
@@ -207,7 +220,7 @@ class RouteInfo:
     def _take_topics(
         self, broker_name: str, address: str, topics: Mapping[str, TopicConfig], known: Set[str]
     ) -> Generator[None, None, None]:
-        """Take the topics that are not among `known`, and note all as sent. Raises: NoRoom."""
+        """Take the topics that are not among `known`, and note all as sent. Raises: QuotaExceeded."""
         live = self._live[address]
         new: list[str] = []
         refused = 0

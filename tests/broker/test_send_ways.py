@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.test_acts import Site
-from tests.kit.sinks import Sink
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.model.record import encode_batch
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.quick.by_pattern import RUN_MIN
 from pocketmq.remoting.transport.connection import Connection
+from tests.broker.test_acts import Site
+from tests.kit.sinks import Sink
 
 V1, V2, BATCH = (
     RequestCode.SEND_MESSAGE,
@@ -186,7 +186,7 @@ _TEXT = st.sampled_from(
     ]
 )
 _OPAQUE = st.sampled_from([1, 93, 2**31 - 200])
-_ENCODING = st.sampled_from([Encoding.JSON, Encoding.ROCKETMQ])
+_ENCODING = st.sampled_from([SerializeType.JSON, SerializeType.ROCKETMQ])
 _FLAG = st.sampled_from([0, 0, 0, 2])
 
 
@@ -329,7 +329,7 @@ async def test_sends_that_come_mixed_are_the_same_by_every_way(ends: Ends) -> No
             (code, encoding)
             for _ in range(5)
             for code in (V1, V2, BATCH)
-            for encoding in (Encoding.JSON, Encoding.ROCKETMQ)
+            for encoding in (SerializeType.JSON, SerializeType.ROCKETMQ)
         )
     ]
     ends.agree([frames, frames], "k1")

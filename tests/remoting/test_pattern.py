@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.quick.by_pattern import (
     Cuttable,
     Pattern,
@@ -22,7 +22,7 @@ from pocketmq.remoting.transport.connection import Connection
 CODE = 310
 PROPERTIES = "UNIQ_KEY\x017F00\x02WAIT\x01true\x02TAGS\x01A1\x02"
 BASE = {"a": "group", "b": "Topic", "e": "0", "g": "1790", "i": PROPERTIES, "m": "false"}
-ENCODINGS = [Encoding.JSON, Encoding.ROCKETMQ]
+ENCODINGS = [SerializeType.JSON, SerializeType.ROCKETMQ]
 # What may stand in a header, and what makes it look like more than it is.
 TEXTS = st.text(st.sampled_from('ab0"\\:,{}\x01\x02ä\n'), max_size=12) | st.sampled_from(
     ['","e":"7', '"b":"x"', "opaque", '\\","i":"', "\\u0001"]
@@ -89,10 +89,10 @@ def test_what_is_cut_is_what_a_parser_finds(
 def test_values_of_json_may_have_other_lengths(born: str, key: str, tag: str, opaque: int) -> None:
     """Whatever stands in them: what is cut is what a parser finds; what is plain is cut."""
     taken = Taken()
-    pattern = learnt(request(Encoding.JSON), taken)
+    pattern = learnt(request(SerializeType.JSON), taken)
     assert pattern is not None
     text = PROPERTIES.replace("7F00", key).replace("A1", tag)
-    frame = encode(request(Encoding.JSON, opaque, g=born, i=text))[4:]
+    frame = encode(request(SerializeType.JSON, opaque, g=born, i=text))[4:]
     reply = pattern.answer(frame, int.from_bytes(frame[:4], "big"), None)
     if reply == b"cut":
         parsed = decode(frame)
@@ -257,9 +257,9 @@ async def test_a_connection_parses_the_first_and_asks_whoever_handles_now() -> N
     transport: Any = _Transport()
     connection.connection_made(transport)
     for opaque in (1, 2, 3):
-        connection.data_received(encode(request(Encoding.JSON, opaque)))
+        connection.data_received(encode(request(SerializeType.JSON, opaque)))
     handlers[CODE] = says("gate")
-    connection.data_received(encode(request(Encoding.JSON, 4)))
+    connection.data_received(encode(request(SerializeType.JSON, 4)))
     assert asked == ["parsed", "cut", "cut", "gate"]
     assert transport.written == b"...."
 
@@ -279,7 +279,7 @@ async def test_a_connection_that_sends_and_pulls_parses_neither() -> None:
     transport: Any = _Transport()
     connection.connection_made(transport)
     for opaque in range(1, 5):
-        connection.data_received(encode(request(Encoding.JSON, opaque)))
+        connection.data_received(encode(request(SerializeType.JSON, opaque)))
         connection.data_received(encode(RemotingCommand(11, dict(BASE), b"", opaque)))
     assert asked[:2] == ["send parsed", "pull parsed"]
     assert asked[2:] == ["send cut", "pull cut"] * 3
@@ -295,8 +295,8 @@ async def test_a_bug_while_a_cut_request_is_answered_is_answered() -> None:
     connection = Connection({CODE: cuttable}, spawn=lambda run: None, monotonic_ms=lambda: 0)
     transport: Any = _Transport()
     connection.connection_made(transport)
-    connection.data_received(encode(request(Encoding.JSON, 1)))
-    connection.data_received(encode(request(Encoding.JSON, 2)))
+    connection.data_received(encode(request(SerializeType.JSON, 1)))
+    connection.data_received(encode(request(SerializeType.JSON, 2)))
     answer = decode(transport.written[5:])
     assert (answer.opaque, answer.code) == (2, 1)
     assert "KeyError" in str(answer.remark)

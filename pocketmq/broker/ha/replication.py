@@ -26,7 +26,7 @@ from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
 from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.outside import Outside
-from pocketmq.broker.ha.table_sync import Copied, Master, Metadata
+from pocketmq.broker.ha.table_sync import CopiedState, Master, TableSync
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
@@ -55,7 +55,7 @@ class Replication:
         node: Node,
         tables: Tables,
         messages: Messages,
-        copied: Copied,
+        copied: CopiedState,
         load_anew: Callable[[], None],
     ) -> None:
         """load_anew: reloads the state kept in the log only (2)."""
@@ -64,7 +64,7 @@ class Replication:
         self._store = messages.store
         self.copied = copied
         self._load_anew = load_anew
-        self.replicas = messages.promise.replicas
+        self.replicas = messages.durability.replicas
         self.introductions = Introductions(node.clock, node.accounts, self._own_addresses)
         self.listener = HaListener(
             node.config,
@@ -77,7 +77,7 @@ class Replication:
         self._following: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
         self.follower: Follower | None = None
-        self.metadata: Metadata | None = None
+        self.metadata: TableSync | None = None
         self.handover: Handover | None = None
 
     @property
@@ -190,7 +190,7 @@ class Replication:
         outside, node, store = self._outside, self._node, self._store
         assert outside is not None
         master = Master(node.config, outside.registration, outside.client)
-        metadata = Metadata(node, self._tables, store, self.copied, master)
+        metadata = TableSync(node, self._tables, store, self.copied, master)
 
         def after_cut() -> None:
             metadata.forget()
@@ -204,7 +204,7 @@ class Replication:
             create(self._copy_tables(follower, metadata), name="metadata"),
         ]
 
-    async def _copy_tables(self, follower: Follower, metadata: Metadata) -> None:
+    async def _copy_tables(self, follower: Follower, metadata: TableSync) -> None:
         """Copy the tables round by round until cancelled; they go with the log."""
 
         async def one() -> None:

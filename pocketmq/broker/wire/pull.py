@@ -14,7 +14,7 @@ from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, encode_head, encode_header
+from pocketmq.remoting.command import RemotingCommand, SerializeType, encode_head, encode_header
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
@@ -33,7 +33,7 @@ _JSON_FOUND = (
 # Fields that differ between the pulls of one client; sysFlag holds whether an offset is committed.
 _FIELDS = ("queueId", "queueOffset", "sysFlag", "commitOffset")
 _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
-_BINARY = int(Encoding.ROCKETMQ)
+_BINARY = int(SerializeType.ROCKETMQ)
 _NAMES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 _BINARY_NAMES_SIZE = sum(2 + len(name) + 4 for name in _NAMES)
 
@@ -53,7 +53,7 @@ def _binary_template() -> bytes:
 _BINARY_FOUND = _binary_template()
 
 
-class Alike(NamedTuple):
+class AlikePulls(NamedTuple):
     """Values that pulls share whose headers differ in _FIELDS only.
 
     place: group and topic; rest: what follows the commit offset in a PullMessageHeader.
@@ -117,7 +117,7 @@ class PullMessageProcessor:
 
     # ------------------------------------------------------------ the short way
 
-    def _admit(self, request: RemotingCommand, _: Sequence[str]) -> Alike | None:
+    def _admit(self, request: RemotingCommand, _: Sequence[str]) -> AlikePulls | None:
         """Return the values that pulls share whose headers differ in _FIELDS only."""
         try:
             ask = _header(request.ext)
@@ -131,11 +131,11 @@ class PullMessageProcessor:
             ask.max_msg_bytes,
         )
         place = ask.consumer_group, ask.topic
-        return Alike(request.code, request.encoding, place, ask.max_msg_nums, rest)
+        return AlikePulls(request.code, request.encoding, place, ask.max_msg_nums, rest)
 
     def _take(
         self,
-        alike: Alike,
+        alike: AlikePulls,
         values: Sequence[bytes],
         opaque: int,
         body: bytes,

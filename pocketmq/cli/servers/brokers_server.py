@@ -17,7 +17,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.broker_process import (
     STOP_TIME_S,
     BrokerProcess,
-    Member,
+    ManagedBroker,
     Serve,
     wait_and_serve,
 )
@@ -155,7 +155,7 @@ class BrokersServer:
             for wait in waits:
                 wait.cancel()
 
-    def _member(self, number: int, namesrv: str) -> Member:
+    def _member(self, number: int, namesrv: str) -> ManagedBroker:
         """Return one of the brokers, with the options given for all."""
         name = self._config.broker_name
         folder = folder_of(self._data, number, "replica" if self._replicas else "broker")
@@ -195,7 +195,7 @@ class BrokersServer:
             arguments += ["--set", "fastListenEnable=false"]
         arguments += self._metrics_of(number)
         arguments += ["--grpc-port", str(self._grpc_port(number))]
-        return Member(name, folder, port_of(base, number), arguments)
+        return ManagedBroker(name, folder, port_of(base, number), arguments)
 
     def _grpc_port(self, number: int) -> int:
         """Return a broker's gRPC port: the usual one for the first; any free one if none was requested."""

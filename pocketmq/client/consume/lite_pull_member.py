@@ -194,6 +194,7 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
                 await self._fetch_once(assigned, assigned.pull_offset)
             except PocketMQError as error:
                 log.warning("fetch failed queue=%s %s", queue, error)
+                self.instance.broker_failed(queue.topic, error)
                 busy = isinstance(error, BrokerBusy) and error.code == ResponseCode.FLOW_CONTROL
                 delay = BROKER_FLOW_CONTROL_DELAY_MS if busy else EXCEPTION_DELAY_MS
                 await asyncio.sleep(delay / 1000)

@@ -14,7 +14,7 @@ from pocketmq.client.errors import (
     from_remoting,
     refusal,
 )
-from pocketmq.client.network.requests import Asking
+from pocketmq.client.network.requests import ApiRequests
 from pocketmq.client.network.route import TopicRoute
 from pocketmq.client.pull.pull_result import PullResult, pull_answer
 from pocketmq.client.send.result import SendResult, send_result
@@ -40,7 +40,7 @@ NOTHING_POPPED = (
 _QUERIED_SIZE_MAX = 256 << 20
 
 
-class MQClientApi(Asking):
+class MQClientApi(ApiRequests):
     """Requests to name servers and brokers. Times in ms, offsets in messages."""
 
     # ------------------------------------------------------------ routes and membership
@@ -235,6 +235,16 @@ class MQClientApi(Asking):
         if found.code != ResponseCode.SUCCESS:
             raise refusal(found.code, found.remark, address, what)
         return headers.PopMessageResponseHeader.parse(found.ext), bytes(found.body)
+
+    async def notification(
+        self, address: str, header: headers.NotificationHeader, timeout_ms: int
+    ) -> headers.NotificationResponseHeader:
+        """Ask whether there is something to pop; the broker may hold the request. Raises: BrokerRefused."""
+        about = f"topic {header.topic!r}, group {header.consumer_group!r}"
+        found = await self.ask(
+            address, RequestCode.NOTIFICATION, header, timeout_ms=timeout_ms, about=about
+        )
+        return headers.NotificationResponseHeader.parse(found.ext)
 
     async def ack(self, address: str, header: headers.AckMessageHeader) -> None:
         """Acknowledge a popped message. Raises: BrokerRefused, e.g. for a receipt that is not valid."""

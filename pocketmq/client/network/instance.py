@@ -25,7 +25,7 @@ import random
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 
-from pocketmq.client.errors import CallerError, TransientError
+from pocketmq.client.errors import BrokerNotServing, CallerError
 from pocketmq.client.inner import InnerConsumer, InnerProducer
 from pocketmq.client.network.api import MQClientApi
 from pocketmq.client.network.client_processor import ClientProcessor
@@ -34,15 +34,15 @@ from pocketmq.client.network.look_ups import LookUps
 from pocketmq.client.network.presence import Presence
 from pocketmq.client.network.probe import what_listens
 from pocketmq.client.network.requests import Remoting
-from pocketmq.client.network.route import BrokerAddresses, TopicRoute
+from pocketmq.client.network.route import BrokerAddresses, BrokerUnknown, TopicRoute
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.network.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.pull.pull_service import Pull, PullMessageService
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import AUTO_CREATE_TOPIC, MASTER_ID, is_retry_topic
-from pocketmq.remoting.command import Encoding
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.command import SerializeType
+from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.fastjson import FastjsonError
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Handler
@@ -57,10 +57,6 @@ MISSING_TIME_MS = 60_000
 
 class GroupInUse(CallerError):
     """The group is already registered with this client id."""
-
-
-class BrokerUnknown(TransientError):
-    """No address of the broker is known."""
 
 
 class MQClientInstance:
@@ -86,7 +82,7 @@ class MQClientInstance:
         self.processor = ClientProcessor(self)
         self.pulls = PullMessageService(self.runner, self._pull_of)
         self.api: MQClientApi
-        self._look_ups = LookUps(self.runner, self._look_up)
+        self._look_ups = LookUps(self.runner, self._look_up, self.clock.monotonic_ms)
         # Since when a topic is subscribed and unknown, monotonic ms.
         self._missing: dict[str, int] = {}
         self.presence = Presence(self)
@@ -130,7 +126,7 @@ class MQClientInstance:
         runner.spawn(self.pulls.run(), name="pull")
 
     async def _set_up(self, stack: AsyncExitStack) -> None:
-        encoding = Encoding[self.config.header_encoding]
+        encoding = SerializeType[self.config.header_encoding]
         transport = self.config.transport or self._connect
         self.api = MQClientApi(
             await transport(stack, self.processor.handlers()),
@@ -245,6 +241,11 @@ class MQClientInstance:
                 log.warning("no new route topic=%s reason=%r", topic, str(error))
         return topic in self.routes
 
+    def broker_failed(self, topic: str, error: PocketMQError) -> None:
+        """Look for another route of a topic, if its broker's name may have another master (look_ups.py)."""
+        if isinstance(error, (RemotingError, BrokerUnknown, BrokerNotServing)):
+            self._look_ups.broker_failed(topic, self.routes.get(topic))
+
     async def fetch_route(self, topic: str) -> TopicRoute:
         """Like update_route, but raise NoRoute and request errors."""
         return await self._look_ups.route(topic)
@@ -253,7 +254,7 @@ class MQClientInstance:
         wanted = bool(self.consumers) or None
         route = await self.api.topic_route(topic, tell_when_known=wanted)
         self.take_route(topic, route)
-        return route
+        return self.routes[topic]
 
     def take_route(self, topic: str, route: TopicRoute) -> None:
         """Apply a route: its addresses for all, its queues for the consumers."""
@@ -309,7 +310,7 @@ class MQClientInstance:
     async def master_address(self, topic: str, broker_name: str) -> str:
         """Return the address to send to. Raises: BrokerUnknown, NoRoute."""
         found = self.addresses.master(broker_name)
-        if found is None:
+        if found is None and not self._look_ups.looks_again(topic):
             await self.fetch_route(topic)
             found = self.addresses.master(broker_name)
         if found is None:

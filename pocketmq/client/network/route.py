@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pocketmq.client.errors import TransientError
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import MASTER_ID
 from pocketmq.model.tables import (
@@ -93,6 +94,11 @@ class TopicRoute:
         ]
 
     @property
+    def lacks_masters(self) -> bool:
+        """Return True if a broker of it has slaves only: a failover may be under way."""
+        return any(MASTER_ID not in each.addresses for each in self.brokers)
+
+    @property
     def malformed_order(self) -> list[str]:
         """Return the entries of the order configuration that mean no queues."""
         return _ordered(self.order_conf)[1]
@@ -139,6 +145,10 @@ def _queue_data(data: Mapping[str, Any]) -> QueueData:
         int(data.get("writeQueueNums") or 0),
         int(data.get("perm") or 0),
     )
+
+
+class BrokerUnknown(TransientError):
+    """No address of the broker is known."""
 
 
 class NoQueueToSendTo(PocketMQError):

@@ -2,7 +2,8 @@
 
 1. All attempts together stay within the time-out.
 2. While no broker can be reached, attempts continue until the time-out, with pauses (ours;
-   `wait_for_broker`): a restarting broker is back within a second or two.
+   `wait_for_broker`): a restarting broker is back within a second or two, and its name has another master
+   soon after a failover. So do attempts that a slave refused: the route names its master soon.
 3. Where there is another broker that answers, one that cannot be reached within a third of the time is given
    up; so is one that was written to, if attempts are left (`retry_times`), after two thirds, and only if
    nothing at all came from it, not even the answer to a heartbeat (ours): a slow broker is waited for, a
@@ -13,12 +14,13 @@ Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 4.9.7.
 from pocketmq.client.errors import (
     AnswerTimeout,
     Attempt,
+    BrokerNotServing,
     BrokerRefused,
     TransientError,
     Unauthorised,
     Unreachable,
 )
-from pocketmq.client.network.route import TopicPublishInfo
+from pocketmq.client.network.route import BrokerUnknown, TopicPublishInfo
 from pocketmq.client.send.fault_strategy import FaultStrategy
 from pocketmq.client.send.result import SendStatus
 from pocketmq.model.message import MessageQueue
@@ -118,7 +120,7 @@ class SendAttempts:
     def pause_ms(self, error: PocketMQError) -> int:
         """Return how long to wait before one more attempt; 0: no further attempt (rule 2)."""
         pause = min(self._pause_ms, self.left_ms - 1)
-        if not isinstance(error, Unreachable) or pause <= 0:
+        if not may_come_back(error) or pause <= 0:
             return 0
         self._pause_ms = min(_PAUSE_MAX_MS, self._pause_ms * 2)
         return pause
@@ -133,6 +135,13 @@ def may_retry(error: PocketMQError) -> bool:
     if isinstance(error, BrokerRefused):
         return error.code in RETRY_CODES and not isinstance(error, Unauthorised)
     return isinstance(error, (RemotingError, TransientError))
+
+
+def may_come_back(error: PocketMQError) -> bool:
+    """Return True if the same attempt may succeed soon: nothing was reached, or only a slave."""
+    if isinstance(error, BrokerNotServing):
+        return error.code == ResponseCode.SERVICE_NOT_AVAILABLE and "slave" in (error.remark or "")
+    return isinstance(error, (Unreachable, BrokerUnknown))
 
 
 class NotReached(Unreachable):

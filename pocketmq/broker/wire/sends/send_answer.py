@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
-from pocketmq.remoting.command import Encoding
+from pocketmq.remoting.command import SerializeType
 from pocketmq.remoting.flags import FrameFlag
 
 _HEAD = struct.Struct(">II")
@@ -20,7 +20,7 @@ _HEAD = struct.Struct(">II")
 _BINARY_HEAD = struct.Struct(">IIhBhiiii")
 _BINARY_FIXED_SIZE = 21
 _LANGUAGE = int(LanguageCode[OUR_LANGUAGE])
-_RESPONSE, _MARK = int(FrameFlag.RESPONSE), int(Encoding.ROCKETMQ) << 24
+_RESPONSE, _MARK = int(FrameFlag.RESPONSE), int(SerializeType.ROCKETMQ) << 24
 _PACKINGS_MAX = 256
 
 
@@ -44,7 +44,10 @@ def send_answers(host: str, ext: Mapping[str, str]) -> dict[int, SendAnswers]:
     Args: host, the store host in hex, with which every msgId begins; ext, MSG_REGION and TRACE_ON.
     """
     ids = _BatchIds(host)
-    return {Encoding.JSON: _InJson(host, ext, ids), Encoding.ROCKETMQ: _InFields(host, ext, ids)}
+    return {
+        SerializeType.JSON: _InJson(host, ext, ids),
+        SerializeType.ROCKETMQ: _InFields(host, ext, ids),
+    }
 
 
 def no_answer(*_: object) -> bytes:

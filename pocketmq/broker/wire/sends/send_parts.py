@@ -23,7 +23,7 @@ class SendParts:
         self._monotonic_ms = node.clock.monotonic_ms
         self.acts = acts
         self.store = messages.store
-        self.promise = messages.promise
+        self.durability = messages.durability
         self.latencies = messages.stats.latencies
         self.kept = KeptAnswers(node, messages)
         self.runs = SendRuns(node, messages, self.kept, acts.batch_properties)

@@ -37,7 +37,7 @@ class SendRuns:
         self._store = messages.store
         self._stats = messages.stats
         self._latencies = messages.stats.latencies
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._kept = kept
         self._outer = outer
         self._monotonic_ms = node.clock.monotonic_ms
@@ -121,7 +121,7 @@ class SendRuns:
             counter.size += count * size
             counter.sizes[(size // each - 1).bit_length()] += count * each
         replies = run.answers(cut, messages, stored)
-        if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
+        if wait and (self._durability.is_sync_flush or self._durability.replicas.wanted):
             # A read's messages are kept as one, on disk and by slaves.
             end = stored.position + len(ids) * size
             return self._kept.park(known.code, connection, end, replies, len(ids))

@@ -27,7 +27,7 @@ class Singles:
         self._parts = parts
         self._fields = fields
         self._append = parts.store.append
-        self._promise = parts.promise
+        self._durability = parts.durability
         self._latencies = parts.latencies
         self.names = (fields.topic, fields.queue, fields.born)
         self.way = Way(self.names, fields.properties, self.fix, self.take, self.run)
@@ -92,7 +92,7 @@ class Singles:
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1
         reply = answer(opaque, position, queue_id, queue_offset)
-        if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
+        if wait and (self._durability.is_sync_flush or self._durability.replicas.wanted):
             return self._parts.kept.park(code, connection, position + size, reply)
         latencies = self._latencies
         latencies.left -= 1
