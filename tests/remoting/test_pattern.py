@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.quick.by_pattern import (
+    CutRule,
     Cuttable,
     Pattern,
     Patterns,
-    Way,
     answered,
     learn_request,
     request_pattern,
@@ -56,7 +56,7 @@ class Taken:
 
 
 def cuttable(taken: Taken) -> Cuttable:
-    return Cuttable(lambda *_: b"parsed", Way(("e", "g"), "i", taken.fix, taken.answer))
+    return Cuttable(lambda *_: b"parsed", CutRule(("e", "g"), "i", taken.fix, taken.answer))
 
 
 def learnt(first: RemotingCommand, taken: Taken) -> Pattern | None:
@@ -251,7 +251,7 @@ async def test_a_connection_parses_the_first_and_asks_whoever_handles_now() -> N
         return handle
 
     handlers: dict[int, Any] = {
-        CODE: Cuttable(says("parsed"), Way(("e", "g"), "i", lambda *_: True, says("cut")))
+        CODE: Cuttable(says("parsed"), CutRule(("e", "g"), "i", lambda *_: True, says("cut")))
     }
     connection = Connection(handlers, spawn=lambda run: None, monotonic_ms=lambda: 0)
     transport: Any = _Transport()
@@ -272,7 +272,7 @@ async def test_a_connection_that_sends_and_pulls_parses_neither() -> None:
         def says(word: str) -> Callable[..., bytes]:
             return lambda *_: asked.append(code + word) or b"."  # type: ignore[func-returns-value]
 
-        return Cuttable(says(" parsed"), Way(("e", "g"), "i", lambda *_: True, says(" cut")))
+        return Cuttable(says(" parsed"), CutRule(("e", "g"), "i", lambda *_: True, says(" cut")))
 
     handlers = {CODE: handler("send"), 11: handler("pull")}
     connection = Connection(handlers, spawn=lambda run: None, monotonic_ms=lambda: 0)
@@ -291,7 +291,7 @@ async def test_a_bug_while_a_cut_request_is_answered_is_answered() -> None:
     def broken(*_: object) -> bytes:
         raise KeyError("bug")
 
-    cuttable = Cuttable(lambda *_: b".", Way(("e", "g"), "i", lambda *_: True, broken))
+    cuttable = Cuttable(lambda *_: b".", CutRule(("e", "g"), "i", lambda *_: True, broken))
     connection = Connection({CODE: cuttable}, spawn=lambda run: None, monotonic_ms=lambda: 0)
     transport: Any = _Transport()
     connection.connection_made(transport)
@@ -304,7 +304,7 @@ async def test_a_bug_while_a_cut_request_is_answered_is_answered() -> None:
 
 async def test_requests_that_are_not_answered_now_leave_nothing_behind() -> None:
     """One-way requests, and those whose answers come later: a client may send no others."""
-    cuttable = Cuttable(lambda *_: b".", Way(("e", "g"), "i", lambda *_: True, lambda *_: b""))
+    cuttable = Cuttable(lambda *_: b".", CutRule(("e", "g"), "i", lambda *_: True, lambda *_: b""))
     connection = Connection({CODE: cuttable}, spawn=lambda run: None, monotonic_ms=lambda: 0)
     transport: Any = _Transport()
     connection.connection_made(transport)

@@ -18,7 +18,7 @@ from pocketmq.remoting.command import RemotingCommand, SerializeType, encode_hea
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
-from pocketmq.remoting.quick.by_pattern import Cuttable, Quick, Way
+from pocketmq.remoting.quick.by_pattern import CutRule, Cuttable, Quick
 from pocketmq.remoting.transport.connection import Connection, Handler, Reply
 from pocketmq.remoting.transport.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
@@ -98,7 +98,7 @@ class PullMessageProcessor:
         }
 
     def _cuttable(self, handle: Callable[[RemotingCommand, Connection], Reply]) -> Cuttable:
-        return Cuttable(handle, Way(_FIELDS, "", self._admit, self._take))
+        return Cuttable(handle, CutRule(_FIELDS, "", self._admit, self._take))
 
     def pull(self, request: RemotingCommand, connection: Connection) -> Reply:
         """PULL_MESSAGE."""

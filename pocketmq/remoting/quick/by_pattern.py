@@ -44,7 +44,7 @@ Place = tuple[int, int]
 Quick = bytes | RemotingCommand | Sequence[Buffer] | None
 
 
-class Way(NamedTuple):
+class CutRule(NamedTuple):
     """How requests that are cut are answered.
 
     fields: names of values that differ; properties: the field that is cut further, "" for none.
@@ -70,7 +70,7 @@ Run = Callable[["Pattern", Any, Sequence[bytes], Any], bytes | None]
 class Cuttable:
     """A handler of requests that may be cut. Called, it handles one that was parsed."""
 
-    def __init__(self, handle: Callable[[RemotingCommand, Any], Any], way: Way) -> None:
+    def __init__(self, handle: Callable[[RemotingCommand, Any], Any], way: CutRule) -> None:
         self.handle = handle
         self.way = way
 
@@ -93,7 +93,7 @@ class Pattern:
     """See the head of the file. code, handler: whose requests these are; -1, None for answers."""
 
     def __init__(
-        self, layout: Layout, way: Way, fixed: object, code: int, handler: Cuttable | None
+        self, layout: Layout, way: CutRule, fixed: object, code: int, handler: Cuttable | None
     ) -> None:
         self.code = code
         self.handler = handler
@@ -337,7 +337,7 @@ def _answer_pattern(
         del pending[opaque]
         return b""
 
-    return Pattern(layout, Way(names, "", _nothing, take), common, -1, None)
+    return Pattern(layout, CutRule(names, "", _nothing, take), common, -1, None)
 
 
 def _nothing(_: RemotingCommand, __: Sequence[str]) -> object | None:

@@ -14,7 +14,7 @@ from pocketmq.broker.wire.sends.plain_send import (
 from pocketmq.broker.wire.sends.send_answer import no_answer
 from pocketmq.broker.wire.sends.send_parts import SendParts
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.quick.by_pattern import Pattern, Way
+from pocketmq.remoting.quick.by_pattern import CutRule, Pattern
 from pocketmq.remoting.transport.connection import Connection
 
 # A run of batches begins with two; what it takes at most lies in a cache.
@@ -28,7 +28,9 @@ class Batches:
         self._parts = parts
         self._append = parts.acts.append_batch
         self.names = (V2.topic, V2.queue, V2.born)
-        self.way = Way(self.names, V2.properties, self.fix, self.take, self.run, _RUN_MIN, _RUN_MAX)
+        self.way = CutRule(
+            self.names, V2.properties, self.fix, self.take, self.run, _RUN_MIN, _RUN_MAX
+        )
 
     def fix(self, request: RemotingCommand, names: Sequence[str]) -> PlainBatches | None:
         """Return what such batches share; None: the act has to look, or properties differ."""

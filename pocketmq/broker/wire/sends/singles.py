@@ -14,7 +14,7 @@ from pocketmq.broker.wire.sends.plain_send import (
 from pocketmq.broker.wire.sends.send_answer import no_answer
 from pocketmq.broker.wire.sends.send_parts import SendParts
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.quick.by_pattern import Pattern, Way
+from pocketmq.remoting.quick.by_pattern import CutRule, Pattern
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreError
 from pocketmq.store.queue.tags_code import value_code
@@ -30,7 +30,7 @@ class Singles:
         self._durability = parts.durability
         self._latencies = parts.latencies
         self.names = (fields.topic, fields.queue, fields.born)
-        self.way = Way(self.names, fields.properties, self.fix, self.take, self.run)
+        self.way = CutRule(self.names, fields.properties, self.fix, self.take, self.run)
 
     def fix(self, request: RemotingCommand, names: Sequence[str]) -> PlainSends | None:
         """Return what such messages share that differ in these properties; None: the act has to look."""
