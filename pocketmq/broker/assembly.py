@@ -9,6 +9,9 @@ from typing import Any
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
 from pocketmq.broker.delivery.track import MessageTracks
 from pocketmq.broker.durability import Promise
+from pocketmq.broker.election.in_sync import InSync
+from pocketmq.broker.election.replication import ElectedReplication
+from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.page_cache import MemoryReach
 from pocketmq.broker.figures.stats import BrokerStats, Totals
@@ -86,7 +89,9 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=Replication(node, tables, messages, Copied(delay, timer, ours), load_anew),
+        replication=(ElectedReplication if node.config.enable_controller_mode else Replication)(
+            node, tables, messages, Copied(delay, timer, ours), load_anew
+        ),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -243,8 +248,7 @@ def _messages(
             store.get_transferred_count,
         )
 
-    slaves = Slaves(config, store, lambda: node.role.leads)
-    replicas = Replicas(config, node.clock, slaves, node.events.slaves_awaited)
+    replicas = _replicas(node, store)
     stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
     deliveries = DeliveryRecord(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
@@ -262,6 +266,16 @@ def _messages(
         reach=MemoryReach(store),
         promise=Promise(store, replicas),
     )
+
+
+def _replicas(node: Node, store: MessageStore) -> Replicas:
+    """Return the waits for slaves: as many as the settings say, or those that the controller knows."""
+    config = node.config
+    if not config.enable_controller_mode:
+        slaves = Slaves(config, store, lambda: node.role.leads)
+        return Replicas(config, node.clock, slaves, node.events.slaves_awaited)
+    slaves = SwitchSlaves(config, store, lambda: node.role.leads, InSync(config))
+    return SetReplicas(config, node.clock, slaves, node.events.slaves_awaited)
 
 
 def _guard(

@@ -25,7 +25,6 @@ _ALIASES = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
 # By which other brokers of its name RocketMQ finds the master.
 _ELECTIONS = {
     "enableDLegerCommitLog": "DLedger",
-    "enableControllerMode": "a controller",
 }
 _CONTAINER = "brokerConfigPaths"
 

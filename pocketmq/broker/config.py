@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
@@ -18,7 +18,8 @@ _OPEN = "the port is already open"
 _AT_START = "it is read only once, when the broker starts"
 _FILTERS = "the filters on disk were built with it"
 _FIXED = {
-    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
+    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 "
+    "brokerElectionPriority asyncLearner",
     "the slave has been using it since its start": "haMasterAddress masterAddress "
     "innerClientAuthenticationCredentials",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
@@ -33,7 +34,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, TableConfig):
+class BrokerConfig(ElectionConfig, TableConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

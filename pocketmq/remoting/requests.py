@@ -18,6 +18,7 @@ from enum import Flag, auto
 from typing import TypeVar
 
 from pocketmq.remoting import admin_headers as ah
+from pocketmq.remoting import controller_headers as ch
 from pocketmq.remoting import headers as h
 from pocketmq.remoting.codes import Request, RequestCode
 from pocketmq.remoting.header import Header
@@ -122,6 +123,7 @@ class Server(Flag):
     BROKER = auto()
     NAME_SERVER = auto()
     CLIENT = auto()
+    CONTROLLER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ class Row:
 
 
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
-_CONTROLLER = "5.x controller mode: PocketMQ has no controller"
+_CONTROLLER = (
+    "5.x: settings of a controller that change at run time, which PocketMQ's does not have"
+)
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
 _LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
@@ -345,6 +349,8 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     Row(P.GET_TIMERS, GetTimersHeader),
     Row(C.GET_BROKER_HA_STATUS),
+    Row(C.GET_BROKER_EPOCH_CACHE),
+    Row(C.NOTIFY_BROKER_ROLE_CHANGED, ch.MasterHeader, access=_UNSIGNED),
     Row(P.CHANGE_ROLE, ChangeRoleHeader),
     Row(P.GET_REPLICA_TABLES),
     Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
@@ -374,7 +380,22 @@ _ROWS: tuple[Row, ...] = (
         Row(C.QUERY_DATA_VERSION, ah.QueryDataVersionHeader, ah.QueryDataVersionResponseHeader),
         Row(C.ADD_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.AddWritePermResponseHeader),
         Row(C.GET_BROKER_MEMBER_GROUP, ah.GetBrokerMemberGroupHeader),
-        Row(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader),
+    ),
+    *_served_by(
+        Server.NAME_SERVER | Server.CONTROLLER, Row(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader)
+    ),
+    # ------------------------------------------------------------ served by the controller, to any client
+    *_served_by(
+        Server.CONTROLLER,
+        Row(C.CONTROLLER_ALTER_SYNC_STATE_SET, ch.AlterSyncStateSetHeader, ch.AlteredHeader),
+        Row(C.CONTROLLER_ELECT_MASTER, ch.ElectMasterHeader, ch.MasterHeader),
+        Row(C.CONTROLLER_REGISTER_BROKER, ch.RegisterReplicaHeader, ch.MasterHeader),
+        Row(C.CONTROLLER_GET_REPLICA_INFO, ch.ReplicaInfoHeader, ch.MasterHeader),
+        Row(C.CONTROLLER_GET_METADATA_INFO, None, ch.ControllerMetadataHeader),
+        Row(C.CONTROLLER_GET_SYNC_STATE_DATA),
+        Row(C.CLEAN_BROKER_DATA, ch.CleanBrokerDataHeader),
+        Row(C.CONTROLLER_GET_NEXT_BROKER_ID, ch.SetNameHeader, ch.NextBrokerIdHeader),
+        Row(C.CONTROLLER_APPLY_BROKER_ID, ch.ApplyBrokerIdHeader, ch.SetNameHeader),
     ),
     # ------------------------------------------------------------ served by clients
     *_served_by(
@@ -412,24 +433,10 @@ _ROWS: tuple[Row, ...] = (
     *_nobody(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
     *_nobody(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
     *_nobody(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
+    *_nobody(_CONTROLLER, C.UPDATE_CONTROLLER_CONFIG, C.GET_CONTROLLER_CONFIG),
     *_nobody(
-        _CONTROLLER,
-        C.NOTIFY_MIN_BROKER_ID_CHANGE,
-        C.CONTROLLER_ALTER_SYNC_STATE_SET,
-        C.CONTROLLER_ELECT_MASTER,
-        C.CONTROLLER_REGISTER_BROKER,
-        C.CONTROLLER_GET_REPLICA_INFO,
-        C.CONTROLLER_GET_METADATA_INFO,
-        C.CONTROLLER_GET_SYNC_STATE_DATA,
-        C.GET_BROKER_EPOCH_CACHE,
-        C.NOTIFY_BROKER_ROLE_CHANGED,
-        C.UPDATE_CONTROLLER_CONFIG,
-        C.GET_CONTROLLER_CONFIG,
-        C.CLEAN_BROKER_DATA,
-        C.CONTROLLER_GET_NEXT_BROKER_ID,
-        C.CONTROLLER_APPLY_BROKER_ID,
+        _HA, C.NOTIFY_MIN_BROKER_ID_CHANGE, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET
     ),
-    *_nobody(_HA, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET),
     *_nobody(
         _COLD,
         C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,

@@ -1,0 +1,88 @@
+"""ElectionConfig: the settings of a broker whose role a controller decides. Source: BrokerConfig,
+MessageStoreConfig, RocketMQ 5.5.0.
+"""
+
+from dataclasses import dataclass
+
+from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER, HaConfig
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.settings import key
+
+
+@dataclass
+class ElectionConfig(HaConfig):
+    """Whether a controller decides, and how."""
+
+    enable_controller_mode: bool = key(
+        False,
+        name="enableControllerMode",
+        help="A controller decides which broker of this name leads: brokerRole and brokerId are its own. A "
+        "send succeeds when every broker in sync has it.",
+    )
+    controller_addr: str = key(
+        "",
+        name="controllerAddr",
+        help="Controllers, 'host:port;host:port'.",
+    )
+    broker_election_priority: int = key(
+        2_147_483_647,
+        name="brokerElectionPriority",
+        min=0,
+        help="Of two brokers with equal logs the one with the smaller number is elected.",
+    )
+    broker_heartbeat_interval: int = key(
+        1_000,
+        name="brokerHeartbeatInterval",
+        runtime=True,
+        min=10,
+        unit="ms",
+        help="Interval between heartbeats to controllers.",
+    )
+    controller_heart_beat_timeout_mills: int = key(
+        10_000,
+        name="controllerHeartBeatTimeoutMills",
+        runtime=True,
+        min=100,
+        unit="ms",
+        help="A controller replaces this master when no heartbeat has come for so long.",
+    )
+    sync_broker_metadata_period: int = key(
+        2_000,
+        name="syncBrokerMetadataPeriod",
+        runtime=True,
+        min=10,
+        unit="ms",
+        help="Interval between questions to the controller who leads; its notices come at once. RocketMQ: "
+        "5,000.",
+    )
+    async_learner: bool = key(
+        False,
+        name="asyncLearner",
+        help="Follow, but never count as in sync: this broker is never elected.",
+    )
+    ha_max_time_slave_not_catchup: int = key(
+        15_000,
+        name="haMaxTimeSlaveNotCatchup",
+        runtime=True,
+        min=100,
+        unit="ms",
+        help="With a controller: a slave that has not had the end of the log for so long is not in sync.",
+    )
+
+
+def begin_undecided(config: ElectionConfig) -> None:
+    """Make a broker a slave without a master until the controller decides. Raises: IllegalArgument."""
+    if not config.enable_controller_mode:
+        return
+    if not config.controller_addr:
+        raise IllegalArgument(
+            "enableControllerMode=true needs controllerAddr, the addresses of the controllers"
+        )
+    config.broker_role = SLAVE
+    config.broker_id = max(1, config.broker_id)
+    # What waits for slaves is decided by the set in sync.
+    config.in_sync_replicas = 2
+    config.enable_auto_in_sync_replicas = False
+
+
+LEADING_ROLE = SYNC_MASTER
