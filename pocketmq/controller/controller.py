@@ -32,7 +32,7 @@ from pocketmq.remoting.transport.server import RemotingServer
 
 log = logging.getLogger(__name__)
 
-_KNOCK_S = 0.5
+_KNOCK_S, _KNOCK_AGAIN_S = 0.5, 0.05
 _AGAIN_S = 1.5
 
 
@@ -161,8 +161,12 @@ class Controller:
 
     async def _look_after(self, live: LiveReplica) -> None:
         """Find out whether a broker whose connection closed has died (invariant 1)."""
-        if await _accepts(live.address):
-            await asyncio.sleep(_AGAIN_S)
+        # A process that is killed closes its sockets one by one: the port may accept a moment longer.
+        until_s = asyncio.get_running_loop().time() + _AGAIN_S
+        while await _accepts(live.address) and not self.living.is_newer(live):
+            if asyncio.get_running_loop().time() > until_s:
+                break
+            await asyncio.sleep(_KNOCK_AGAIN_S)
         if not self.living.is_newer(live) and self.living.get(live.name, live.broker_id):
             log.warning("a broker has died name=%s id=%d", live.name, live.broker_id)
             self.living.declare_dead(live)

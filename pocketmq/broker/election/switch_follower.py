@@ -220,6 +220,8 @@ class SwitchTaking(Taking):
         super().__init__(following, state, clock)
         self._follower = follower
         self._frames = FromMaster()
+        # Before it, this log may have an end that the master does not have.
+        self._has_begun = False
         self.welcomed: asyncio.Future[Welcome] = self._loop.create_future()
 
     @property
@@ -231,7 +233,8 @@ class SwitchTaking(Taking):
         self._following = following
 
     def begin(self) -> None:
-        """Report where this log ends: the master sends from there."""
+        """Report where this log ends: the master sends from there, and counts it as had."""
+        self._has_begun = True
         self.report()
 
     def data_received(self, data: bytes) -> None:
@@ -240,20 +243,24 @@ class SwitchTaking(Taking):
         self._state.heard_ms = self._monotonic_ms()
         try:
             for frame in self._frames.feed(data):
-                if isinstance(frame, Piece):
+                if isinstance(frame, Welcome):
+                    if not self.welcomed.done():
+                        self.welcomed.set_result(frame)
+                elif self._has_begun:
                     self._take(frame)
-                elif not self.welcomed.done():
-                    self.welcomed.set_result(frame)
+                else:
+                    raise HaWireError("the master sends before it was asked")
         except (OSError, HaWireError) as error:
             self._end(error)
             return
         except Exception as error:  # noqa: BLE001 - the store's: full, unreadable
             self._end(error)
             return
+        if not self._has_begun:
+            return
         state, following = self._state, self._following
         state.master_end = max(state.master_end, following.received)
-        if self.welcomed.done():
-            self.report()
+        self.report()
         if not self._is_stepping:
             self._is_stepping = True
             self._loop.call_soon(self._step)
@@ -276,6 +283,7 @@ class SwitchTaking(Taking):
 
     def report(self) -> None:
         assert self._transport is not None
+        assert self._has_begun
         if not self._transport.is_closing():
             self._transport.write(report(self._following.received))
 
