@@ -4,6 +4,7 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
@@ -89,9 +90,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=(ElectedReplication if node.config.enable_controller_mode else Replication)(
-            node, tables, messages, Copied(delay, timer, ours), load_anew
-        ),
+        replication=_replication(node, tables, messages, Copied(delay, timer, ours), load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -266,6 +265,14 @@ def _messages(
         reach=MemoryReach(store),
         promise=Promise(store, replicas),
     )
+
+
+def _replication(
+    node: Node, tables: Tables, messages: Messages, copied: Copied, load_anew: Callable[[], None]
+) -> Replication:
+    if node.config.enable_controller_mode:
+        return ElectedReplication(node, tables, messages, copied, load_anew)
+    return Replication(node, tables, messages, copied, load_anew)
 
 
 def _replicas(node: Node, store: MessageStore) -> Replicas:

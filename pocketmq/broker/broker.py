@@ -20,7 +20,7 @@ from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.election.config import begin_undecided
+from pocketmq.broker.election.replication import begin_undecided
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.outside import Outside

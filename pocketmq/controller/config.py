@@ -21,8 +21,8 @@ class ControllerConfig(Settings):
     bind_address: str = key(
         "127.0.0.1",
         name="controllerBindAddress",
-        help="PocketMQ only: address to listen on. The controller checks no accounts, as RocketMQ's: whoever "
-        "reaches it can elect.",
+        help="PocketMQ only: address to listen on. The controller checks no accounts, as RocketMQ's: any "
+        "program that reaches it can elect.",
     )
     advertised_address: str = key(
         "",

@@ -21,10 +21,10 @@ from pocketmq.controller.config import ControllerConfig
 from pocketmq.controller.living import LiveReplica, Living
 from pocketmq.controller.processors import ControllerProcessors, master_header, set_body
 from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets
+from pocketmq.remoting.admin_headers import NO_BROKER
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.controller_headers import NO_BROKER
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection

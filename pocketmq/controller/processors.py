@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pocketmq.controller.living import Living
 from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets
-from pocketmq.remoting import controller_headers as ch
+from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -78,7 +78,7 @@ class ControllerProcessors:
 
     def get_metadata(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         address = self._electing.address
-        header = ch.ControllerMetadataHeader(
+        header = ah.ControllerMetadataHeader(
             group=self._electing.group,
             controller_leader_id="n0",
             controller_leader_address=address,
@@ -88,35 +88,35 @@ class ControllerProcessors:
         return request.answer(_SUCCESS, ext=header.ext())
 
     def get_next_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.SetNameHeader.parse(request.ext)
-        found = ch.NextBrokerIdHeader(
+        header = ah.SetNameHeader.parse(request.ext)
+        found = ah.NextBrokerIdHeader(
             header.cluster_name, header.broker_name, self._sets.next_id(header.broker_name)
         )
         return request.answer(_SUCCESS, ext=found.ext())
 
     def apply_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.ApplyBrokerIdHeader.parse(request.ext)
+        header = ah.ApplyBrokerIdHeader.parse(request.ext)
         self._sets.apply_id(
             header.cluster_name,
             header.broker_name,
             header.applied_broker_id,
             header.register_check_code,
         )
-        names = ch.SetNameHeader(header.cluster_name, header.broker_name)
+        names = ah.SetNameHeader(header.cluster_name, header.broker_name)
         return request.answer(_SUCCESS, ext=names.ext())
 
     def register(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.RegisterReplicaHeader.parse(request.ext)
+        header = ah.RegisterReplicaHeader.parse(request.ext)
         found = self._sets.register(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_address
         )
-        ext = ch.SetNameHeader(header.cluster_name, header.broker_name).ext()
+        ext = ah.SetNameHeader(header.cluster_name, header.broker_name).ext()
         if found.master is not None and self._living.get(found.name, found.master) is not None:
             ext |= master_header(found).ext()
         return request.answer(_SUCCESS, ext=ext, body=set_body(found))
 
     def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.ElectMasterHeader.parse(request.ext)
+        header = ah.ElectMasterHeader.parse(request.ext)
         try:
             found = self._electing.elect(
                 header.broker_name, header.broker_id, designated=header.designate_elect
@@ -139,12 +139,13 @@ class ControllerProcessors:
         return request.answer(_SUCCESS, ext=master_header(found).ext(), body=body)
 
     def get_replica_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.ReplicaInfoHeader.parse(request.ext)
+        header = ah.ReplicaInfoHeader.parse(request.ext)
         found = self._sets.get(header.broker_name)
-        return request.answer(_SUCCESS, ext=master_header(found).ext(), body=set_body(found))
+        master = ah.MasterHeader(found.master, found.master_address, found.master_epoch)
+        return request.answer(_SUCCESS, ext=master.ext(), body=set_body(found))
 
     def alter(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.AlterSyncStateSetHeader.parse(request.ext)
+        header = ah.AlterSyncStateSetHeader.parse(request.ext)
         name = header.broker_name
         in_sync, epoch = parse_set(request.body)
         found = self._sets.alter(
@@ -156,7 +157,7 @@ class ControllerProcessors:
             lambda n: self._living.get(name, n) is not None,
         )
         log.info("in sync name=%s brokers=%s epoch=%d", name, sorted(in_sync), found.in_sync_epoch)
-        ext = ch.AlteredHeader(found.in_sync_epoch).ext()
+        ext = ah.AlteredHeader(found.in_sync_epoch).ext()
         return request.answer(_SUCCESS, ext=ext, body=set_body(found))
 
     def heartbeat(self, request: RemotingCommand, connection: Connection) -> None:
@@ -202,7 +203,7 @@ class ControllerProcessors:
         }
 
     def clean(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        header = ch.CleanBrokerDataHeader.parse(request.ext)
+        header = ah.CleanBrokerDataHeader.parse(request.ext)
         name = header.broker_name
         text = header.broker_controller_ids_to_clean or ""
         try:
@@ -233,9 +234,9 @@ def _guarded(do: _Answer) -> Handler:
     return handler
 
 
-def master_header(found: ReplicaSet) -> ch.MasterHeader:
+def master_header(found: ReplicaSet) -> ah.MasterHeader:
     """Return who leads a set."""
-    return ch.MasterHeader(
+    return ah.MasterHeader(
         found.master, found.master_address, found.master_epoch, found.in_sync_epoch
     )
 

@@ -1,6 +1,6 @@
 """ReplicaSets: what a controller must never forget of each set of brokers; no I/O.
 
-    name -> cluster, next id, {id: address, check code}, master, its epoch, who is in sync, epoch of that
+    name -> cluster, next id, {id: address, check code}, master, its epoch, the set in sync, epoch of that
 
 1. Two numbers fence: the master's epoch grows with each election, also with one that elects no broker; the
    epoch of the in-sync set with each of its changes. An old master's change
@@ -21,8 +21,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pocketmq.remoting.admin_headers import NO_BROKER
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.controller_headers import NO_BROKER
 from pocketmq.remoting.errors import PocketMQError
 
 _R = ResponseCode

@@ -18,7 +18,6 @@ from enum import Flag, auto
 from typing import TypeVar
 
 from pocketmq.remoting import admin_headers as ah
-from pocketmq.remoting import controller_headers as ch
 from pocketmq.remoting import headers as h
 from pocketmq.remoting.codes import Request, RequestCode
 from pocketmq.remoting.header import Header
@@ -350,7 +349,7 @@ _ROWS: tuple[Row, ...] = (
     Row(P.GET_TIMERS, GetTimersHeader),
     Row(C.GET_BROKER_HA_STATUS),
     Row(C.GET_BROKER_EPOCH_CACHE),
-    Row(C.NOTIFY_BROKER_ROLE_CHANGED, ch.MasterHeader, access=_UNSIGNED),
+    Row(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
     Row(P.CHANGE_ROLE, ChangeRoleHeader),
     Row(P.GET_REPLICA_TABLES),
     Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
@@ -387,15 +386,15 @@ _ROWS: tuple[Row, ...] = (
     # ------------------------------------------------------------ served by the controller, to any client
     *_served_by(
         Server.CONTROLLER,
-        Row(C.CONTROLLER_ALTER_SYNC_STATE_SET, ch.AlterSyncStateSetHeader, ch.AlteredHeader),
-        Row(C.CONTROLLER_ELECT_MASTER, ch.ElectMasterHeader, ch.MasterHeader),
-        Row(C.CONTROLLER_REGISTER_BROKER, ch.RegisterReplicaHeader, ch.MasterHeader),
-        Row(C.CONTROLLER_GET_REPLICA_INFO, ch.ReplicaInfoHeader, ch.MasterHeader),
-        Row(C.CONTROLLER_GET_METADATA_INFO, None, ch.ControllerMetadataHeader),
+        Row(C.CONTROLLER_ALTER_SYNC_STATE_SET, ah.AlterSyncStateSetHeader, ah.AlteredHeader),
+        Row(C.CONTROLLER_ELECT_MASTER, ah.ElectMasterHeader, ah.MasterHeader),
+        Row(C.CONTROLLER_REGISTER_BROKER, ah.RegisterReplicaHeader, ah.MasterHeader),
+        Row(C.CONTROLLER_GET_REPLICA_INFO, ah.ReplicaInfoHeader, ah.MasterHeader),
+        Row(C.CONTROLLER_GET_METADATA_INFO, None, ah.ControllerMetadataHeader),
         Row(C.CONTROLLER_GET_SYNC_STATE_DATA),
-        Row(C.CLEAN_BROKER_DATA, ch.CleanBrokerDataHeader),
-        Row(C.CONTROLLER_GET_NEXT_BROKER_ID, ch.SetNameHeader, ch.NextBrokerIdHeader),
-        Row(C.CONTROLLER_APPLY_BROKER_ID, ch.ApplyBrokerIdHeader, ch.SetNameHeader),
+        Row(C.CLEAN_BROKER_DATA, ah.CleanBrokerDataHeader),
+        Row(C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader, ah.NextBrokerIdHeader),
+        Row(C.CONTROLLER_APPLY_BROKER_ID, ah.ApplyBrokerIdHeader, ah.SetNameHeader),
     ),
     # ------------------------------------------------------------ served by clients
     *_served_by(

@@ -1,4 +1,4 @@
-"""Brokers whose roles a controller decides: real brokers, a real controller and name server, in this process."""
+"""Brokers whose roles a controller decides: real brokers, controller and name server, in this process."""
 
 from pathlib import Path
 

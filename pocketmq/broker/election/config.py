@@ -4,13 +4,11 @@ MessageStoreConfig, RocketMQ 5.5.0.
 
 from dataclasses import dataclass
 
-from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER, HaConfig
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.settings import key
+from pocketmq.remoting.settings import Settings, key
 
 
 @dataclass
-class ElectionConfig(HaConfig):
+class ElectionConfig(Settings):
     """Whether a controller decides, and how."""
 
     enable_controller_mode: bool = key(
@@ -68,21 +66,3 @@ class ElectionConfig(HaConfig):
         unit="ms",
         help="With a controller: a slave that has not had the end of the log for so long is not in sync.",
     )
-
-
-def begin_undecided(config: ElectionConfig) -> None:
-    """Make a broker a slave without a master until the controller decides. Raises: IllegalArgument."""
-    if not config.enable_controller_mode:
-        return
-    if not config.controller_addr:
-        raise IllegalArgument(
-            "enableControllerMode=true needs controllerAddr, the addresses of the controllers"
-        )
-    config.broker_role = SLAVE
-    config.broker_id = max(1, config.broker_id)
-    # What waits for slaves is decided by the set in sync.
-    config.in_sync_replicas = 2
-    config.enable_auto_in_sync_replicas = False
-
-
-LEADING_ROLE = SYNC_MASTER

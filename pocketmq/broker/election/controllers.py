@@ -8,8 +8,8 @@ RocketMQ 5.5.0.
 """
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.election.verdict import Verdict, set_of, verdict_of
-from pocketmq.remoting import controller_headers as ch
+from pocketmq.broker.election.verdict import Elected, set_of, verdict_of
+from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
@@ -68,7 +68,7 @@ class Controllers:
                     _TIMEOUT_MS,
                     signed=False,
                 )
-                found = ch.ControllerMetadataHeader.parse(answer.ext)
+                found = ah.ControllerMetadataHeader.parse(answer.ext)
             except (OSError, PocketMQError) as error:
                 why = f"{address}: {error}"
                 continue
@@ -90,13 +90,13 @@ class Controllers:
 
     async def next_id(self) -> int:
         """Return the id to apply for. Raises: NoController, PocketMQError."""
-        answer = await self.ask(_C.CONTROLLER_GET_NEXT_BROKER_ID, ch.SetNameHeader(*self._names))
+        answer = await self.ask(_C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader(*self._names))
         _check(answer)
-        return ch.NextBrokerIdHeader.parse(answer.ext).next_broker_id
+        return ah.NextBrokerIdHeader.parse(answer.ext).next_broker_id
 
     async def apply_id(self, broker_id: int, check_code: str) -> bool:
         """Apply for an id. Returns: False if another broker has it. Raises: NoController, PocketMQError."""
-        header = ch.ApplyBrokerIdHeader(*self._names, broker_id, check_code)
+        header = ah.ApplyBrokerIdHeader(*self._names, broker_id, check_code)
         answer = await self.ask(_C.CONTROLLER_APPLY_BROKER_ID, header)
         if answer.code == _R.BROKER_ID_INVALID:
             return False
@@ -105,21 +105,21 @@ class Controllers:
 
     async def register(self, broker_id: int, address: str) -> None:
         """Tell this broker's address. Raises: NoController, PocketMQError."""
-        header = ch.RegisterReplicaHeader(*self._names, broker_id, address, self._clock.now_ms())
+        header = ah.RegisterReplicaHeader(*self._names, broker_id, address, self._clock.now_ms())
         _check(await self.ask(_C.CONTROLLER_REGISTER_BROKER, header))
 
-    async def who_leads(self) -> Verdict | None:
+    async def who_leads(self) -> Elected | None:
         """Return the verdict; None: the controller does not know the name. Raises: as above."""
-        header = ch.ReplicaInfoHeader(self._config.broker_name)
+        header = ah.ReplicaInfoHeader(self._config.broker_name)
         answer = await self.ask(_C.CONTROLLER_GET_REPLICA_INFO, header)
         if answer.code == _R.BROKER_METADATA_NOT_EXIST:
             return None
         _check(answer)
         return verdict_of(answer)
 
-    async def elect(self, broker_id: int, *, designated: bool) -> Verdict:
+    async def elect(self, broker_id: int, *, designated: bool) -> Elected:
         """Have a master elected: this broker or another; designated: this one or none. Raises: as above."""
-        header = ch.ElectMasterHeader(*self._names, broker_id, designated, self._clock.now_ms())
+        header = ah.ElectMasterHeader(*self._names, broker_id, designated, self._clock.now_ms())
         answer = await self.ask(_C.CONTROLLER_ELECT_MASTER, header)
         if answer.code != _R.MASTER_STILL_EXIST:
             _check(answer)
@@ -129,7 +129,7 @@ class Controllers:
         self, broker_id: int, master_epoch: int, members: frozenset[int], epoch: int
     ) -> tuple[ResponseCode | int, frozenset[int], int]:
         """Ask for another set in sync. Returns: code, set, its epoch. Raises: NoController."""
-        header = ch.AlterSyncStateSetHeader(
+        header = ah.AlterSyncStateSetHeader(
             self._config.broker_name, broker_id, master_epoch, self._clock.now_ms()
         )
         body = fastjson.dumps({"syncStateSet": sorted(members), "syncStateSetEpoch": epoch})

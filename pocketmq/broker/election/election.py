@@ -18,8 +18,8 @@ from typing import Protocol
 
 from pocketmq.broker.election.controllers import Controllers, ControllerSaysNo
 from pocketmq.broker.election.identity import Applied, ControllerIdentity
-from pocketmq.broker.election.in_sync import InSync, Wanted
-from pocketmq.broker.election.verdict import Verdict
+from pocketmq.broker.election.in_sync import InSync, WantedSet
+from pocketmq.broker.election.verdict import Elected
 from pocketmq.broker.ha.outside import Outside
 from pocketmq.broker.node import Node
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
@@ -46,7 +46,7 @@ class Electable(Protocol):
     @property
     def follows(self) -> bool: ...
 
-    async def apply(self, verdict: Verdict) -> None: ...
+    async def apply(self, verdict: Elected) -> None: ...
 
 
 class Election:
@@ -205,9 +205,9 @@ class Election:
             self.hurry()
             await asyncio.sleep(_RETRY_S / 5)
 
-    async def _take_set(self, wanted: Wanted, members: frozenset[int], epoch: int) -> None:
+    async def _take_set(self, wanted: WantedSet, members: frozenset[int], epoch: int) -> None:
         in_sync = self._replication.in_sync
-        verdict = Verdict(in_sync.own_id, self._node.address, wanted.master_epoch, members, epoch)
+        verdict = Elected(in_sync.own_id, self._node.address, wanted.master_epoch, members, epoch)
         await self._replication.apply(verdict)
         log.info("in sync are %s epoch=%d", sorted(members), epoch)
 

@@ -21,7 +21,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import ResponseCode
 
 _NOT_TAKEN = (ResponseCode.INVALID_REPLICAS, ResponseCode.BROKER_NOT_ALIVE)
@@ -44,7 +44,7 @@ class _Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSet:
     """A set to ask the controller for. epoch: that of the set it replaces."""
 
     members: frozenset[int]
@@ -56,7 +56,7 @@ class Wanted:
 class InSync:
     """The sets of one master. own_id: its broker id at the controller, -1 before it is known."""
 
-    config: ElectionConfig
+    config: BrokerConfig
     own_id: int = -1
     master_epoch: int = 0
     epoch: int = 0
@@ -142,7 +142,7 @@ class InSync:
 
     # ------------------------------------------------------------ the controller
 
-    def wanted(self, now_ms: int) -> Wanted | None:
+    def wanted(self, now_ms: int) -> WantedSet | None:
         """Return the set to ask for now; None if the confirmed one is right."""
         if not self.master_epoch:
             return None
@@ -154,7 +154,7 @@ class InSync:
         members = frozenset(each for each in self.confirmed if self._stays(each, now_ms)) | joined
         if members == self.confirmed and not self._asked:
             return None
-        return Wanted(members, self.master_epoch, self.epoch)
+        return WantedSet(members, self.master_epoch, self.epoch)
 
     def _stays(self, broker_id: int, now_ms: int) -> bool:
         if broker_id == self.own_id:
@@ -165,7 +165,7 @@ class InSync:
             return False
         return now_ms - known.caught_ms <= late_ms
 
-    def ask(self, wanted: Wanted) -> None:
+    def ask(self, wanted: WantedSet) -> None:
         """Note that the controller is being asked for a set, before that is sent."""
         if wanted.members not in self._asked:
             self._asked.append(wanted.members)
@@ -183,7 +183,7 @@ class InSync:
             known.fell_back = known.fell_back and each in self.confirmed
         return True
 
-    def refused(self, wanted: Wanted, code: int, now_ms: int) -> None:
+    def refused(self, wanted: WantedSet, code: int, now_ms: int) -> None:
         """Note a refusal. A set stays asked for unless that says that it cannot be the controller's.
 
         Wrong epochs, or another master, do not: an earlier request for the set may have been taken.

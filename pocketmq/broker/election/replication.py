@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import Any
 
-from pocketmq.broker.election.config import LEADING_ROLE
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.election import Election
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.identity import ControllerIdentity
@@ -23,8 +23,8 @@ from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollow
 from pocketmq.broker.election.switch_listener import SwitchListener
 from pocketmq.broker.election.switch_slaves import SwitchSlaves
 from pocketmq.broker.election.switch_wire import Epoch
-from pocketmq.broker.election.verdict import Verdict
-from pocketmq.broker.ha.config import SLAVE
+from pocketmq.broker.election.verdict import Elected
+from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
 from pocketmq.broker.ha.follower import Follower
 from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.outside import Outside
@@ -33,7 +33,7 @@ from pocketmq.broker.ha.table_sync import Master
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.store.errors import Diverged
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class ElectedReplication(Replication):
         self.in_sync = members.set
         folder = self._store.config.store_path_root_dir
         self.epochs = members.epochs = Epochs(folder)
-        self._verdict: Verdict | None = None
+        self._verdict: Elected | None = None
         self._confirmed = 0
         self.election: Election | None = None
 
@@ -130,7 +130,7 @@ class ElectedReplication(Replication):
         return ""
 
     def status(self) -> dict[str, Any]:
-        """See Replication.status; ours: controllers, epoch, who is in sync."""
+        """See Replication.status; ours: controller, epoch, the set in sync."""
         found = super().status()
         verdict, election = self._verdict, self.election
         found["election"] = {
@@ -144,7 +144,7 @@ class ElectedReplication(Replication):
         }
         return found
 
-    def _known_in_sync(self, verdict: Verdict | None) -> frozenset[int]:
+    def _known_in_sync(self, verdict: Elected | None) -> frozenset[int]:
         if not self.follows:
             return self.in_sync.confirmed
         return frozenset() if verdict is None else verdict.in_sync
@@ -166,7 +166,7 @@ class ElectedReplication(Replication):
 
     # ------------------------------------------------------------ by hand
 
-    async def promote(self, role: str = LEADING_ROLE, *, force: bool = False) -> None:
+    async def promote(self, role: str = SYNC_MASTER, *, force: bool = False) -> None:
         """Have the controller elect this broker. Raises: Refused."""
         if not self.follows:
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already the master")
@@ -190,7 +190,7 @@ class ElectedReplication(Replication):
 
     # ------------------------------------------------------------ verdicts
 
-    async def apply(self, verdict: Verdict) -> None:
+    async def apply(self, verdict: Elected) -> None:
         """Become what the controller says (invariants 1 and 2). Raises: PocketMQError, OSError."""
         async with self._changing:
             known = self._verdict
@@ -208,7 +208,7 @@ class ElectedReplication(Replication):
                 await self._obey(verdict)
                 self._verdict = verdict
 
-    async def _obey(self, verdict: Verdict) -> None:
+    async def _obey(self, verdict: Elected) -> None:
         """Stop leading, and follow the master, if there is one."""
         own_id = self.in_sync.own_id
         config, registration = self._node.config, self._registration
@@ -236,7 +236,7 @@ class ElectedReplication(Replication):
         )
         await registration.renumber(own_id)
 
-    async def _lead(self, verdict: Verdict) -> None:
+    async def _lead(self, verdict: Elected) -> None:
         """Apply invariants 3 and 4. Raises: PocketMQError, OSError."""
         store, config = self._store, self._node.config
         if self.last_epoch > verdict.master_epoch:
@@ -262,7 +262,7 @@ class ElectedReplication(Replication):
             self._load_anew()
         self._note_epoch(verdict.master_epoch)
         self.in_sync.lead(verdict.master_epoch, verdict.in_sync, verdict.in_sync_epoch)
-        config.broker_role, config.broker_id = LEADING_ROLE, MASTER_ID
+        config.broker_role, config.broker_id = SYNC_MASTER, MASTER_ID
         registration = self._registration
         registration.state_version = verdict.master_epoch
         if follows:
@@ -309,3 +309,15 @@ class ElectedReplication(Replication):
 
 class RefusesToLead(PocketMQError):
     """Why a broker that was elected does not lead."""
+
+
+def begin_undecided(config: BrokerConfig) -> None:
+    """Make a broker a slave without a master until the controller decides. Raises: IllegalArgument."""
+    if not config.enable_controller_mode:
+        return
+    if not config.controller_addr:
+        raise IllegalArgument(
+            "enableControllerMode=true needs controllerAddr, the addresses of the controllers"
+        )
+    config.broker_role = SLAVE
+    config.broker_id = max(1, config.broker_id)

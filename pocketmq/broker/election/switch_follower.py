@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.switch_wire import FromMaster, Piece, Welcome, hello, report
 from pocketmq.broker.ha.follower import CannotFollow, Follower, FollowState, Taking, host_and_port
@@ -39,7 +39,7 @@ class ElectedMaster(Master):
 
     def __init__(
         self,
-        config: ElectionConfig,
+        config: BrokerConfig,
         registration: Registration,
         client: RemotingClient,
         elected: str,
@@ -66,7 +66,7 @@ class SwitchFollower(Follower):
 
     def __init__(
         self,
-        config: ElectionConfig,
+        config: BrokerConfig,
         clock: Clock,
         store: MessageStore,
         master: ElectedMaster,
@@ -233,7 +233,7 @@ class SwitchTaking(Taking):
         self._following = following
 
     def begin(self) -> None:
-        """Report where this log ends: the master sends from there, and counts it as had."""
+        """EndReported where this log ends: the master sends from there, and counts it as had."""
         self._has_begun = True
         self.report()
 

@@ -22,10 +22,10 @@ _STATE = struct.Struct(">i")
 _BEGIN = struct.Struct(">ii")
 _HANDSHAKE, _TRANSFER = 1, 2
 _HELLO = struct.Struct(">ihhq")
-_WELCOME = struct.Struct(">iiqi")
+_WELCOME = struct.Struct(">ii q i")
 _ENTRY = struct.Struct(">iq")
 _REPORT = struct.Struct(">iq")
-_HEAD = struct.Struct(">iiqiqq")
+_HEAD = struct.Struct(">ii q i qq")
 HEAD_SIZE = _HEAD.size
 FRAME_SIZE_MAX = 4 << 20
 ENTRIES_MAX = 1_000
@@ -46,7 +46,7 @@ class Hello(NamedTuple):
     from_last_file: bool = False
 
 
-class Report(NamedTuple):
+class EndReported(NamedTuple):
     """A slave's report: where its log ends."""
 
     end: int
@@ -113,7 +113,7 @@ class FromSlave:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[Hello | Report]:
+    def feed(self, data: bytes) -> Iterator[Hello | EndReported]:
         """Yield the complete frames so far. Raises: HaWireError."""
         data = self._rest + data
         at = 0
@@ -131,7 +131,7 @@ class FromSlave:
                 _, from_last, learner, broker_id = _HELLO.unpack_from(data, at)
                 yield Hello(broker_id, bool(learner), bool(from_last))
             else:
-                yield Report(_REPORT.unpack_from(data, at)[1])
+                yield EndReported(_REPORT.unpack_from(data, at)[1])
             at += size
         self._rest = data[at:]
 
