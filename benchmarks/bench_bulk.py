@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from benchmarks import bulk_store
 
+from benchmarks import bulk_store
 from pocketmq import bulk
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.record import read_record

@@ -3,17 +3,17 @@
 import sys
 
 import pytest
-from benchmarks.raw_load import Frames
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.raw_load import Frames
 from pocketmq.model.message_codec import get_property, properties_to_dict
 from pocketmq.model.record import decode_batch, encode_batch
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
 
 BODY = b"x" * 128
 PROPERTIES = b"UNIQ_KEY\x01" + b"7" * 32 + b"\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
-ENCODINGS = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
+ENCODINGS = pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda each: each.name)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_cut_64_frames_of_one_read(benchmark: BenchmarkFixture, frames: list[byt
 
 @ENCODINGS
 def test_decode_a_send(
-    benchmark: BenchmarkFixture, frames: list[bytes], encoding: Encoding
+    benchmark: BenchmarkFixture, frames: list[bytes], encoding: SerializeType
 ) -> None:
     command = decode(frames[0][4:])
     command.encoding = encoding
@@ -37,7 +37,7 @@ def test_decode_a_send(
 
 
 @ENCODINGS
-def test_encode_an_answer(benchmark: BenchmarkFixture, encoding: Encoding) -> None:
+def test_encode_an_answer(benchmark: BenchmarkFixture, encoding: SerializeType) -> None:
     ext = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "3", "queueOffset": "12345"}
     assert benchmark(encode, RemotingCommand(0, ext, flag=1, encoding=encoding))
 

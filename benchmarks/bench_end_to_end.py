@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks import raw_load
 from pytest_benchmark.fixture import BenchmarkFixture
+
+from benchmarks import raw_load
 from tests.interop.brokers import PocketBroker
 
 TOPIC, QUEUES = "BenchTopic", 4

@@ -34,6 +34,12 @@ from benchmarks.grpc_calls import (
     send_request,
 )
 from benchmarks.meter import anonymous_mb, cpu_seconds, machine
+from pocketmq.grpc.http2.frames import Flag, FrameType
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import Code
+from pocketmq.model.tables import GroupConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
 from tests.interop import sdks
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.driver import Driver, PeerError
@@ -41,19 +47,12 @@ from tests.interop.grpc_places import ProxyProcess
 from tests.interop.processes import free_ports
 from tests.interop.sdks import Sdk
 
-from pocketmq.grpc.http2.frames import Flag, Kind
-from pocketmq.grpc.messages import classes
-from pocketmq.grpc.schema import Code
-from pocketmq.model.tables import GroupConfig
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
-
 _OK: bytes = classes["SendMessageResponse"](status={"code": Code.OK}).SerializeToString()[2:]
 """What the answer of a call that is well holds: the status without its text."""
 
 
 FAILURES_MAX = 1_000
-_OF_CALLS = (Kind.DATA, Kind.HEADERS, Kind.RST_STREAM)
+_OF_CALLS = (FrameType.DATA, FrameType.HEADERS, FrameType.RST_STREAM)
 _NO_ERROR = bytes(4)
 
 
@@ -94,18 +93,18 @@ class Connection(Calls):
             data, at = self._rest + read, 0
             for kind, flags, stream_id, payload in frames(data):
                 at += HEAD.size + len(payload)
-                if kind == Kind.PING and not flags & Flag.ACK:
-                    self.write(frame(Kind.PING, Flag.ACK, 0, payload))
-                elif kind == Kind.SETTINGS and not flags & Flag.ACK:
-                    self.write(frame(Kind.SETTINGS, Flag.ACK, 0))
-                elif kind == Kind.GOAWAY:
+                if kind == FrameType.PING and not flags & Flag.ACK:
+                    self.write(frame(FrameType.PING, Flag.ACK, 0, payload))
+                elif kind == FrameType.SETTINGS and not flags & Flag.ACK:
+                    self.write(frame(FrameType.SETTINGS, Flag.ACK, 0))
+                elif kind == FrameType.GOAWAY:
                     raise ConnectionError(f"the server gave up: {payload!r}")
                 if stream_id == self._lasting or kind not in _OF_CALLS:
                     continue
-                if kind == Kind.DATA:
+                if kind == FrameType.DATA:
                     self._bodies[stream_id] = self._bodies.get(stream_id, b"") + payload
-                is_cancelled = kind == Kind.RST_STREAM and payload != _NO_ERROR
-                if is_cancelled or (kind != Kind.RST_STREAM and flags & Flag.END_STREAM):
+                is_cancelled = kind == FrameType.RST_STREAM and payload != _NO_ERROR
+                if is_cancelled or (kind != FrameType.RST_STREAM and flags & Flag.END_STREAM):
                     body = self._bodies.pop(stream_id, b"")
                     # Whoever wants no more than this answer does not come back here.
                     self._rest = data[at:]

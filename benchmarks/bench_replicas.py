@@ -29,12 +29,11 @@ from pathlib import Path
 from benchmarks import raw_load
 from benchmarks.compiled_copy import compile_to
 from benchmarks.meter import cpu_seconds, machine
-from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
-from tests.kit.waiting import until
-
 from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
+from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
+from tests.kit.waiting import until
 
 TOPIC, QUEUES, BODY, IN_FLIGHT = "ReplicasBench", 4, 128, 64
 OURS, COMPILED = "pocketmq", "compiled"

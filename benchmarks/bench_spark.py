@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks import bulk_store
 from benchmarks.bench_bulk import GIB_OF_MESSAGES, cat
 from benchmarks.bulk_store import key_of
-
 from pocketmq.spark import read, session
 
 if TYPE_CHECKING:

@@ -104,7 +104,6 @@ class _Answers(_Sink):
 async def _handle_grpc(server: Any, index: Any, reads: list[bytes], count: int) -> None:
     await server.load()
     from benchmarks.grpc_calls import ack_request, call_of
-
     from pocketmq.grpc.messages import classes
 
     connection, sink = server.connection(), _Answers()

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pocketmq.grpc.http2.frames import PREFACE, WINDOW_DEFAULT, WINDOW_MAX, Flag, Kind, Setting
+from pocketmq.grpc.http2.frames import PREFACE, WINDOW_DEFAULT, WINDOW_MAX, Flag, FrameType, Setting
 from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import SERVICE
@@ -56,7 +56,9 @@ class Calls:
         settings = struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, WINDOW_MAX)
         wider = struct.pack(">I", WINDOW_MAX - WINDOW_DEFAULT)
         return (
-            PREFACE + frame(Kind.SETTINGS, 0, 0, settings) + frame(Kind.WINDOW_UPDATE, 0, 0, wider)
+            PREFACE
+            + frame(FrameType.SETTINGS, 0, 0, settings)
+            + frame(FrameType.WINDOW_UPDATE, 0, 0, wider)
         )
 
     def headers(self, name: str) -> bytes:
@@ -85,8 +87,8 @@ class Calls:
 
 def call_of(stream_id: int, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:
     data = b"\0" + struct.pack(">I", len(message)) + message
-    return frame(Kind.HEADERS, Flag.END_HEADERS, stream_id, headers) + frame(
-        Kind.DATA, Flag.END_STREAM if ended else 0, stream_id, data
+    return frame(FrameType.HEADERS, Flag.END_HEADERS, stream_id, headers) + frame(
+        FrameType.DATA, Flag.END_STREAM if ended else 0, stream_id, data
     )
 
 

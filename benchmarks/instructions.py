@@ -29,11 +29,10 @@ from pathlib import Path
 from benchmarks import raw_load
 from benchmarks.grpc_calls import BATCH, Calls, receive_request, send_request
 from benchmarks.in_step import InStep
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from tests.interop.brokers import PocketBroker
 from tests.interop.processes import free_ports
-
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC, QUEUES = "BenchTopic", 4
@@ -109,7 +108,7 @@ def _print(line: str) -> None:
 def all_works() -> list[Work]:
     """The rows."""
     sends = raw_load.Frames(TOPIC, QUEUES, 128).frames
-    binary = [_in_encoding(frame, Encoding.ROCKETMQ) for frame in sends[:1024]]
+    binary = [_in_encoding(frame, SerializeType.ROCKETMQ) for frame in sends[:1024]]
     batches = raw_load.Frames(TOPIC, QUEUES, 128, batch=16).frames[:256]
     pulls = [_pull(place * 32, "*") for place in range(8)]
     tagged = [_pull(place * 32, "rare") for place in range(8)]
@@ -343,7 +342,7 @@ def _joined(frames: Sequence[bytes], count: int) -> list[bytes]:
     return [b"".join(frames[at : at + count]) for at in range(0, len(frames), count)]
 
 
-def _in_encoding(frame: bytes, encoding: Encoding) -> bytes:
+def _in_encoding(frame: bytes, encoding: SerializeType) -> bytes:
     command = decode(frame[4:])
     command.encoding = encoding
     return encode(command)

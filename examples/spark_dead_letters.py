@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from pocketmq.bulk import find_roots
 from pocketmq.bulk.side_files import read_side_file
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.spark import session
 
 _LIMITS = "`group` string, retryMaxTimes int"
@@ -23,7 +23,7 @@ def retry_limits(spark: SparkSession, path: str) -> DataFrame:
     """How often each group tries, by subscriptionGroup.json."""
     limits: dict[str, int] = {}
     for root in find_roots(path):
-        table = read_side_file(Store(root), "subscriptionGroup.json")
+        table = read_side_file(StoreSnapshot(root), "subscriptionGroup.json")
         for group, config in (table.get("subscriptionGroupTable") or {}).items():
             limits[group] = int(config.get("retryMaxTimes", _RETRY_MAX_TIMES))
     return spark.createDataFrame(sorted(limits.items()), _LIMITS)

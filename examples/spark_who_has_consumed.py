@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from pocketmq.bulk import find_roots
 from pocketmq.bulk.side_files import offset_rows
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.spark import session
 
 _OFFSETS = "brokerName string, `group` string, topic string, queueId int, nextOffset bigint"
@@ -24,7 +24,7 @@ def group_offsets(spark: SparkSession, path: str) -> DataFrame:
     rows = [
         (root.broker_name, group, topic, queue_id, offset)
         for root in find_roots(path)
-        for group, topic, queue_id, offset in offset_rows(Store(root))
+        for group, topic, queue_id, offset in offset_rows(StoreSnapshot(root))
     ]
     return spark.createDataFrame(rows, _OFFSETS)
 

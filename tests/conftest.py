@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from tests import acceptance
 from tests.kit.spread import ByRoom
 from tests.kit.tidy import changes, state_of_process

@@ -121,6 +121,15 @@ _BENCH = {
     "latency[].messages": "messages of this class",
 }
 _STEP = {**_QUEUE, "from": "offset before", "to": "offset after"}
+_PROBLEM = {
+    "code": "what is wrong, one word ([list](store-findings.md))",
+    "severity": "error, warning or info",
+    "where": "file and place",
+    "bytes": "bytes that it concerns",
+    "what": "what is wrong",
+    "mender": "who mends it: start, repair or operator",
+    "advice": "how",
+}
 _EXPORTED = {"exported": "messages written", "file": "file"}
 _READY = {
     "ready": "true",
@@ -166,6 +175,7 @@ SERVERS: Mapping[str, Keys] = {
             "server": "namesrv or broker",
             "address": "address that was asked",
             "state": "`ok`, or what is wrong",
+            "findings": "damage to its store, which it serves around: code, place, what to do",
         }
     ),
 }
@@ -246,6 +256,25 @@ COMMANDS: Mapping[str, Keys] = {
             "ok": "true if nothing is wrong",
             "found": "what was found",
             "advice": "what to do, or empty",
+        }
+    ),
+    "group balance": _rows(
+        {
+            "topic": "topic",
+            "group": "group",
+            "stored": "messages stored since the group began, or since --since",
+            "consumed": "acknowledged by a member that keeps them",
+            "filtered": "passed, and no member wanted them",
+            "inHand": "given, not acknowledged yet",
+            "waiting": "not given yet",
+            "retry": "sent back, and not consumed yet",
+            "dead": "in the dead letters",
+            "expired": "deleted before they were given",
+            "skipped": "passed by a move of the offset",
+            "lost": "passed though a member wanted them",
+            "redelivered": "lost or skipped, given back, and consumed",
+            "unknown": "passed, and no record says how",
+            "difference": "stored less all the others: 0",
         }
     ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),
@@ -411,7 +440,10 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "queues": "queues that were built",
             "damagedPlaces": "damaged places in the log",
+            "offsetsMoved": "offsets of groups that were beyond the end of their queue",
             "oldFiles": "folder of the files before the repair",
+            "left[]": "what is left for an operator",
+            **{f"left[].{key}": word for key, word in _PROBLEM.items()},
         }
     ),
     "store verify": _one(
@@ -422,9 +454,7 @@ COMMANDS: Mapping[str, Keys] = {
             "givenUp": "messages that a repair knew to be lost",
             "queuesUnseen": "true if the queues are in RocksDB, which is not read",
             "problems[]": "what is wrong",
-            "problems[].where": "file and place",
-            "problems[].bytes": "bytes that it concerns",
-            "problems[].what": "what is wrong",
+            **{f"problems[].{key}": word for key, word in _PROBLEM.items()},
         }
     ),
     "subs export": _rows(

@@ -4,6 +4,7 @@
     docs/client-options.md   the options of the clients
     docs/compatibility.md    clients, request codes, mqadmin's commands, files: from the tables and the tests
     docs/json.md             the keys of `--json`, from tools/json_keys.py
+    docs/store-findings.md   what can be wrong with a store, from pocketmq.store.findings
 
 A test of the house compares the pages with what is made here (tests/house/test_docs.py), so a
 setting, a code or a tested command that is new fails `make check` until this was run again.
@@ -20,9 +21,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from tools.json_keys import COMMANDS as JSON_KEYS
-from tools.json_keys import SERVERS as JSON_OF_SERVERS
-
 from pocketmq import client
 from pocketmq.admin.admin import AdminOptions
 from pocketmq.broker.config import BrokerConfig
@@ -37,10 +35,13 @@ from pocketmq.controller import ControllerConfig
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
-from pocketmq.remoting.requests import REQUESTS, Server
+from pocketmq.remoting.requests import REQUESTS, AnsweringServer
 from pocketmq.remoting.settings import Key, Settings
 from pocketmq.remoting.transport.tls import TlsConfig
 from pocketmq.store import StoreConfig
+from pocketmq.store.findings import FINDINGS
+from tools.json_keys import COMMANDS as JSON_KEYS
+from tools.json_keys import SERVERS as JSON_OF_SERVERS
 
 ROOT = Path(__file__).parents[1]
 _CONFIGURATION = """\
@@ -350,7 +351,7 @@ def _request_codes() -> tuple[list[tuple[str, str, str]], list[tuple[str, str]],
     served = [
         (str(int(row.code)), row.code.name, str(row.access or "an administrator"))
         for row in rows
-        if row.server & Server.BROKER
+        if row.server & AnsweringServer.BROKER
     ]
     by_reason: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -425,7 +426,7 @@ def _option_rows(kind: type[Any]) -> list[tuple[str, str, str]]:
         if each.init:
             said: tuple[object, ...] = getattr(each.type, "__metadata__", ())
             text = next(word for word in said if isinstance(word, str))
-            for low, high in (limit for limit in said if isinstance(limit, options.Range)):
+            for low, high in (limit for limit in said if isinstance(limit, options.OptionRange)):
                 text += f"; {low} or more" if high is None else f"; {low} to {high}"
             default = "needed" if each.default is MISSING else _option_default(each.default)
             rows.append((f"`{each.name}`", default, text))
@@ -471,7 +472,40 @@ def _json_row(key: str, words: str) -> tuple[str, str]:
     return f"`{shown}`", f"*maybe*: {words}" if key.endswith("?") else words
 
 
+_STORE_FINDINGS = """\
+# What can be wrong with a store
+
+{made}
+
+`pocketmq store verify DATA` checks every file of a store, of PocketMQ or Apache RocketMQ, without changing
+it. Each finding has a code, and the row of that code says who mends it: the next *start* of PocketMQ,
+`pocketmq store repair DATA` while no broker runs, or an operator. A start logs its findings with the same
+codes; `pocketmq health` and `/health` show damage that a running broker serves around, and stay at "ok": a
+restart would mend nothing. `--json` has the codes ([keys](json.md#store-verify)); `info` alone leaves the
+exit code at 0.
+
+A start *leaves* damage that only costs a part: it serves the rest. It *cuts* a log of RocketMQ where that is
+damaged, as RocketMQ does, with a copy in `dropped`. It *refuses* a store that it could not serve without
+harm, as a repair does, and changes nothing.
+
+{rows}
+
+Not looked at: the units of `consumequeue_ext` (`enableConsumeQueueExt`), files of pops and transactions
+beside the log, and queues in RocksDB.
+"""
+
+
+def store_findings() -> str:
+    head = ("code", "severity", "what is wrong", "a start", "`store repair`", "what to do")
+    rows = [
+        (f"`{row.code}`", row.severity, row.what, row.start, row.repair, row.advice)
+        for row in FINDINGS.values()
+    ]
+    return _STORE_FINDINGS.format(made=_MADE, rows=table(head, rows))
+
+
 PAGES = {
+    "store-findings.md": store_findings,
     "json.md": json_page,
     "client-options.md": client_options,
     "configuration.md": configuration,

@@ -3,8 +3,8 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, delays, replicas (see their modules), site (the
-cluster's masters).
+Attributes: topics, groups, messages, settings, doctor, balances, delays, replicas (see their modules), site
+(the cluster's masters).
 Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
@@ -14,34 +14,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pocketmq.admin.cluster import Site
-from pocketmq.admin.groups import Groups
-from pocketmq.admin.topics import Topics
+from pocketmq.admin.cluster import Cluster
+from pocketmq.admin.groups import GroupAdmin
+from pocketmq.admin.topics import TopicAdmin
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.client import forks
 from pocketmq.client.errors import ForkedClient
 from pocketmq.client.network.api import MQClientApi
 from pocketmq.client.network.probe import what_listens
 from pocketmq.client.network.requests import Remoting
-from pocketmq.client.options import ClientOptions, Range, takes
+from pocketmq.client.options import ClientOptions, OptionRange, takes
 from pocketmq.client.send.limits import OpenConnection
-from pocketmq.remoting.command import Encoding, RemotingCommand
+from pocketmq.remoting.command import RemotingCommand, SerializeType
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.tls import client_context
 
 if TYPE_CHECKING:
-    from pocketmq.admin.delays import Delays
-    from pocketmq.admin.doctor import Doctor
-    from pocketmq.admin.messages import Messages
-    from pocketmq.admin.replicas import Replicas
-    from pocketmq.admin.settings import SiteSettings
+    from pocketmq.admin.balance import BalanceAdmin
+    from pocketmq.admin.delays import DelayAdmin
+    from pocketmq.admin.doctor import DoctorAdmin
+    from pocketmq.admin.messages import MessageAdmin
+    from pocketmq.admin.replicas import ReplicaAdmin
+    from pocketmq.admin.settings import SettingsAdmin
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AdminOptions(ClientOptions):
     """Options of an Admin."""
 
-    request_timeout_ms: Annotated[int, Range(1), "for one request"] = 5_000
+    request_timeout_ms: Annotated[int, OptionRange(1), "for one request"] = 5_000
     around: Annotated[
         Callable[[Remoting], Remoting] | None,
         "wraps the connections, so that the caller can step in between",
@@ -67,49 +68,55 @@ class Admin:
             own if config.around is None else config.around(own),
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
-            encoding=Encoding[config.header_encoding],
+            encoding=SerializeType[config.header_encoding],
             what_listens=what_listens,
         )
         self._own = own
         self.clock = config.clock
         self._client_ip = config.client_ip
-        self.site = Site(api)
-        self.topics = Topics(self.site)
-        self.groups = Groups(self.site)
+        self.site = Cluster(api)
+        self.topics = TopicAdmin(self.site)
+        self.groups = GroupAdmin(self.site)
 
     # Most commands need only topics and groups, and start the sooner without the rest.
 
     @cached_property
-    def messages(self) -> "Messages":
-        from pocketmq.admin.messages import Messages
+    def messages(self) -> "MessageAdmin":
+        from pocketmq.admin.messages import MessageAdmin
         from pocketmq.model.unique_key import UniqueKeys
 
         keys = UniqueKeys(self._client_ip, self.clock)
-        return Messages(self.site, self.topics, self.groups, self.clock, keys)
+        return MessageAdmin(self.site, self.topics, self.groups, self.clock, keys)
 
     @cached_property
-    def settings(self) -> "SiteSettings":
-        from pocketmq.admin.settings import SiteSettings
+    def settings(self) -> "SettingsAdmin":
+        from pocketmq.admin.settings import SettingsAdmin
 
-        return SiteSettings(self.site)
-
-    @cached_property
-    def doctor(self) -> "Doctor":
-        from pocketmq.admin.doctor import Doctor
-
-        return Doctor(self.site)
+        return SettingsAdmin(self.site)
 
     @cached_property
-    def delays(self) -> "Delays":
-        from pocketmq.admin.delays import Delays
+    def balances(self) -> "BalanceAdmin":
+        from pocketmq.admin.balance import BalanceAdmin
 
-        return Delays(self.site, self.settings)
+        return BalanceAdmin(self.site)
 
     @cached_property
-    def replicas(self) -> "Replicas":
-        from pocketmq.admin.replicas import Replicas
+    def doctor(self) -> "DoctorAdmin":
+        from pocketmq.admin.doctor import DoctorAdmin
 
-        return Replicas(self.site)
+        return DoctorAdmin(self.site)
+
+    @cached_property
+    def delays(self) -> "DelayAdmin":
+        from pocketmq.admin.delays import DelayAdmin
+
+        return DelayAdmin(self.site, self.settings)
+
+    @cached_property
+    def replicas(self) -> "ReplicaAdmin":
+        from pocketmq.admin.replicas import ReplicaAdmin
+
+        return ReplicaAdmin(self.site)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Site: the cluster as administration sees it: its masters, and which brokers to ask about what."""
+"""Cluster: the cluster as administration sees it: its masters, and which brokers to ask about what."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -19,7 +19,7 @@ class NoMaster(IllegalArgument):
     """No broker of this name, or none at all, is registered."""
 
 
-class Site:
+class Cluster:
     """Look-ups for all subjects of administration; nothing is cached."""
 
     def __init__(self, api: MQClientApi) -> None:

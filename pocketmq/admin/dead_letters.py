@@ -5,10 +5,10 @@ looks there: its pops of a topic read %RETRY%group_topic, at each broker of the 
 no retry topic at all. Source: PopMessageProcessor, RocketMQ 5.3.3.
 """
 
-from pocketmq.admin.cluster import Site
+from pocketmq.admin.cluster import Cluster
 from pocketmq.admin.copies import own_properties
-from pocketmq.admin.groups import Groups
-from pocketmq.admin.topics import Topics
+from pocketmq.admin.groups import GroupAdmin
+from pocketmq.admin.topics import TopicAdmin
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.client.send.result import SendResult
 from pocketmq.model.message import MessageExt, MessageQueue, Property
@@ -24,10 +24,10 @@ RESENT_FROM = "DLQ_RESENT_FROM"
 _CALL_TIMEOUT_MS = 15_000
 
 
-class DeadLetters:
+class DeadLetterAdmin:
     """See the head of the file."""
 
-    def __init__(self, site: Site, topics: Topics, groups: Groups) -> None:
+    def __init__(self, site: Cluster, topics: TopicAdmin, groups: GroupAdmin) -> None:
         self._site = site
         self._api = site.api
         self._topics = topics

@@ -1,4 +1,4 @@
-"""Delays: messages that wait in the brokers, for a delay level or for a delivery time.
+"""DelayAdmin: messages that wait in the brokers, for a delay level or for a delivery time.
 
 Counts come from every broker that knows the request (RocketMQ from 5.0 on); single messages only from
 PocketMQ's own request 900003 (PocketRequestCode).
@@ -7,8 +7,8 @@ PocketMQ's own request 900003 (PocketRequestCode).
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.admin.cluster import Site
-from pocketmq.admin.settings import SiteSettings
+from pocketmq.admin.cluster import Cluster
+from pocketmq.admin.settings import SettingsAdmin
 from pocketmq.client.errors import RequestNotSupported
 from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.remoting import fastjson
@@ -21,7 +21,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedMessage:
     """One waiting message. Times are ms since 1970; recall_handle cancels it (Producer.recall).
 
     offset_msg_id: of the waiting record; empty if the broker does not report it.
@@ -51,7 +51,7 @@ class BrokerDelays:
     broker: str
     levels: dict[int, int]
     counts: dict[str, int] | None = None
-    messages: list[Timed] | None = None
+    messages: list[TimedMessage] | None = None
     behind_ms: int = 0
     settled: bool = False
 
@@ -79,10 +79,10 @@ class DelayLevel:
         return self.end - self.begin
 
 
-class Delays:
+class DelayAdmin:
     """The operations of `admin.delays`."""
 
-    def __init__(self, site: Site, settings: SiteSettings) -> None:
+    def __init__(self, site: Cluster, settings: SettingsAdmin) -> None:
         self._site = site
         self._settings = settings
 
@@ -162,8 +162,8 @@ def _spans(runtime: dict[str, str]) -> dict[int, tuple[int, int]]:
     return dict(sorted(found.items()))
 
 
-def _timed(broker: str, each: dict[str, Any]) -> Timed:
-    return Timed(
+def _timed(broker: str, each: dict[str, Any]) -> TimedMessage:
+    return TimedMessage(
         broker,
         str(each["topic"]),
         int(each["queueId"]),

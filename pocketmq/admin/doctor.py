@@ -1,4 +1,4 @@
-"""Doctor: what only PocketMQ's brokers report: differing members, verdicts, modes of groups.
+"""DoctorAdmin: what only PocketMQ's brokers report: differing members, verdicts, modes of groups.
 
 Requests 900001 and 900002 (PocketRequestCode), and the group attribute `group.mode`. An Apache broker answers
 the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mixed cluster works.
@@ -7,7 +7,7 @@ the requests with REQUEST_CODE_NOT_SUPPORTED; it is left out here, so that a mix
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.admin.cluster import Site
+from pocketmq.admin.cluster import Cluster
 from pocketmq.client.errors import QueryNotFound, RequestNotSupported
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -21,10 +21,10 @@ from pocketmq.remoting.requests import (
 MODE_ATTRIBUTE = "group.mode"
 
 
-class Doctor:
+class DoctorAdmin:
     """The operations of `admin.doctor`. Results are the brokers' JSON, see PocketRequestCode."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
         self._api = site.api
 

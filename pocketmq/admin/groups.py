@@ -1,11 +1,11 @@
-"""Groups: create, delete, list, members, progress, offsets."""
+"""GroupAdmin: create, delete, list, members, progress, offsets."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pocketmq.admin.cluster import Site
+from pocketmq.admin.cluster import Cluster
 from pocketmq.admin.types import (
     GroupConnection,
     Member,
@@ -28,10 +28,10 @@ _MEMBER_WITHIN_S = 5
 _ASKED_TOGETHER = 64
 
 
-class Groups:
+class GroupAdmin:
     """The operations of `admin.groups`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
         self._api = site.api
 

@@ -1,13 +1,13 @@
-"""Messages: find them by id, key or time; track, resend or hand them to a consumer."""
+"""MessageAdmin: find them by id, key or time; track, resend or hand them to a consumer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 
-from pocketmq.admin.cluster import Site
-from pocketmq.admin.dead_letters import RESENT_FROM, DeadLetters
-from pocketmq.admin.groups import Groups
-from pocketmq.admin.topics import Topics
+from pocketmq.admin.cluster import Cluster
+from pocketmq.admin.dead_letters import RESENT_FROM, DeadLetterAdmin
+from pocketmq.admin.groups import GroupAdmin
+from pocketmq.admin.topics import TopicAdmin
 from pocketmq.admin.tracks import Track, track
 from pocketmq.admin.types import ConsumeResultOfOne
 from pocketmq.client.errors import NoRoute, QueryNotFound
@@ -41,11 +41,16 @@ _CALL_TIMEOUT_MS = 15_000
 _PULL_SUBSCRIPTION = 4
 
 
-class Messages:
+class MessageAdmin:
     """The operations of `admin.messages`."""
 
     def __init__(
-        self, site: Site, topics: Topics, groups: Groups, clock: Clock, unique_keys: UniqueKeys
+        self,
+        site: Cluster,
+        topics: TopicAdmin,
+        groups: GroupAdmin,
+        clock: Clock,
+        unique_keys: UniqueKeys,
     ) -> None:
         self._site = site
         self._api = site.api
@@ -53,7 +58,7 @@ class Messages:
         self._groups = groups
         self._clock = clock
         self._unique_keys = unique_keys
-        self._dead_letters = DeadLetters(site, topics, groups)
+        self._dead_letters = DeadLetterAdmin(site, topics, groups)
 
     # ------------------------------------------------------------ by id and key
 
@@ -323,7 +328,7 @@ class Messages:
     # ------------------------------------------------------------ dead letters
 
     async def resend_dead(self, message: MessageExt, group: str) -> SendResult:
-        """Send a dead letter to its group again, and to no other: see DeadLetters.resend."""
+        """Send a dead letter to its group again, and to no other: see DeadLetterAdmin.resend."""
         return await self._dead_letters.resend(message, group)
 
     async def sent_again(self, message: MessageExt, group: str) -> list[int]:

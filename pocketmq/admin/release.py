@@ -25,7 +25,7 @@ from typing import Any
 
 from pocketmq.admin.admin import Admin
 from pocketmq.admin.views.group import group_view
-from pocketmq.client.declared_subscriptions import Description
+from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.errors import NoRoute
 from pocketmq.client.network.heartbeat import ConsumeFromWhere, MessageModel
 from pocketmq.model.agreement import Subscriptions, both, lost_of, own_topics, same
@@ -109,7 +109,7 @@ class Running:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReleasePlan:
     """The release of one group. steps: an order of restarts that avoids what an order can avoid."""
 
     group: str
@@ -124,14 +124,16 @@ class Plan:
         }
 
 
-def plan(now: Running, future: Sequence[Description], replaced: Running | None = None) -> Plan:
+def plan(
+    now: Running, future: Sequence[DeclaredSubscriptions], replaced: Running | None = None
+) -> ReleasePlan:
     """Plan the release of one group. future: its entries; replaced: the group whose work it continues."""
     return _Planner(now, future, replaced).plan()
 
 
 class _Planner:
     def __init__(
-        self, now: Running, future: Sequence[Description], replaced: Running | None
+        self, now: Running, future: Sequence[DeclaredSubscriptions], replaced: Running | None
     ) -> None:
         self._now = now
         self._future = future
@@ -141,13 +143,13 @@ class _Planner:
         self._after: list[str] = []
         self._must_stop = False
 
-    def plan(self) -> Plan:
+    def plan(self) -> ReleasePlan:
         self._look_at_group()
         names = {topic for each in self._future for topic in own_topics(each.subscriptions)}
         names |= {topic for camp in self._now.camps for topic in own_topics(camp)}
         for topic in sorted(names):
             self._look_at(topic)
-        return Plan(self._now.group, self._found, self._steps())
+        return ReleasePlan(self._now.group, self._found, self._steps())
 
     def _say(self, effect: Effect, topic: str, messages: str, why: str) -> None:
         self._found.append(Consequence(effect, self._now.group, topic, messages, why))
@@ -367,9 +369,9 @@ async def _topic_now(admin: Admin, topic: str, lag: int) -> TopicNow:
     return now
 
 
-async def plan_release(admin: Admin, entries: Iterable[Description]) -> list[Plan]:
+async def plan_release(admin: Admin, entries: Iterable[DeclaredSubscriptions]) -> list[ReleasePlan]:
     """Compare entries with what runs; return a plan for each group, sorted by name."""
-    by_group: dict[str, list[Description]] = {}
+    by_group: dict[str, list[DeclaredSubscriptions]] = {}
     for entry in entries:
         by_group.setdefault(entry.group, []).append(entry)
     if not by_group:
@@ -383,11 +385,11 @@ async def plan_release(admin: Admin, entries: Iterable[Description]) -> list[Pla
     return found
 
 
-def described(now: Running) -> list[Description]:
+def described(now: Running) -> list[DeclaredSubscriptions]:
     """Return what runs, as entries of a file."""
     model, begins = MessageModel(now.model), ConsumeFromWhere(now.consumes_from)
     return [
-        Description(now.group, own_topics(camp), model, begins)
+        DeclaredSubscriptions(now.group, own_topics(camp), model, begins)
         for camp in now.camps
         if own_topics(camp)
     ]

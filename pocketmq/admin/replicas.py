@@ -1,4 +1,4 @@
-"""Replicas: status of replication, and changes of role while the brokers run.
+"""ReplicaAdmin: status of replication, and changes of role while the brokers run.
 
 The status is RocketMQ 5's request 907, which PocketMQ answers with more fields; changing a role is
 PocketMQ's own request 900004 (PocketRequestCode).
@@ -8,7 +8,7 @@ import asyncio
 from itertools import count
 from typing import Any
 
-from pocketmq.admin.cluster import NoMaster, Site
+from pocketmq.admin.cluster import Cluster, NoMaster
 from pocketmq.admin.types import ClusterBroker
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -19,10 +19,10 @@ _LOOKS_MAX = 50
 _LOOK_S = 0.1
 
 
-class Replicas:
+class ReplicaAdmin:
     """The operations of `admin.replicas`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
 
     async def find(self, broker: str | None, cluster: str | None = None) -> list[ClusterBroker]:

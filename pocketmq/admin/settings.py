@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.admin.cluster import Site
+from pocketmq.admin.cluster import Cluster
 from pocketmq.client.errors import BrokerFailed, QueryNotFound
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -28,10 +28,10 @@ class Counted:
     answers: int = 0
 
 
-class SiteSettings:
+class SettingsAdmin:
     """The operations of `admin.settings`; brokers are named by `ip:port`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
         self._api = site.api
 

@@ -1,6 +1,6 @@
-"""Topics: create, delete, list, route, status."""
+"""TopicAdmin: create, delete, list, route, status."""
 
-from pocketmq.admin.cluster import Site, unique
+from pocketmq.admin.cluster import Cluster, unique
 from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported, TopicNotExist
 from pocketmq.client.network.route import TopicRoute
@@ -14,10 +14,10 @@ from pocketmq.remoting.errors import RemotingError
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-class Topics:
+class TopicAdmin:
     """The operations of `admin.topics`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Cluster) -> None:
         self._site = site
         self._api = site.api
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pocketmq.admin.groups import Groups
+from pocketmq.admin.groups import GroupAdmin
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.model.message import MessageExt
 from pocketmq.model.track import TrackType, track_type
@@ -18,7 +18,7 @@ class Track:
     detail: str = ""
 
 
-async def track(groups: Groups, message: MessageExt, group: str) -> Track:
+async def track(groups: GroupAdmin, message: MessageExt, group: str) -> Track:
     """Return what became of `message` in `group`; never raises for a broker's answer."""
     try:
         connection = await groups.connection(group)

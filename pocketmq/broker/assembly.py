@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
+from pocketmq.broker.delivery.record import DeliveryRecord
+from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.track import MessageTracks
-from pocketmq.broker.durability import Promise
+from pocketmq.broker.delivery.wishes import Wishes
+from pocketmq.broker.durability import Durability
 from pocketmq.broker.election.in_sync import InSync
 from pocketmq.broker.election.replication import ElectedReplication
 from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.figures.lags import Lags
-from pocketmq.broker.figures.page_cache import MemoryReach
+from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
 from pocketmq.broker.filters.pull_filter import PullFilters
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
@@ -23,11 +26,12 @@ from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
-from pocketmq.broker.ha.table_sync import Copied, Ours
-from pocketmq.broker.internal_append import MessagePut, TimerWay
+from pocketmq.broker.ha.table_sync import CopiedState, PocketState
+from pocketmq.broker.internal_append import InternalAppend, TimerAppend
+from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -36,7 +40,7 @@ from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.services import Parts, Services
@@ -83,14 +87,16 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         delay.load_anew()
 
     starts = messages.deliveries.starts
-    ours = Ours(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
+    ours = PocketState(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
     services = Services(
         delay=delay,
         timer=timer,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=_replication(node, tables, messages, Copied(delay, timer, ours), load_anew),
+        replication=_replication(
+            node, tables, messages, CopiedState(delay, timer, ours), load_anew
+        ),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -100,7 +106,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     )
 
     def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:
-        return pop.log.state.out_until_ms(QueueOf(group, topic, queue_id), offset)
+        return pop.log.state.out_until_ms(GroupQueue(group, topic, queue_id), offset)
 
     tracks = MessageTracks(
         store, consumers, tables.offsets, members.guard, node.clock.now_ms, popped_until_ms
@@ -112,6 +118,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         tracks=tracks,
+        ledger=GroupLedger(node.config.broker_name, tables, members, messages, pop.popped),
         lags=Lags(tables, store),
         reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )
@@ -124,12 +131,11 @@ def connect(parts: Parts) -> None:
     events, tables, members = parts.node.events, parts.tables, parts.members
     pop, long_polling = parts.services.pop, parts.services.long_polling
 
-    def note_reset(group: str, topic: str, queue_id: int, offset: int) -> None:
+    def note_reset(group: str, topic: str, queue_id: int, offset: int, text: str) -> None:
         old = max(tables.offsets.query(group, topic, queue_id), 0)
         key = (group, topic, queue_id)
-        parts.messages.deliveries.event(
-            EventKind.RESET, key, old, offset, "by a reset of the group"
-        )
+        if old != offset:
+            parts.messages.deliveries.event(EventKind.RESET, key, old, offset, text)
 
     def settings_changed(names: set[str]) -> None:
         if "brokerPermission" in names:
@@ -143,19 +149,24 @@ def connect(parts: Parts) -> None:
         enabled = parts.node.config.enable_calc_filter_bit_map
         events.arrivals.mapped_by(tables.filters.bit_map_of if enabled else None)
 
-    events.members_changed.to(tables.isolated.members_changed, members.guard.members_changed)
+    events.members_changed.to(
+        tables.isolated.members_changed,
+        members.guard.members_changed,
+        tables.wishes.members_changed,
+        parts.messages.deliveries.members_changed,
+    )
     events.heartbeat_taken.to(tables.filters.register)
     events.group_offline.to(tables.filters.unregister)
+    events.offset_set.to(note_reset)
     events.offset_reset.to(
-        note_reset,
         tables.isolated.reset,
         pop.offset_reset,
         # Held pulls are notified at once.
         lambda group, topic, queue_id, offset: long_polling.wake_topic(topic),
     )
     events.offset_copied.to(tables.isolated.reset, pop.offset_reset)
-    events.offsets_removed.to(tables.isolated.forget, pop.forget)
-    events.group_deleted.to(pop.group_deleted)
+    events.offsets_removed.to(tables.isolated.forget, pop.forget, parts.messages.deliveries.forget)
+    events.group_deleted.to(pop.group_deleted, tables.wishes.forget)
     events.shares_changed.to(long_polling.wake_topic)
     events.poppable.to(pop.poppable)
     # Before the first pop waits, pops cost a send nothing.
@@ -202,6 +213,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         ),
         request_modes=MessageRequestModeManager(file("messageRequestMode.json"), config),
         order_info=ConsumerOrderInfo(file("consumerOrderInfo.json"), clock, events),
+        wishes=Wishes(file("groupWishes.json"), clock, lambda: config.isolate_keep_time),
     )
     return tables, modes
 
@@ -217,12 +229,12 @@ def _deliver(store: MessageStore, topics: TopicConfigManager) -> Deliver:
 
 def _put_ways(
     node: Node, tables: Tables, delay: DelayService, timer: TimerService
-) -> tuple[DelayService, TimerWay | None]:
+) -> tuple[DelayService, TimerAppend | None]:
     """Return the delay level service and, if enabled, the timer: the paths of messages for a later time."""
     config = node.config
     if not config.timer_wheel_enable:
         return delay, None
-    way = TimerWay(
+    way = TimerAppend(
         timer,
         lambda: config.timer_max_delay_sec * 1000,
         lambda: tables.topics.create_internal(TIMER_TOPIC, 1),
@@ -235,7 +247,7 @@ def _messages(
     tables: Tables,
     consumers: ConsumerManager,
     store: MessageStore,
-    ways: tuple[DelayService, TimerWay | None],
+    ways: tuple[DelayService, TimerAppend | None],
 ) -> Messages:
     config = node.config
 
@@ -253,34 +265,36 @@ def _messages(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
         node.clock,
         consumers,
-        tables.offsets.query,
-        size_max=lambda: config.delivery_record_size,
-        filters_by_own=tables.isolated.groups.__contains__,
+        Surroundings(config, tables.offsets, tables.isolated.groups, tables.wishes, store),
     )
     return Messages(
         store=store,
         stats=stats,
-        put=MessagePut(store, ways[0], stats, node.clock, ways[1], tables.topics.queue_now),
+        put=InternalAppend(store, ways[0], stats, node.clock, ways[1], tables.topics.queue_now),
         deliveries=deliveries,
-        reach=MemoryReach(store),
-        promise=Promise(store, replicas),
+        reach=PageCache(store),
+        durability=Durability(store, replicas),
     )
 
 
 def _replication(
-    node: Node, tables: Tables, messages: Messages, copied: Copied, load_anew: Callable[[], None]
+    node: Node,
+    tables: Tables,
+    messages: Messages,
+    copied: CopiedState,
+    load_anew: Callable[[], None],
 ) -> Replication:
     if node.config.enable_controller_mode:
         return ElectedReplication(node, tables, messages, copied, load_anew)
     return Replication(node, tables, messages, copied, load_anew)
 
 
-def _replicas(node: Node, store: MessageStore) -> Replicas:
+def _replicas(node: Node, store: MessageStore) -> ReplicaWaits:
     """Return the waits for slaves: as many as the settings say, or those that the controller knows."""
     config = node.config
     if not config.enable_controller_mode:
         slaves = Slaves(config, store, lambda: node.role.leads)
-        return Replicas(config, node.clock, slaves, node.events.slaves_awaited)
+        return ReplicaWaits(config, node.clock, slaves, node.events.slaves_awaited)
     slaves = SwitchSlaves(config, store, lambda: node.role.leads, InSync(config))
     return SetReplicas(config, node.clock, slaves, node.events.slaves_awaited)
 

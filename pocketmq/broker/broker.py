@@ -28,7 +28,7 @@ from pocketmq.broker.ha.table_sync import signer
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.nameservers.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.nameservers.announcements import Announcements
-from pocketmq.broker.nameservers.outward import Outward
+from pocketmq.broker.nameservers.outward import NameServers
 from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
 from pocketmq.broker.node import Node
 from pocketmq.broker.pop.assignment import TopicRoutes
@@ -37,7 +37,7 @@ from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
-from pocketmq.broker.wire.timed import Timed
+from pocketmq.broker.wire.timed import TimedHandlers
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
@@ -60,7 +60,7 @@ class Broker:
 
     parts: Parts
     server: RemotingServer
-    outward: Outward
+    outward: NameServers
     address: str
     listen_address: str
 
@@ -242,11 +242,11 @@ class Broker:
             addresses=lambda: registration.addresses,
             local=self._name_server,
         )
-        self.outward = Outward(registration, announcements, routes)
+        self.outward = NameServers(registration, announcements, routes)
         sends = SendActs(parts.node, parts.tables, parts.messages)
         send = SendMessageProcessor(parts.node, parts.messages, sends)
         handlers = handlers_of(parts, sends, send, routes)
-        Timed(parts.messages.stats.latencies, self.clock).wrap(handlers)
+        TimedHandlers(parts.messages.stats.latencies, self.clock).wrap(handlers)
         default: Handler = RemotingCommand.not_supported
         if acl is not None:
             message_at = parts.messages.store.message_at

@@ -19,18 +19,17 @@ _OPEN = "the port is already open"
 _AT_START = "it is read only once, when the broker starts"
 _FILTERS = "the filters on disk were built with it"
 _FIXED = {
-    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2 "
-    "brokerElectionPriority asyncLearner",
+    _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
     "the slave has been using it since its start": "haMasterAddress masterAddress "
-    "innerClientAuthenticationCredentials",
+    "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile",
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
     "open connections keep their limits": "frameMaxLength maxConnections "
-    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize",
+    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
 }
 
 
@@ -440,7 +439,6 @@ class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
         unit="bytes",
         help="Largest frame, including its length field (a system property in RocketMQ).",
     )
-
     max_connections: int = key(
         0,
         name="maxConnections",
@@ -470,6 +468,14 @@ class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
         help="Memory for answers that clients do not read, of all connections together. Above it the "
         "connection with the most is closed. Messages mapped from files do not count.",
     )
+    kept_requests_max_size: int = key(
+        128 << 20,
+        name="keptRequestsMaxSize",
+        min=1 << 20,
+        unit="bytes",
+        help="Memory for requests that wait for another client's answer, such as replies, of all connections "
+        "together. One may keep a third of what is left; further ones are answered SYSTEM_BUSY.",
+    )
 
     @property
     def connection_limits(self) -> ConnectionLimits:
@@ -478,6 +484,7 @@ class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
             self.max_connections_per_address,
             self.half_frames_max_size,
             self.unread_max_size,
+            self.kept_requests_max_size,
         )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Promise: when a stored message may be acknowledged. One place for every front and every act.
+"""Durability: when a stored message may be acknowledged. One place for every front and every act.
 
     flushDiskType   brokerRole                    on success the message is
     ASYNC_FLUSH     ASYNC_MASTER                  in this machine's memory: it survives the process
@@ -13,15 +13,15 @@
 import asyncio
 from collections.abc import Callable
 
-from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store import MessageStore, StoreClosed
 
 
-class Promise:
+class Durability:
     """See the head of the file."""
 
-    def __init__(self, store: MessageStore, replicas: Replicas) -> None:
+    def __init__(self, store: MessageStore, replicas: ReplicaWaits) -> None:
         self._store = store
         self.replicas = replicas
         self.is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
@@ -32,7 +32,7 @@ class Promise:
         return self.is_sync_flush or self.replicas.wanted
 
     def ask_slaves(self, end: int, done: Callable[[ResponseCode], object]) -> ResponseCode | None:
-        """Wait for the slaves only, see Replicas.ask; SUCCESS if that is not required."""
+        """Wait for the slaves only, see ReplicaWaits.ask; SUCCESS if that is not required."""
         if self.is_sync_flush and self.replicas.wanted:
             # The disk works while the slaves do.
             self._store.flushed(end)

@@ -54,6 +54,9 @@ class Events:
         self.offsets_removed: Event[[str, str]] = Event()
         # A group was deleted, and its offsets before, if they were to be: group.
         self.group_deleted: Event[[str]] = Event()
+        # An administrator sets a group's offset, which is not changed yet: group, topic, queue id, offset,
+        # and a text: who did it, by which command.
+        self.offset_set: Event[[str, str, int, int, str]] = Event()
         # A group's offset was set from outside: group, topic, queue id, offset.
         self.offset_copied: Event[[str, str, int, int]] = Event()
         # An administrator resets a group's offset, which is not changed yet: the same arguments.
@@ -73,7 +76,7 @@ class Events:
         self.arrivals = Arrivals()
 
 
-class Waiter(Protocol):
+class EntryWaiter(Protocol):
     """A part that waits for new queue entries."""
 
     def arrived(
@@ -102,7 +105,7 @@ class Arrivals:
     __slots__ = ("_waiters", "arrived", "awaited", "bit_map_of")
 
     def __init__(self) -> None:
-        self._waiters: tuple[Waiter, ...] = ()
+        self._waiters: tuple[EntryWaiter, ...] = ()
         # (topic, queue id, offset behind the entry, tags code, store ms, properties)
         self.arrived: Callable[[str, int, int, int, int, bytes], None] = _nobody
         # (topic, queue id) -> whether `arrived` has anything to do; asked once a batch.
@@ -110,7 +113,7 @@ class Arrivals:
         # (topic, properties) -> filter bit map of the topic's groups, for its consumequeue_ext.
         self.bit_map_of: Callable[[str, bytes], bytes] = _no_bit_map
 
-    def to(self, *waiters: "Waiter") -> None:
+    def to(self, *waiters: "EntryWaiter") -> None:
         """Set the listeners, replacing any others."""
         self._waiters = waiters
         if len(waiters) == 1:

@@ -3,18 +3,21 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.model.track import Severity
+
 if TYPE_CHECKING:
     from pocketmq.store import MessageStore
 
 
 @dataclass(slots=True)
 class Health:
-    """reasons: what is wrong; empty if ok."""
+    """reasons: what is wrong; empty if ok. findings: damage to the store that no restart mends."""
 
     name: str
     address: str
     checks: dict[str, bool] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -33,6 +36,7 @@ class Health:
             "ok": self.ok,
             "checks": self.checks,
             "reasons": self.reasons,
+            "findings": self.findings,
         }
 
 
@@ -52,3 +56,9 @@ def check_store(found: Health, store: "MessageStore") -> None:
             for name, trouble in sorted(troubles.items())
         ),
     )
+    # A broker with a damaged store serves the rest of it: no orchestrator should restart it for that.
+    found.findings += [
+        f"{each.code} {each.where}: {each.what}. To mend it: {each.advice}"
+        for each in store.recovery.findings
+        if each.severity is Severity.ERROR
+    ]

@@ -1,4 +1,4 @@
-"""MessagePut: appends everything that is not a producer's plain message.
+"""InternalAppend: appends everything that is not a producer's plain message.
 
 1. A message with DELAY > 0 goes through the delay service's topic, unless it is a half or rolled-back
    transactional one (CommitLog.putMessage, RocketMQ 4.9.7).
@@ -31,7 +31,7 @@ _TIMES_MAX = (1 << 31) - 1
 _NEVER_DELAYED = 0x4  # prepared, rolled back
 
 
-class Put(NamedTuple):
+class InternallyStored(NamedTuple):
     """Where a message was stored, with its topic and queue."""
 
     appended: Appended
@@ -39,7 +39,7 @@ class Put(NamedTuple):
     queue_id: int
 
 
-class TimerWay(NamedTuple):
+class TimerAppend(NamedTuple):
     """The path of messages with a delivery time.
 
     delay_ms_max(): how far ahead that may be; make_topic(): called before one is stored there.
@@ -50,7 +50,7 @@ class TimerWay(NamedTuple):
     make_topic: Callable[[], object]
 
 
-class MessagePut:
+class InternalAppend:
     """Appends, applying the delay rules and counting."""
 
     def __init__(
@@ -59,7 +59,7 @@ class MessagePut:
         delay: DelayService,
         stats: BrokerStats,
         clock: Clock,
-        timer: TimerWay | None = None,
+        timer: TimerAppend | None = None,
         queue_now: Callable[[str, int], int] = lambda topic, queue_id: queue_id,
     ) -> None:
         """timer: None if delivery times are off (timerWheelEnable). queue_now: see TopicConfigManager."""
@@ -83,8 +83,8 @@ class MessagePut:
         born_ms: int | None = None,
         reconsume_times: int = 0,
         prepared_offset: int = 0,
-    ) -> Put:
-        """Store one message (1, 2). Raises: StoreNotWriteable, MessageIllegal, TimerIllegal."""
+    ) -> InternallyStored:
+        """Store one message (1, 2). Raises: StoreNotWriteable, RecordIllegal, TimerIllegal."""
         tags_code: int | None = None
         # `in` takes the name for a number first, which costs ten times as much.
         if properties.find(b"TIMER_D") >= 0 and not sys_flag & _NEVER_DELAYED:
@@ -112,7 +112,7 @@ class MessagePut:
         counter.nums += 1
         counter.size += appended.size
         counter.sizes[(appended.size - 1).bit_length()] += 1
-        return Put(appended, topic, queue_id)
+        return InternallyStored(appended, topic, queue_id)
 
     def _at_a_time(self, topic: str, queue_id: int, properties: bytes) -> tuple[str, int, bytes]:
         """Return topic, queue and properties of a message with a delivery time (invariant 2)."""
@@ -135,7 +135,7 @@ class MessagePut:
 
     def put_again(
         self, record: Record, topic: str, queue_id: int, properties: bytes, *, again: bool = False
-    ) -> Put:
+    ) -> InternallyStored:
         """Store a copy of a stored message elsewhere; `again`: count one more consumption.
 
         It may have any size (`of_any_size`). Raises: as `put`.

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketmq.broker.delivery.record import DeliveryRecord
-    from pocketmq.broker.durability import Promise
-    from pocketmq.broker.figures.page_cache import MemoryReach
+    from pocketmq.broker.delivery.wishes import Wishes
+    from pocketmq.broker.durability import Durability
+    from pocketmq.broker.figures.page_cache import PageCache
     from pocketmq.broker.figures.stats import BrokerStats
     from pocketmq.broker.groups.consumer_manager import ConsumerManager
     from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
     from pocketmq.broker.groups.producer_manager import ProducerManager
     from pocketmq.broker.groups.rebalance_lock import RebalanceLock
     from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-    from pocketmq.broker.internal_append import MessagePut
+    from pocketmq.broker.internal_append import InternalAppend
     from pocketmq.broker.modes.guard import GroupGuard
     from pocketmq.broker.modes.isolate import IsolatedGroups
     from pocketmq.broker.modes.mode import GroupModes
@@ -42,6 +43,7 @@ class Tables:
     isolated: "IsolatedGroups"
     request_modes: "MessageRequestModeManager"
     order_info: "ConsumerOrderInfo"
+    wishes: "Wishes"
 
     @property
     def managers(self) -> "tuple[ConfigManager, ...]":
@@ -54,6 +56,7 @@ class Tables:
             self.isolated,
             self.request_modes,
             self.order_info,
+            self.wishes,
         )
 
     def cut_offsets(self, max_offset: Callable[[str, int], int]) -> None:
@@ -81,7 +84,7 @@ class Messages:
 
     store: "MessageStore"
     stats: "BrokerStats"
-    put: "MessagePut"
+    put: "InternalAppend"
     deliveries: "DeliveryRecord"
-    reach: "MemoryReach"
-    promise: "Promise"
+    reach: "PageCache"
+    durability: "Durability"

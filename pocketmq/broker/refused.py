@@ -3,9 +3,9 @@
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import Carried
 from pocketmq.store import (
-    MessageIllegal,
     MessageStore,
-    MessageTooLarge,
+    RecordIllegal,
+    RecordTooLarge,
     StoreError,
     StoreNotWriteable,
 )
@@ -30,13 +30,13 @@ class OffsetMoved(Carried, Exception):
 
 def store_refusal(error: StoreError, store: MessageStore) -> Refused:
     """Map a store error to RocketMQ's code and remark."""
-    if isinstance(error, MessageTooLarge):
+    if isinstance(error, RecordTooLarge):
         return Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. msg body "
             f"length limit {store.config.max_message_size}B, msg properties length limit 32KB.",
         )
-    if isinstance(error, MessageIllegal):
+    if isinstance(error, RecordIllegal):
         return Refused(ResponseCode.MESSAGE_ILLEGAL, str(error))
     if isinstance(error, StoreNotWriteable):
         return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _not_available(str(error)))

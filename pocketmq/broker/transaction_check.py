@@ -16,16 +16,18 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.
    message applies to the new one. RocketMQ carries out the first and later asks about the second.
 4. After transactionCheckMax checks, or fileReservedTime, it goes to TRANS_CHECK_MAX_TIME_TOPIC. A decision
    that comes later is carried out, once, as long as the half message is in the log.
-5. A start restores everything from the two queues: nothing else has to survive.
+5. A start restores what is still to be decided from the two queues. What became of others is found by the
+   index (half_copies.py); without one (messageIndexEnable) a decision that comes twice may count twice.
 """
 
 import asyncio
 import logging
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.producer_manager import ProducerManager
-from pocketmq.broker.internal_append import MessagePut
+from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -36,18 +38,20 @@ from pocketmq.model.message_codec import (
     remove_property,
 )
 from pocketmq.model.names import (
-    TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from pocketmq.model.record import Record, read_record, read_records, write_record
+from pocketmq.model.record import Record, read_records, write_record
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.java_number import property_number
-from pocketmq.store import Appended, MessageIllegal, MessageStore, ReadStatus
+from pocketmq.store import Appended, MessageStore, ReadStatus, RecordIllegal
 from pocketmq.store.timer.properties import without_timer
+
+if TYPE_CHECKING:
+    from pocketmq.broker.half_copies import HalfCopies
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +60,7 @@ FIRST_STORED = b"__HALF_STORED_MS"
 _READ_COUNT = 64
 # Half messages looked at before other work gets its turn.
 _STEP = 256
-# Those looked at for one decision.
-_LOOKED_AT_MAX = 1_000
 _GIVEN_UP_MAX = 10_000
-_END_OF_TIME = (1 << 63) - 1
 _CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
 _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _FIRST_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
@@ -72,7 +73,7 @@ class HalfMessages:
         self,
         store: MessageStore,
         offsets: ConsumerOffsetManager,
-        put: MessagePut,
+        put: InternalAppend,
         *,
         store_host: bytes,
     ) -> None:
@@ -126,41 +127,25 @@ class HalfMessages:
 
         None: it was decided before the half offset, so that nothing is left to decide.
         """
-        offset = half.queue_offset
-        known = self._replaced_by.get(offset, offset)
-        if known >= self.half_offset:
-            return known
-        is_open = self._given_up.get(known)
-        if is_open is not None:
-            return known if is_open else None
-        found, is_sure = self._found_again(half)
-        if found is not None:
-            return found
-        return offset if not is_sure or self._was_given_up(half) else None
+        offset = self._replaced_by.get(half.queue_offset, half.queue_offset)
+        if offset >= self.half_offset:
+            return offset
+        # Only those still to be decided are remembered over a start.
+        copies = self._copies()
+        last = copies.newest(half, after=half.position) or half
+        offset = max(offset, last.queue_offset)
+        if offset >= self.half_offset:
+            return offset
+        is_open = self._given_up.get(offset)
+        if is_open is None:
+            is_open = not copies.has_op(last) and (copies.was_given_up(last) or not copies.are_sure)
+        return offset if is_open else None
 
-    def _found_again(self, half: Record) -> tuple[int | None, bool]:
-        """Look for the replacement of a half message from before a start, which remembers those still to be
-        decided only. Returns: its offset, and whether all were looked at that it may be.
-        """
-        key = get_property(half.properties, b"UNIQ_KEY")
-        begin, end = self.half_offset, self._store.max_offset(TRANS_HALF_TOPIC, 0)
-        if not key:
-            return None, False
-        for offset in range(begin, min(end, begin + _LOOKED_AT_MAX)):
-            if self.is_decided(offset):
-                continue
-            for buffer in self._store.read(TRANS_HALF_TOPIC, 0, offset, 1).buffers:
-                if _is_copy(next(read_records(buffer, check_crc=False)), half):
-                    return offset, True
-        return None, end <= begin + _LOOKED_AT_MAX
+    def _copies(self) -> "HalfCopies":
+        # Rarely needed: a start does not import it.
+        from pocketmq.broker.half_copies import HalfCopies
 
-    def _was_given_up(self, half: Record) -> bool:
-        """Return True if a half message was given up (invariant 4), before a start: then a copy is there."""
-        key = (get_property(half.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
-        topic = TRANS_CHECK_MAX_TIME_TOPIC
-        found = self._store.query_by_key(topic, key, _READ_COUNT, half.store_ms, _END_OF_TIME)
-        copies = (read_record(data, check_crc=False) for data in found.records)
-        return any(copy.topic == topic and _is_copy(copy, half) for copy in copies)
+        return HalfCopies(self._store)
 
     def _note_given_up(self, half_offset: int, *, is_open: bool) -> None:
         self._given_up[half_offset] = is_open
@@ -178,10 +163,16 @@ class HalfMessages:
         topic = get_property(half.properties, b"REAL_TOPIC") or b""
         self.ended[topic.decode("utf-8", "replace"), committed] += 1
 
-    def decide(self, half_offset: int) -> None:
-        """Append the op message of a committed or rolled-back half message. Raises: StoreNotWriteable."""
+    def decide(self, half_offset: int, *, keyed: bool = False) -> None:
+        """Append the op message of a committed or rolled-back half message. Raises: StoreNotWriteable.
+
+        keyed: it has no unique key, by which its decision is found later.
+        """
         if half_offset not in self._decided:
-            self._append_op(half_offset, b"TAGS\x01d\x02")
+            key = b""
+            if keyed or half_offset < self.half_offset:
+                key = b"KEYS\x01%d\x02" % half_offset
+            self._append_op(half_offset, b"TAGS\x01d\x02" + key)
         if half_offset < self.half_offset:
             self._note_given_up(half_offset, is_open=False)
         else:
@@ -195,6 +186,22 @@ class HalfMessages:
         new = str(appended.queue_offset).encode()
         self._append_op(record.queue_offset, b"TAGS\x01d\x02REPLACED_BY\x01%s\x02" % new)
         return appended
+
+    def resume(self, record: Record) -> None:
+        """Check a half message again that was given up, or is undecided, from the first check on.
+
+        Raises: RecordIllegal: it is being checked, or is decided; StoreError.
+        """
+        last = self._copies().newest(record)
+        if last is not None:
+            offset = self.current(last)
+            if offset is None or self.is_decided(offset):
+                raise RecordIllegal("The transaction has been decided.")
+            if offset >= self.half_offset:
+                raise RecordIllegal("The transaction is being checked already.")
+        properties = remove_property(record.properties, _CHECK_TIMES)
+        properties = add_property(properties, _CHECK_TIMES, b"0")
+        self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties)
 
     def give_up(self, half_offset: int) -> None:
         """Note that a half message is not asked about any more; its producer may still decide it."""
@@ -320,7 +327,7 @@ class TransactionCheck:
             record = next(read_records(result.buffers[0], check_crc=False))
             try:
                 is_old_enough = self._look_at(record)
-            except MessageIllegal as error:
+            except RecordIllegal as error:
                 # Full of properties: without room for the count of checks it would hold up all behind it.
                 log.error("cannot store a half message again error=%s", error)
                 self._give_up(record)
@@ -415,21 +422,7 @@ class TransactionCheck:
         topic = self._topics.create_check_max_time()
         try:
             self._put.put_again(record, topic.topic, 0, record.properties)
-        except MessageIllegal:
+        except RecordIllegal:
             # A time that is too far ahead, or none, must not hold up those behind it.
             self._put.put_again(record, topic.topic, 0, without_timer(record.properties))
         self._half.give_up(record.queue_offset)
-
-
-def _is_copy(record: Record, half: Record) -> bool:
-    """Return True if a record is a half message, stored again: a key alone may name another producer's."""
-    return (
-        record.born_ms == half.born_ms
-        and record.born_host == half.born_host
-        and record.body_crc == half.body_crc
-        and len(record.body) == len(half.body)
-        and all(
-            get_property(record.properties, name) == get_property(half.properties, name)
-            for name in (b"UNIQ_KEY", b"PGROUP", b"REAL_TOPIC", b"REAL_QID")
-        )
-    )

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, Part, read_parts
+from pocketmq.bulk.catalog import COLUMNS, FILES_A_PART, ArchivedFile, CatalogPart, read_parts
 from pocketmq.bulk.columns.arrays import Int64s
 from pocketmq.bulk.errors import DataLoss, NotAStore
 from pocketmq.bulk.fetch import LocalFolders, file_system_of
 from pocketmq.bulk.log_walk import walk
 from pocketmq.bulk.side_files import name_of_offsets
-from pocketmq.bulk.store import CATALOG, Root, Store
+from pocketmq.bulk.store import CATALOG, Root, StoreSnapshot
 from pocketmq.files.layout import ARCHIVED, FileSpan
 from pocketmq.files.side_file import OFFSETS
 from pocketmq.remoting.errors import IllegalArgument
@@ -34,7 +34,7 @@ _PLACE = ("topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "st
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopiedFile:
     """One file of the log that was copied to the archive."""
 
     file: ArchivedFile
@@ -45,7 +45,7 @@ class Archiver:
     """Brings an archive up to the last finished file of a store. Raises: NotAStore."""
 
     def __init__(self, source: str, dest: str) -> None:
-        self.store = Store(Root(source, ""))
+        self.store = StoreSnapshot(Root(source, ""))
         if os.path.abspath(source) == os.path.abspath(dest):
             raise IllegalArgument("the archive must be in a different folder from the store")
         self._to = _Target(dest)
@@ -56,7 +56,7 @@ class Archiver:
         self.waiting = [f for f in finished if f.first not in known]
         self._end = finished[-1].end if finished else 0
 
-    def run(self) -> Iterator[Copied]:
+    def run(self) -> Iterator[CopiedFile]:
         """Copy each file, then add it to the catalog. Raises: DataLoss for a damaged file."""
         for file in self.waiting:
             opened = self.store.open_log(file)
@@ -67,7 +67,7 @@ class Archiver:
             self._add(found, rows)
             self.store.close()
             self._note(file.end)
-            yield Copied(found, len(rows.column("topic").unique()))
+            yield CopiedFile(found, len(rows.column("topic").unique()))
         self._note(self._end)
         self._copy_config()
 
@@ -91,7 +91,7 @@ class Archiver:
 
     def _add(self, file: ArchivedFile, rows: pa.Table) -> None:
         if not self._parts or len(self._parts[-1].files) >= FILES_A_PART:
-            self._parts.append(Part([], COLUMNS.empty_table()))
+            self._parts.append(CatalogPart([], COLUMNS.empty_table()))
         last = self._parts[-1]
         last.files.append(file)
         last.rows = pa.concat_tables([last.rows, rows])
@@ -107,10 +107,10 @@ class Archiver:
             self._to.write(f"config/{name}", opened.read(0, opened.size))
 
 
-def _parts_of(dest: str, source: Store) -> list[Part]:
+def _parts_of(dest: str, source: StoreSnapshot) -> list[CatalogPart]:
     """Return an existing archive's catalog. Raises: IllegalArgument if it is another broker's, or a store."""
     try:
-        there = Store(Root(dest, ""))
+        there = StoreSnapshot(Root(dest, ""))
     except NotAStore:
         # Nothing is there yet; what cannot be opened has been reported.
         return []
@@ -181,13 +181,13 @@ def _runs(first: int, keys: Int64s, topics: pa.Array, columns: dict[str, Any]) -
     return pa.Table.from_arrays(arrays, schema=COLUMNS)
 
 
-def _finished(store: Store) -> list[FileSpan]:
+def _finished(store: StoreSnapshot) -> list[FileSpan]:
     """Return the files behind which another one has a record; a broker creates the next file in advance."""
     used = [f for f in store.log_files if any(store.peek(f, 0, 4).to_pybytes())]
     return used[:-1]
 
 
-def _make_durable(store: Store, file: FileSpan) -> None:
+def _make_durable(store: StoreSnapshot, file: FileSpan) -> None:
     # A record that a power cut takes from the broker must not live on here: its offset is given again.
     if isinstance(store.folders, LocalFolders):
         _sync(file.path)

@@ -59,7 +59,7 @@ class ArchivedFile:
 
 
 @dataclass
-class Part:
+class CatalogPart:
     """One file of the catalog."""
 
     files: list[ArchivedFile]
@@ -80,7 +80,7 @@ class Part:
         return sink.getvalue()
 
     @classmethod
-    def of_bytes(cls, data: pa.Buffer) -> "Part":
+    def of_bytes(cls, data: pa.Buffer) -> "CatalogPart":
         """Decode and check it (invariant 3). Raises: ValueError, LookupError, TypeError."""
         table = pa.ipc.open_file(data).read_all()
         table.validate(full=True)
@@ -150,17 +150,17 @@ def _check_rows(files: list[ArchivedFile], rows: pa.Table) -> None:
         raise ValueError("the number of its rows disagrees with the file that they describe")
 
 
-def read_parts(folders: Folders, paths: Iterable[str]) -> list[Part]:
+def read_parts(folders: Folders, paths: Iterable[str]) -> list[CatalogPart]:
     """Read parts of the catalog in order; two requests for each.
 
     Raises: NotAStore if one cannot be read, or two of them name one file of the log.
     """
-    parts: list[Part] = []
+    parts: list[CatalogPart] = []
     known: set[int] = set()
     for path in paths:
         opened = folders.open(path)
         try:
-            part = Part.of_bytes(opened.read(0, opened.size))
+            part = CatalogPart.of_bytes(opened.read(0, opened.size))
             firsts = {file.first for file in part.files}
             if known & firsts:
                 raise ValueError(f"another part names file {min(known & firsts)}, too")

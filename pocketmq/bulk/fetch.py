@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pocketmq.bulk.errors import NotAStore
 from pocketmq.files.layout import Listed
-from pocketmq.files.local import LocalFiles, LookedFile
+from pocketmq.files.local import BlockFile, LocalFiles
 
 # URIs that pyarrow knows nothing of, and what works in their place.
 _HINTS = {
@@ -64,7 +64,7 @@ class Folders(Protocol):
         ...
 
 
-class PeekedFile(LookedFile):
+class PeekedFile(BlockFile):
     """A local file by pread."""
 
     __slots__ = ()

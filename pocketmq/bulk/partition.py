@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pocketmq.bulk.offsets import Positions, QueueKey
-from pocketmq.bulk.store import Identity, Root
+from pocketmq.bulk.store import Root, StoreIdentity
 from pocketmq.model.names import is_system_topic
 
 MIB = 1 << 20
@@ -105,7 +105,7 @@ class Partition:
     topics: Topics = field(default_factory=Topics)
     starting: Positions = field(default_factory=Positions)
     ending: Positions = field(default_factory=lambda: Positions("latest"))
-    identity: Identity | None = None
+    identity: StoreIdentity | None = None
     by_log: bool = False
     renewed: tuple[tuple[str, int, int], ...] = ()
     files: tuple[tuple[int, int], ...] = ()

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.bulk.columns.arrays import Bools, Int64s
-from pocketmq.bulk.columns.decode import Known, decode, records_with
+from pocketmq.bulk.columns.decode import IndexedRecords, decode, records_with
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Filters
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.layout import FileSpan
 
 # Places and properties of a batch stay in the second-level cache: with 65,536 rows tags and properties cost
@@ -62,10 +62,10 @@ def cut(positions: Int64s, sizes: Int64s, read: Read, span_max: int) -> Iterator
 
 
 def decode_filtered(
-    store: Store,
+    store: StoreSnapshot,
     data: pa.Buffer,
     starts: Int64s,
-    known: Known | None,
+    known: IndexedRecords | None,
     read: Read,
     loss: LossRule,
     file: FileSpan,
@@ -133,7 +133,7 @@ def decode_joined(
         data, starts, _with_helpers(read, exact, ()), on_bad=on_bad, broker_name=broker_name,
         unpack=read.decompress, verify_crc=read.verify_crc,
     )  # fmt: skip
-    places, inside = Wanted(exact).find(batch)
+    places, inside = WantedOffsets(exact).find(batch)
     foreign = places < 0
     if foreign.any() and not others:
         (row,) = batch.slice(int(np.argmax(foreign)), 1).select(["topic", "queueId"]).to_pylist()
@@ -174,7 +174,7 @@ def _mask(
     return pc.fill_null(mask, False)
 
 
-class Wanted:
+class WantedOffsets:
     """Offset bounds of many queues, compared with many rows at once."""
 
     def __init__(self, bounds: Exact) -> None:
@@ -202,7 +202,7 @@ class Wanted:
 
 def _inside(batch: pa.RecordBatch, exact: Exact) -> pa.Array:
     """Return the rows whose offset is within the bounds of their queue, or whose queue has none."""
-    places, inside = Wanted(exact).find(batch)
+    places, inside = WantedOffsets(exact).find(batch)
     return pa.array(inside | (places < 0))
 
 

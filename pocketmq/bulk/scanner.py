@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pocketmq.bulk.columns.arrays import Bools, Int64s
 from pocketmq.bulk.columns.coded_tags import CodedTags, can_be_coded
-from pocketmq.bulk.columns.decode import Known, decode
+from pocketmq.bulk.columns.decode import IndexedRecords, decode
 from pocketmq.bulk.columns.schema import parts_of
 from pocketmq.bulk.errors import NotAStore, OtherStore
 from pocketmq.bulk.fetch import File, LocalFile
@@ -20,7 +20,7 @@ from pocketmq.bulk.planning.archived import ArchivedLog
 from pocketmq.bulk.planning.log_partitions import read_by_log, read_walked
 from pocketmq.bulk.queue import ENTRY, Entries, Queue, joined
 from pocketmq.bulk.rows import ROWS_MAX, Read, cut, decode_filtered, needed
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.layout import FileSpan
 from pocketmq.model.java_hash import tag_code
 from pocketmq.model.names import SCHEDULE_TOPIC
@@ -70,12 +70,12 @@ def _is_cheaper_by_log(partition: Partition, read: Read) -> bool:
     return parts_of(needed(read)) != {"queue"} or size <= _PAGE * len(partition.queues)
 
 
-def _planned_store(partition: Partition) -> Store:
+def _planned_store(partition: Partition) -> StoreSnapshot:
     """Open the store of a partition. Raises: OtherStore if this host has another one at its path, or none."""
     root = partition.root
     planned = partition.identity
     try:
-        store = ArchivedLog(root, partition.files) if partition.files else Store(root)
+        store = ArchivedLog(root, partition.files) if partition.files else StoreSnapshot(root)
     except NotAStore as error:
         raise OtherStore(root.path, root.broker_name, platform.node(), error.reason) from None
     # A file that is missing in an archive is a loss.
@@ -87,7 +87,7 @@ def _planned_store(partition: Partition) -> Store:
 
 
 def _read_range(
-    store: Store,
+    store: StoreSnapshot,
     partition: Partition,
     queues: Sequence[tuple[QueueRange, Queue]],
     low: int,
@@ -147,7 +147,7 @@ def _read_range(
             yield batch
 
 
-def _cut(known: Known, read: Read, span_max: int) -> Iterator[Known]:
+def _cut(known: IndexedRecords, read: Read, span_max: int) -> Iterator[IndexedRecords]:
     for begin, end in cut(known.positions, known.sizes, read, span_max):
         yield known.take(slice(begin, end))
 
@@ -174,7 +174,7 @@ def _near(
     queues: Sequence[tuple[QueueRange, Queue]],
     entries: Sequence[Entries],
     cuts: Sequence[Sequence[int]],
-) -> Iterator[Known]:
+) -> Iterator[IndexedRecords]:
     """Pieces of the log, the entries of each queue by queue: sorting them costs more than reading tags."""
     begins = [0] * len(entries)
     for ends in zip(*cuts, strict=True):
@@ -187,7 +187,7 @@ def _near(
             yield _known(queues, parts)
 
 
-def _data_of(piece: Known, opened: File, file: FileSpan) -> tuple[pa.Buffer, Int64s]:
+def _data_of(piece: IndexedRecords, opened: File, file: FileSpan) -> tuple[pa.Buffer, Int64s]:
     """The bytes of some records, and where they begin there."""
     positions = piece.positions
     base = int(positions.min())
@@ -200,7 +200,7 @@ def _is_blank(read: Read) -> bool:
     return not read.ordered and not read.filters.tags and _OF_NUMBERS.issuperset(read.columns)
 
 
-def _in_order(known: Known) -> Known:
+def _in_order(known: IndexedRecords) -> IndexedRecords:
     """The same in the order of the log."""
     positions = known.positions
     if (np.diff(positions) >= 0).all():
@@ -239,10 +239,10 @@ def _entries(
 
 def _known(
     queues: Sequence[tuple[QueueRange, Queue]], entries: Sequence[Entries], *, blank: bool = False
-) -> Known:
+) -> IndexedRecords:
     """What the queues say about all their entries, queue by queue. blank: nothing but their number."""
     counts = [len(e.table) for e in entries]
-    return Known(
+    return IndexedRecords(
         tuple(q.topic for q, _ in queues),
         np.array([q.queue_id for q, _ in queues], np.int32),
         np.repeat(np.arange(len(queues), dtype=np.int32), counts),
@@ -293,7 +293,9 @@ def _is_one_of(values: npt.NDArray[Any], codes: Int64s) -> Bools:
     return keep
 
 
-def _read_index_only(store: Store, known: Known, read: Read) -> Iterator[pa.RecordBatch]:
+def _read_index_only(
+    store: StoreSnapshot, known: IndexedRecords, read: Read
+) -> Iterator[pa.RecordBatch]:
     """Read all columns from the ConsumeQueue, without opening the log."""
     empty = pa.py_buffer(b"")
     for begin in range(0, len(known.table), _INDEX_ROWS_MAX):

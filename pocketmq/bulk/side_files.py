@@ -5,12 +5,12 @@ from typing import Any
 
 from pocketmq.bulk.errors import BulkError
 from pocketmq.bulk.offsets import Offsets, QueueKey, store_at
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.local import list_or_empty
 from pocketmq.files.side_file import SideFileBroken, file_of_offsets, read_or_backup
 
 
-def read_side_file(store: Store, name: str) -> Any:
+def read_side_file(store: StoreSnapshot, name: str) -> Any:
     """Return the parsed content of config/`name`, {} if it does not exist.
 
     Raises: BulkError if it exists but cannot be read.
@@ -26,13 +26,13 @@ def read_side_file(store: Store, name: str) -> Any:
         raise BulkError(f"{error} cannot be read") from error
 
 
-def name_of_offsets(store: Store) -> str:
+def name_of_offsets(store: StoreSnapshot) -> str:
     """Return the file in `config` that has the groups' offsets."""
     folder = f"{store.base}/config"
     return file_of_offsets(folder, {e.name for e in list_or_empty(store.folders, folder)})
 
 
-def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
+def offset_rows(store: StoreSnapshot) -> Iterable[tuple[str, str, int, int]]:
     """Yield (group, topic, queue id, next offset to consume) as the store's files have them."""
     table = read_side_file(store, name_of_offsets(store)).get("offsetTable") or {}
     for name, queues in sorted(table.items()):
@@ -42,7 +42,9 @@ def offset_rows(store: Store) -> Iterable[tuple[str, str, int, int]]:
                 yield group, topic, int(queue_id), int(offset)
 
 
-def group_offsets(stores: Iterable[Store], group: str, wanted: Callable[[str], bool]) -> Offsets:
+def group_offsets(
+    stores: Iterable[StoreSnapshot], group: str, wanted: Callable[[str], bool]
+) -> Offsets:
     """Return a group's next offset in each queue, by the stores' files.
 
     Raises: BulkError when no store knows the group.

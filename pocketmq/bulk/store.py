@@ -28,7 +28,7 @@ _PEEKED_MAX = 8
 CATALOG = "catalog"
 
 
-class Identity(NamedTuple):
+class StoreIdentity(NamedTuple):
     """The newest log file that holds a record: its position, and its first bytes.
 
     They never change while the file exists, and retention deletes the newest file last.
@@ -48,7 +48,7 @@ class Root:
     is_named: bool = field(default=True, compare=False)
 
 
-class Store(StoreFiles[Queue]):
+class StoreSnapshot(StoreFiles[Queue]):
     """A store as of its opening. Raises: NotAStore."""
 
     def __init__(self, root: Root) -> None:
@@ -100,15 +100,15 @@ class Store(StoreFiles[Queue]):
             opened = self._peeked[file.path] = self.folders.peek(file.path)
         return opened.read(start, end)
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> StoreIdentity | None:
         """Return what identifies this store, even while it grows; None for one without a record."""
         for file in reversed(self.log_files):
             head = self.head(file)
             if head is not None and any(head[:4]):
-                return Identity(file.first, head)
+                return StoreIdentity(file.first, head)
         return None
 
-    def is_the(self, planned: Identity) -> bool:
+    def is_the(self, planned: StoreIdentity) -> bool:
         """Return True if this is the store that a plan was made for."""
         file = self.log_file_of(planned.first)
         return file is not None and file.first == planned.first and self.head(file) == planned.head
@@ -186,7 +186,7 @@ def _are_archives(*paths: str) -> list[bool]:
 
     def is_one(path: str) -> bool:
         try:
-            return Store(Root(path, "")).is_archive
+            return StoreSnapshot(Root(path, "")).is_archive
         except NotAStore:
             return False
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.commands import watch
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 from pocketmq.remoting import java_number
@@ -237,7 +237,7 @@ def _run(command: watch.Command, arguments: list[str]) -> int:
         return int(stop.exit_code)
     except typer.Abort:
         raise
-    except SiteRefused as error:
+    except ClusterRefused as error:
         complain(error)
         return int(ExitCode.FAILED)
     except BrokenPipeError:

@@ -1,6 +1,6 @@
 """The measurements of `pocketmq bench`: sends, reads, or both, with the time of each message.
 
-A Run keeps its figures outside the tasks that measure, so that Ctrl-C loses none.
+A BenchRun keeps its figures outside the tasks that measure, so that Ctrl-C loses none.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _STAMP = struct.Struct(">8sq")
 SIZE_MIN = _STAMP.size
 
 
-class Run:
+class BenchRun:
     """The figures of one run; rate: wanted sends per second, 0: as fast as possible."""
 
     def __init__(self, count: int, size: int, rate: int) -> None:
@@ -79,7 +79,7 @@ class Run:
         return [{"upToMs": bound, "messages": each} for bound, each in classes if each]
 
 
-async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
+async def produce(run: BenchRun, topic: str, in_flight: int, options: dict[str, Any]) -> None:
     """Send run.count messages; a message's time ends when it is acknowledged."""
     async with Producer("pocketmq-bench", **options) as producer:
         await producer.send(Message(topic, b"x" * run.size))
@@ -87,7 +87,7 @@ async def produce(run: Run, topic: str, in_flight: int, options: dict[str, Any])
         await _send_all(run, producer, topic, in_flight, run.took)
 
 
-async def both(run: Run, topic: str, in_flight: int, options: dict[str, Any]) -> None:
+async def both(run: BenchRun, topic: str, in_flight: int, options: dict[str, Any]) -> None:
     """Send run.count messages and consume them at once; a message's time is from its send to its listener."""
     mark, everything = os.urandom(8), asyncio.Event()
     few = _Few()
@@ -180,7 +180,7 @@ async def _forget(group: str, options: dict[str, Any]) -> None:
 
 
 async def _send_all(
-    run: Run,
+    run: BenchRun,
     producer: Producer,
     topic: str,
     in_flight: int,
@@ -212,7 +212,7 @@ async def _send_all(
             tasks.create_task(sender())
 
 
-async def consume(run: Run, topic: str, options: dict[str, Any]) -> None:
+async def consume(run: BenchRun, topic: str, options: dict[str, Any]) -> None:
     """Read at most run.count messages from the topic's beginning; nothing is committed."""
     from pocketmq.admin import Admin
 

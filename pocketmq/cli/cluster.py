@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class SiteRefused(Exception):
+class ClusterRefused(Exception):
     """The cluster refused, or did not answer: one line, exit code 1."""
 
 
 def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
-    """Return what `work` returns. Raises: CannotBegin for a wrong argument, SiteRefused."""
+    """Return what `work` returns. Raises: CannotBegin for a wrong argument, ClusterRefused."""
     import logging
 
     from pocketmq.admin import Admin
@@ -65,7 +65,7 @@ def answered(call: Callable[[], _T]) -> _T:
         text = one_line(error)
         if isinstance(error, Unauthorised):
             text += ". Pass them to a command in POCKETMQ_ACCESS_KEY and POCKETMQ_SECRET_KEY"
-        raise SiteRefused(text) from error
+        raise ClusterRefused(text) from error
     except ExceptionGroup as group:
         refused = group.subgroup(PocketMQError)
         if refused is None:
@@ -73,7 +73,7 @@ def answered(call: Callable[[], _T]) -> _T:
         first: BaseException = refused
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise SiteRefused(one_line(first)) from group
+        raise ClusterRefused(one_line(first)) from group
 
 
 def one_line(error: BaseException) -> str:

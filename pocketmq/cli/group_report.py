@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.moments import show_moment
 from pocketmq.cli.output import print_rows
 from pocketmq.model.names import is_system_group
@@ -33,7 +33,7 @@ _LOSSES = {
 
 
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
-    """Return everything known of a group, and its problems. Raises: SiteRefused if nothing is known."""
+    """Return everything known of a group, and its problems. Raises: ClusterRefused if nothing is known."""
     from pocketmq.admin.checkup import check_group
     from pocketmq.model.agreement import own_topics
     from pocketmq.model.diagnosis import is_sick
@@ -110,10 +110,10 @@ def _of(finding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def check_known(admin: "Admin", group: str) -> None:
-    """Refuse a group that no broker has heard of. Raises: SiteRefused."""
+    """Refuse a group that no broker has heard of. Raises: ClusterRefused."""
     if group in await admin.groups.names() or await admin.groups.progress(group):
         return
-    raise SiteRefused(
+    raise ClusterRefused(
         f"there is no group {group!r}: it has neither members online, nor offsets, nor a "
         "configuration. See: pocketmq group list"
     )

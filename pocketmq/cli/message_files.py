@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.cli.cluster import SiteRefused, one_line
+from pocketmq.cli.cluster import ClusterRefused, one_line
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.output import with_progress
 from pocketmq.remoting.errors import PocketMQError
@@ -79,7 +79,7 @@ async def restore(
     """Store the messages again, round robin over the queues of their or the given topic; return how many.
 
     None is stored unless all of their topics take messages. skip: so many at the beginning are left out.
-    Raises: SiteRefused, which says how many are stored.
+    Raises: ClusterRefused, which says how many are stored.
     """
     from pocketmq.admin.copies import own_properties
 
@@ -99,7 +99,7 @@ async def restore(
         except PocketMQError as error:
             if not skip + number:
                 raise
-            raise SiteRefused(
+            raise ClusterRefused(
                 f"{one_line(error)}. Messages before number {skip + number + 1} "
                 f"of the file are stored; resume with --skip {skip + number}"
             ) from error

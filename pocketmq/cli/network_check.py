@@ -26,7 +26,7 @@ _SET_ADDRESS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class NetworkFinding:
     """The result of one check: what, whether it is ok, what was found, what to do."""
 
     check: str
@@ -35,9 +35,9 @@ class Finding:
     advice: str = ""
 
 
-def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Finding]:
+def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[NetworkFinding]:
     """Query the name servers, then connect to every broker that they know."""
-    findings: list[Finding] = []
+    findings: list[NetworkFinding] = []
     brokers: dict[str, tuple[str, str]] = {}
     for address in name_servers:
         try:
@@ -45,7 +45,7 @@ def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Find
             table = fastjson.loads(answer.body)["brokerAddrTable"]
         except (PocketMQError, KeyError, TypeError) as error:
             findings.append(
-                Finding(
+                NetworkFinding(
                     f"name server {address}",
                     False,
                     str(error),
@@ -56,7 +56,7 @@ def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Find
             continue
         count = len(table)
         findings.append(
-            Finding(
+            NetworkFinding(
                 f"name server {address}",
                 count > 0,
                 f"answers and knows {count} broker{'' if count == 1 else 's'}",
@@ -74,16 +74,16 @@ def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[Find
     return findings
 
 
-def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) -> Finding:
+def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) -> NetworkFinding:
     what = f"broker {name} at {address}"
     suspicion = _suspicion(address, name_server)
     try:
         own = _name_of(address, timeout_ms)
     except PocketMQError as error:
         advice = _better_address(address, name, name_server, timeout_ms)
-        return Finding(what, False, str(error), advice or suspicion or _unreachable(address))
+        return NetworkFinding(what, False, str(error), advice or suspicion or _unreachable(address))
     if own is not None and own != name:
-        return Finding(
+        return NetworkFinding(
             what,
             False,
             f"another broker answers at that address: {own}",
@@ -92,8 +92,8 @@ def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) ->
             + _SET_ADDRESS,
         )
     if suspicion and _is_loopback(address):
-        return Finding(what, False, "answers, but only on this machine", suspicion)
-    return Finding(what, True, "answers")
+        return NetworkFinding(what, False, "answers, but only on this machine", suspicion)
+    return NetworkFinding(what, True, "answers")
 
 
 def _name_of(address: str, timeout_ms: int) -> str | None:

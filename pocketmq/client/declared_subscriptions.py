@@ -1,4 +1,4 @@
-"""Description: a consumer's subscriptions before it runs; `pocketmq subs plan` reads it. PocketMQ only.
+"""DeclaredSubscriptions: what a consumer will subscribe to; `pocketmq subs plan` reads it. PocketMQ only.
 
     {"group": "orders", "model": "CLUSTERING", "from": "CONSUME_FROM_LAST_OFFSET",
      "subscriptions": {"Orders": "paid || shipped", "Prices": {"SQL92": "amount > 10"}}}
@@ -18,7 +18,7 @@ _FIELDS = {"group", "model", "from", "subscriptions", "replaces"}
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class DeclaredSubscriptions:
     """Members of a group with the same subscriptions."""
 
     group: str

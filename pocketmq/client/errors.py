@@ -11,7 +11,7 @@
 
 A send that was tried several times raises SendFailed (TransientError) if nothing was stored for certain and
 SendOutcomeUnknown (OutcomeUnknown) otherwise; `attempts` holds each try. Every refusal by a broker is also
-a `pocketmq.remoting.errors.Refused` with its `code`, `remark` and `address`.
+a `pocketmq.remoting.errors.RequestRefused` with its `code`, `remark` and `address`.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from pocketmq.remoting.errors import (
     ConnectFailed,
     IllegalArgument,
     PocketMQError,
-    Refused,
     RemotingError,
+    RequestRefused,
     RequestTimeout,
     TooManyRequests,
 )
@@ -155,7 +155,7 @@ def from_remoting(
 # ------------------------------------------------------------ refusals
 
 
-class BrokerRefused(Refused):
+class BrokerRefused(RequestRefused):
     """An answer with a code other than SUCCESS. `advice` is the next step."""
 
     advice = ""

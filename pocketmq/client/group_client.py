@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pocketmq.client import forks
 from pocketmq.client.consume.consumer_member import SharingMember
-from pocketmq.client.declared_subscriptions import Description
+from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.errors import ForkedClient, NotRunning
 from pocketmq.client.network import instances
 from pocketmq.client.network.config import own_instance_name
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Joined(Protocol):
+class RunningState(Protocol):
     """The state of a client while it runs."""
 
     @property
@@ -41,7 +41,7 @@ class Joined(Protocol):
 
 
 Options = TypeVar("Options", bound=GroupOptions)
-M = TypeVar("M", bound=Joined)
+M = TypeVar("M", bound=RunningState)
 
 
 class GroupClient(ABC, Generic[Options, M]):
@@ -235,14 +235,14 @@ class SubscribingConsumer(GroupClient[Member, S]):
             self._member.unsubscribe(inner)
             self._member.instance.rebalance_now()
 
-    def describe(self) -> Description:
+    def describe(self) -> DeclaredSubscriptions:
         """Return this consumer's subscriptions for `pocketmq subs plan`; it need not be started."""
         asked = {
             topic: build_subscription(topic, *each) for topic, each in self._subscriptions.items()
         }
         options = self.config
         begins = options.consume_from_where
-        return Description(options.inner_group, asked, options.message_model, begins)
+        return DeclaredSubscriptions(options.inner_group, asked, options.message_model, begins)
 
     async def _joined(self, member: S) -> None:
         await super()._joined(member)

@@ -54,7 +54,7 @@ class InnerConsumer(Protocol):
     ) -> dict[str, object]: ...
 
 
-class Shared(Protocol):
+class SharedInstance(Protocol):
     """What its helpers need of the instance: instance.MQClientInstance."""
 
     client_id: str

@@ -40,14 +40,14 @@ QueuesChanged = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 """on_queues_changed(topic, all queues, our queues)."""
 
 
-class Range(NamedTuple):
+class OptionRange(NamedTuple):
     """The smallest and the largest value of an option; None: no upper limit."""
 
     low: int
     high: int | None = None
 
 
-_Interval = Annotated[int, Range(1)]
+_Interval = Annotated[int, OptionRange(1)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ def _check_ranges(options: Any) -> None:
     for name, kind in declared(type(options)).items():
         for limit in getattr(kind, "__metadata__", ()):
             value = getattr(options, name)
-            if not isinstance(limit, Range) or value is None:
+            if not isinstance(limit, OptionRange) or value is None:
                 continue
             low, high = limit
             if high is None and value < low:
@@ -172,8 +172,8 @@ class SendOptions:
         bool,
         "while no broker can be reached (during a restart, for example), try again until the timeout",
     ] = True
-    in_flight_max: Annotated[int, Range(1), "messages in flight; further sends wait"] = 1_000
-    in_flight_size_max: Annotated[int, Range(1), "their bytes"] = 64 * 1024 * 1024
+    in_flight_max: Annotated[int, OptionRange(1), "messages in flight; further sends wait"] = 1_000
+    in_flight_size_max: Annotated[int, OptionRange(1), "their bytes"] = 64 * 1024 * 1024
     create_topic_key: Annotated[
         str, "the topic whose route is used for one that does not exist yet"
     ] = AUTO_CREATE_TOPIC
@@ -234,11 +234,13 @@ class ConsumerOptions(MemberOptions):
     consume_timestamp_ms: Annotated[
         int | None, "the time for `TIMESTAMP`, ms since 1970; by default half an hour ago"
     ] = None
-    pull_batch_size: Annotated[int, Range(1), "messages a pull"] = 32
-    pull_threshold_count: Annotated[int, Range(1), "messages of a queue that are cached"] = 1_000
-    pull_threshold_mib: Annotated[int, Range(1), "MiB of a queue that are cached"] = 100
+    pull_batch_size: Annotated[int, OptionRange(1), "messages a pull"] = 32
+    pull_threshold_count: Annotated[int, OptionRange(1), "messages of a queue that are cached"] = (
+        1_000
+    )
+    pull_threshold_mib: Annotated[int, OptionRange(1), "MiB of a queue that are cached"] = 100
     max_span: Annotated[
-        int, Range(1), "how far the offsets of one queue's cached messages may lie apart"
+        int, OptionRange(1), "how far the offsets of one queue's cached messages may lie apart"
     ] = 2_000
     strategy: Annotated[
         AllocateStrategy, "how queues are allocated; must be the same in all members"
@@ -262,9 +264,9 @@ class PushConsumerOptions(ConsumerOptions):
     ] = None
     consume_type: ConsumeType = field(init=False, default=ConsumeType.PUSH)
     orderly: Annotated[bool, "the messages of a queue one after the other"] = False
-    concurrency: Annotated[int, Range(1, 1_000), "concurrent listener calls"] = 20
-    consume_batch_size: Annotated[int, Range(1, 1_024), "messages per call at most"] = 1
-    pull_interval_ms: Annotated[int, Range(0, 65_535), "pause between pulls"] = 0
+    concurrency: Annotated[int, OptionRange(1, 1_000), "concurrent listener calls"] = 20
+    consume_batch_size: Annotated[int, OptionRange(1, 1_024), "messages per call at most"] = 1
+    pull_interval_ms: Annotated[int, OptionRange(0, 65_535), "pause between pulls"] = 0
     pull_threshold_count_for_topic: Annotated[
         int | None, "cached messages of a topic, divided among its queues"
     ] = None
@@ -319,7 +321,7 @@ class SimpleConsumerOptions(MemberOptions):
         ConsumeFromWhere, "where a new group starts: `FIRST_OFFSET` or `LAST_OFFSET`"
     ] = ConsumeFromWhere.LAST_OFFSET
     invisible_ms: Annotated[
-        int, Range(1), "a message that is not acknowledged within this time is redelivered"
+        int, OptionRange(1), "a message that is not acknowledged within this time is redelivered"
     ] = 60_000
 
 

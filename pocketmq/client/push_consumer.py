@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.codecs import Codec
-from pocketmq.client.consume.listener import Around
+from pocketmq.client.consume.listener import ListenerHooks
 from pocketmq.client.consume.push_member import PushMember
 from pocketmq.client.consume.router import Handler, Router
 from pocketmq.client.group_client import SharingConsumer
@@ -74,7 +74,7 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
     async def _join(self, instance: "MQClientInstance") -> PushMember:
         options = self.config
         listener = options.listener or self._router.listener()
-        around: list[Around] = []
+        around: list[ListenerHooks] = []
         if options.otel:
             from pocketmq.client.tracing.otel import ConsumeSpans
 

@@ -25,7 +25,7 @@ from pocketmq.client.consume.call_context import base_of, calling_pool, within
 from pocketmq.client.network.namespace import check_send_topic, without_namespace
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.options import ProducerOptions, takes
-from pocketmq.client.producer import Member, Producer
+from pocketmq.client.producer import Producer, ProducerMember
 from pocketmq.client.send.result import SendResult, SendStatus
 from pocketmq.client.tracing import trace
 from pocketmq.model.message import Message, MessageExt, Property
@@ -98,7 +98,7 @@ class TransactionProducer(Producer):
         """Return True if this code runs inside a check of this producer's."""
         return calling_pool() is self
 
-    async def _leave(self, member: Member) -> None:
+    async def _leave(self, member: ProducerMember) -> None:
         try:
             checks = set(self._checks) if self._is_inside() else None
             if checks:
@@ -255,7 +255,7 @@ class TransactionProducer(Producer):
                     tags=message.tags,
                     keys=message.keys,
                     store_host=host,
-                    message_type=trace.MessageType.TRANSACTION_COMMIT,
+                    message_type=trace.TracedMessageType.TRANSACTION_COMMIT,
                     transaction_id=message.transaction_id,
                     state=_JAVA_NAME[state],
                     from_check=from_check,

@@ -19,7 +19,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pocketmq.console.api.request import Ask, Call, Download, EventStream, Fields
+from pocketmq.console.api.request import (
+    ApiRequest,
+    ConfirmationNeeded,
+    Download,
+    EventStream,
+    Fields,
+)
 from pocketmq.console.api.routes import ROUTES, ApiRoute
 from pocketmq.console.errors import ApiError, api_error
 from pocketmq.console.security import SESSION_MS, Session
@@ -112,7 +118,7 @@ def cookie_name(scope: Scope) -> str:
     return f"pocketmq_{server[1] if server else 0}"
 
 
-async def _handled(route: ApiRoute, console: Console, call: Call) -> Any:
+async def _handled(route: ApiRoute, console: Console, call: ApiRequest) -> Any:
     """Return the handler's answer. Raises: what it raises; of several questions at once, the first error."""
     try:
         return await route.handle(console, call)
@@ -132,7 +138,7 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
             answer = await _handled(route, console, call)
             _log_done(call, "done")
             response = _response(answer, request)
-        except Ask as ask:
+        except ConfirmationNeeded as ask:
             return _json(202, ask.content)
         except ApiError as error:
             _log_refused(route, request, session, error.error)
@@ -164,7 +170,9 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
     return endpoint
 
 
-async def _call(console: Console, route: ApiRoute, request: Request, session: Session) -> Call:
+async def _call(
+    console: Console, route: ApiRoute, request: Request, session: Session
+) -> ApiRequest:
     """Return the checked call. Raises: ApiError."""
     security = console.security
     raw = b""
@@ -176,7 +184,7 @@ async def _call(console: Console, route: ApiRoute, request: Request, session: Se
         raw = await _read_body(request)
     elif not route.is_login:
         security.check_read(session)
-    return Call(
+    return ApiRequest(
         session=session,
         security=security,
         path={name: unquote(value) for name, value in request.path_params.items()},
@@ -308,7 +316,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return _error(ApiError(error.status_code, "BAD_REQUEST", error.detail, None))
 
 
-def _log_done(call: Call, how: str) -> None:
+def _log_done(call: ApiRequest, how: str) -> None:
     for what in call.done:
         log.warning(
             "console %s %s user=%s from=%s session=%s",

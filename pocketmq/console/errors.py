@@ -10,8 +10,8 @@ from pocketmq.remoting.errors import (
     IllegalArgument,
     MessageCodecError,
     PocketMQError,
-    Refused,
     RemotingError,
+    RequestRefused,
 )
 
 
@@ -59,7 +59,7 @@ _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.SubscriptionIllegal, 400, "BAD_REQUEST"),
     (errors.RequestNotSupported, 501, "NOT_SUPPORTED"),
     (errors.AnswerTimeout, 504, "TIMEOUT"),
-    (Refused, 502, "BROKER"),
+    (RequestRefused, 502, "BROKER"),
     (ConnectFailed, 503, "UNREACHABLE"),
     (RemotingError, 503, "UNREACHABLE"),
     (MessageCodecError, 400, "BAD_REQUEST"),

@@ -1,4 +1,4 @@
-"""OneThread: calls to external services that may never return.
+"""OutboundThread: calls to external services that may never return.
 
 Not the pool of the event loop: that has few threads, and waits for all of them when the program ends.
 """
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class OneThread(Generic[T]):
+class OutboundThread(Generic[T]):
     """Owner of at most one thread at a time, which ends with the program if not before."""
 
     def __init__(self, name: str) -> None:

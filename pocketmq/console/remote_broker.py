@@ -1,4 +1,4 @@
-"""BrokerElsewhere: a broker in another process, whose figures and health this one serves (`up --brokers
+"""RemoteBroker: a broker in another process, whose figures and health this one serves (`up --brokers
 N`).
 """
 
@@ -7,7 +7,7 @@ from typing import Protocol
 from pocketmq.broker.health import Health
 
 
-class BrokerElsewhere(Protocol):
+class RemoteBroker(Protocol):
     """The broker as /metrics, /health and /ready need it."""
 
     @property

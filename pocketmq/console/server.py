@@ -22,7 +22,7 @@ from pocketmq.remoting.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.remote_broker import BrokerElsewhere
+    from pocketmq.console.remote_broker import RemoteBroker
     from pocketmq.console.state import Console
     from pocketmq.console.web_server import WebServer
 
@@ -50,7 +50,7 @@ class ConsoleServer:
         clock: Clock | None = None,
         *,
         here: "Sequence[Broker]" = (),
-        elsewhere: "Sequence[BrokerElsewhere]" = (),
+        elsewhere: "Sequence[RemoteBroker]" = (),
     ) -> None:
         """options: of an Admin: name server, TLS, credentials. here: brokers of this process; elsewhere:
         those of others whose figures and health are asked for here.

@@ -12,7 +12,7 @@ WHOLE_WITHIN_S = 10
 WAITING_MAX = 128
 
 
-class HalfRequests:
+class SlowClients:
     """The connections that wait for a request, oldest first."""
 
     def __init__(self, waiting_max: int = WAITING_MAX) -> None:

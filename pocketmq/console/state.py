@@ -20,7 +20,7 @@ from pocketmq.remoting.clock import Clock
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.remote_broker import BrokerElsewhere
+    from pocketmq.console.remote_broker import RemoteBroker
 
 _REQUEST_TIMEOUT_MS = 3_000
 
@@ -41,7 +41,7 @@ class Console:
     sampler: Sampler
     watch: AlarmWatch
     here: "Sequence[Broker]" = ()
-    elsewhere: "Sequence[BrokerElsewhere]" = ()
+    elsewhere: "Sequence[RemoteBroker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     message_types: dict[str, str] | None = None
     message_types_until_ms: int = 0
@@ -54,7 +54,7 @@ async def opened(
     options: dict[str, Any],
     clock: Clock,
     here: "Sequence[Broker]",
-    elsewhere: "Sequence[BrokerElsewhere]",
+    elsewhere: "Sequence[RemoteBroker]",
 ) -> AsyncIterator[Console]:
     """Open a console with its connections to name servers and brokers."""
     # A broker that hangs must not hold up a page for longer than a person waits.

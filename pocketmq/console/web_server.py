@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pocketmq.console.app import make_app
-from pocketmq.console.slow_clients import WHOLE_WITHIN_S, HalfRequests
+from pocketmq.console.slow_clients import WHOLE_WITHIN_S, SlowClients
 from pocketmq.console.state import Console
 
 _CLOSE_WITHIN_S = 3
@@ -19,7 +19,7 @@ _CONNECTIONS_MAX = 256
 _KEEP_ALIVE_S = 15
 
 
-def protocol_of(half: HalfRequests, within_s: float = WHOLE_WITHIN_S) -> type[H11Protocol]:
+def protocol_of(half: SlowClients, within_s: float = WHOLE_WITHIN_S) -> type[H11Protocol]:
     """Return uvicorn's protocol with a time limit for requests, and a place among those that wait."""
 
     class PatientProtocol(H11Protocol):
@@ -71,7 +71,7 @@ def make_server(console: Console) -> WebServer:
     proxies = console.config.proxies()
     config = uvicorn.Config(
         make_app(console),
-        http=protocol_of(HalfRequests()),
+        http=protocol_of(SlowClients()),
         ws="none",
         lifespan="off",
         loop="none",

@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.java_number import long, number
-from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.requests import AnsweringServer, complete
 from pocketmq.remoting.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ControllerProcessors:
         }
         guarded: dict[int, Handler] = {int(each): _guarded(do) for each, do in table.items()}
         guarded[int(code.BROKER_HEARTBEAT)] = self.heartbeat
-        return complete(Server.CONTROLLER, guarded)
+        return complete(AnsweringServer.CONTROLLER, guarded)
 
     # ------------------------------------------------------------ brokers
 

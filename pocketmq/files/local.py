@@ -10,7 +10,7 @@ from typing import Protocol
 from pocketmq.files.layout import LOST_FOUND, Listed
 
 
-class Looked(Protocol):
+class OpenFile(Protocol):
     """An open file for reading a few places."""
 
     def look(self, start: int, end: int) -> bytes: ...
@@ -18,17 +18,17 @@ class Looked(Protocol):
     def close(self) -> None: ...
 
 
-class Lookup(Protocol):
+class FileSystem(Protocol):
     """A file system, as far as reading an index needs it. Missing files raise FileNotFoundError."""
 
     def list(self, path: str) -> list[Listed]: ...
 
-    def peek(self, path: str) -> Looked:
+    def peek(self, path: str) -> OpenFile:
         """Open a file to look at a few places; close it soon."""
         ...
 
 
-class LookedFile:
+class BlockFile:
     """A local file by pread; small neighbours come from one block."""
 
     __slots__ = ("_base", "_block", "_descriptor")
@@ -73,8 +73,8 @@ class LocalFiles:
             own = [each for each in entries if each.name != LOST_FOUND]
         return sorted([Listed(e.name, -1 if e.is_dir() else _size_or_zero(e)) for e in own])
 
-    def peek(self, path: str) -> Looked:
-        return LookedFile(path)
+    def peek(self, path: str) -> OpenFile:
+        return BlockFile(path)
 
 
 def _size_or_zero(entry: os.DirEntry[str]) -> int:
@@ -84,7 +84,7 @@ def _size_or_zero(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def list_or_empty(files: Lookup, path: str) -> list[Listed]:
+def list_or_empty(files: FileSystem, path: str) -> list[Listed]:
     """Return the entries of a folder, none if it is missing or none."""
     try:
         return files.list(path)

@@ -17,7 +17,7 @@ from pocketmq.files.layout import (
     partition,
     row_of_files,
 )
-from pocketmq.files.local import Looked, Lookup, list_or_empty
+from pocketmq.files.local import FileSystem, OpenFile, list_or_empty
 
 _HEAD_SIZE = 1000
 # Entries of a short queue are kept: a plan asks for them several times.
@@ -55,7 +55,14 @@ class QueueFiles:
     )
 
     def __init__(
-        self, folders: Lookup, folder: str, topic: str, queue_id: int, *, batch: bool, ext: str = ""
+        self,
+        folders: FileSystem,
+        folder: str,
+        topic: str,
+        queue_id: int,
+        *,
+        batch: bool,
+        ext: str = "",
     ) -> None:
         """ext: the folder of its units in consumequeue_ext."""
         self.topic = topic
@@ -66,10 +73,15 @@ class QueueFiles:
         self._ext_folder = ext
         self._files = row_of_files(list_or_empty(folders, folder), folder)
         self._firsts = [f.first // self.width for f in self._files]
-        self._open: dict[str, Looked] = {}
+        self._open: dict[str, OpenFile] = {}
         # All used entries of a short queue, and the number of the first.
         self._kept = b""
         self._kept_from = 0
+
+    @property
+    def files(self) -> list[FileSpan]:
+        """Return its files, in order; positions count bytes of the queue."""
+        return self._files
 
     @property
     def first_index(self) -> int:
@@ -161,7 +173,7 @@ class QueueFiles:
         last = self.entry(high - 1)
         return last.offset + last.messages
 
-    def _file(self, path: str) -> Looked:
+    def _file(self, path: str) -> OpenFile:
         file = self._open.get(path)
         if file is None:
             file = self._open[path] = self._folders.peek(path)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple
 
 from pocketmq.files.layout import DATABASE, FileSpan, partition, row_of_files
-from pocketmq.files.local import Lookup, list_or_empty
+from pocketmq.files.local import FileSystem, list_or_empty
 from pocketmq.files.queue_files import QueueT
 
 
@@ -24,7 +24,7 @@ class TopicFolder(NamedTuple):
 class StoreFiles(Generic[QueueT]):
     """See the head of the file. QueueT: the class that reads a queue's files."""
 
-    def __init__(self, folders: Lookup, base: str, queue_class: type[QueueT]) -> None:
+    def __init__(self, folders: FileSystem, base: str, queue_class: type[QueueT]) -> None:
         self.base = base
         self._folders = folders
         self._queue_class = queue_class

@@ -27,7 +27,7 @@ _CODES: dict[int, Code] = {
 }
 
 
-class Failed(Carried, Exception):
+class StatusFailure(Carried, Exception):
     """The answer is a status and its reason."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -35,7 +35,7 @@ class Failed(Carried, Exception):
         self.code = code
 
     @classmethod
-    def by(cls, refused: Refused) -> "Failed":
+    def by(cls, refused: Refused) -> "StatusFailure":
         """Return the status for an act's refusal."""
         code = _CODES.get(refused.code, Code.INTERNAL_SERVER_ERROR)
         return cls(code, refused.remark or refused.code.name)
@@ -45,8 +45,8 @@ class Failed(Carried, Exception):
         return Status(code=self.code, message=str(self)[:2_000])
 
 
-def no_lite_topics() -> Failed:
-    return Failed(Code.NOT_IMPLEMENTED, "lite topics are not supported: use ordinary topics")
+def no_lite_topics() -> StatusFailure:
+    return StatusFailure(Code.NOT_IMPLEMENTED, "lite topics are not supported: use ordinary topics")
 
 
 OK = Status(code=Code.OK, message="OK")

@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.grpc.answers import Failed
-from pocketmq.grpc.http2.call import Call, framed
+from pocketmq.grpc.answers import StatusFailure
+from pocketmq.grpc.http2.call import GrpcCall, framed
 from pocketmq.grpc.schema import Code
 from pocketmq.grpc.services.questions import Questions
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.errors import ConnectionLost
 from pocketmq.remoting.transport.peer import PeerAnswer
-from pocketmq.remoting.transport.turns import CallSoon, Slices
+from pocketmq.remoting.transport.turns import CallSoon, Turns
 
 if TYPE_CHECKING:
     from pocketmq.grpc.http2.call import Carrier
@@ -82,7 +82,7 @@ class GrpcClient:
         self.connection = connection
         self._translate = translate
         self.questions = Questions(client_id, language)
-        self.telemetry: Call | None = None
+        self.telemetry: GrpcCall | None = None
         self.settings: Any = None
         self.told: Any = None
         # Consumer groups that it is in, with what it asks for; topics that it produces to.
@@ -150,11 +150,11 @@ class Clients:
         call_soon: CallSoon | None,
         translate: Translate,
         gone: Callable[[GrpcClient], None],
-        account_of: Callable[[Call], str],
+        account_of: Callable[[GrpcCall], str],
     ) -> None:
-        """call_soon: see Slices."""
+        """call_soon: see Turns."""
         self._monotonic_ms = clock.monotonic_ms
-        self._lost = Slices[tuple[GrpcClient, str]](clock, call_soon, self._part)
+        self._lost = Turns[tuple[GrpcClient, str]](clock, call_soon, self._part)
         self._kept = 0
         self._count_of: Counter[str] = Counter()
         self._account_of = account_of
@@ -163,11 +163,11 @@ class Clients:
         # In the order in which they were seen last.
         self.by_id: dict[tuple[str, str], GrpcClient] = {}
 
-    def of(self, call: Call) -> GrpcClient:
-        """Return the client of a call whose signature was checked. Raises: Failed."""
+    def of(self, call: GrpcCall) -> GrpcClient:
+        """Return the client of a call whose signature was checked. Raises: StatusFailure."""
         client_id = call.text(b"x-mq-client-id")
         if not client_id or len(client_id) > _ID_SIZE_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.CLIENT_ID_REQUIRED,
                 f"the header x-mq-client-id must name the client, in 1 to {_ID_SIZE_MAX} "
                 "characters",
@@ -259,7 +259,7 @@ class Clients:
         self._lost.add(lost)
 
 
-def _language(call: Call) -> str:
+def _language(call: GrpcCall) -> str:
     """Map a client's language: any word is accepted, and RocketMQ's own is used if there is one."""
     word = call.text(b"x-mq-language").upper()
     if word in LanguageCode.__members__:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.grpc.answers import Failed, no_lite_topics
+from pocketmq.grpc.answers import StatusFailure, no_lite_topics
 from pocketmq.grpc.schema import Code, Encoding, MessageType
 from pocketmq.remoting.flags import MessageSysFlag
 
@@ -37,7 +37,7 @@ _RESERVED = """
 RESERVED = frozenset(_RESERVED.split())
 
 
-class Stored(NamedTuple):
+class StorableMessage(NamedTuple):
     """How a message is stored; group: decides its queue, if there is one."""
 
     properties: str
@@ -67,15 +67,15 @@ def type_of(properties: Mapping[str, str]) -> MessageType:
     return MessageType.NORMAL
 
 
-def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
-    """Return how a sent message is stored. Raises: Failed, in the order of the proxy's checks."""
+def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> StorableMessage:
+    """Return how a sent message is stored. Raises: StatusFailure, in the order of the proxy's checks."""
     system = message.system_properties
     user = message.user_properties
     size = len(message.body)
     if not size:
-        raise Failed(Code.MESSAGE_BODY_EMPTY, "a message needs a body")
+        raise StatusFailure(Code.MESSAGE_BODY_EMPTY, "a message needs a body")
     if size > BODY_SIZE_MAX:
-        raise Failed(
+        raise StatusFailure(
             Code.MESSAGE_BODY_TOO_LARGE,
             f"the body has {size} bytes, but at most {BODY_SIZE_MAX} are allowed",
         )
@@ -90,7 +90,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
     is_special = bool(properties)
     message_id = system.message_id
     if not message_id.strip() or _has_control(message_id):
-        raise Failed(Code.ILLEGAL_MESSAGE_ID, "the message needs an id")
+        raise StatusFailure(Code.ILLEGAL_MESSAGE_ID, "the message needs an id")
     sys_flag = COMPRESSED if system.body_encoding == _GZIP else 0
     if system.message_type == _TRANSACTION:
         sys_flag |= _PREPARED
@@ -127,7 +127,7 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> Stored:
         f"UNIQ_KEY\x01{message_id}\x02__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{born_ms}\x02"
         f"RECONSUME_TIME\x01{system.delivery_attempt}\x02PGROUP\x01{topic}\x02"
     )
-    return Stored(text, sys_flag, born_ms, kind, message_id, group)
+    return StorableMessage(text, sys_flag, born_ms, kind, message_id, group)
 
 
 def _has_control(text: str) -> bool:
@@ -136,14 +136,14 @@ def _has_control(text: str) -> bool:
 
 
 def _check_sizes(user: dict[str, str], tag: str, keys: Sequence[str]) -> None:
-    """Check tag and keys, and their size with that of the user's properties. Raises: Failed."""
+    """Check tag and keys, and their size with that of the user's properties. Raises: StatusFailure."""
     if tag:
         _check_tag(tag)
     if keys:
         _check_keys(keys)
     size = len("".join([*user, *user.values(), tag, *keys]).encode())
     if size > PROPERTIES_SIZE_MAX:
-        raise Failed(
+        raise StatusFailure(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"tag, keys and properties have {size} bytes, but at most {PROPERTIES_SIZE_MAX} are "
             "allowed",
@@ -153,21 +153,21 @@ def _check_sizes(user: dict[str, str], tag: str, keys: Sequence[str]) -> None:
 def _user_properties(user: Any) -> dict[str, str]:
     properties = dict(user)
     if len(properties) > PROPERTIES_COUNT_MAX:
-        raise Failed(
+        raise StatusFailure(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"the message has {len(properties)} properties, but at most {PROPERTIES_COUNT_MAX} "
             "are allowed",
         )
     taken = RESERVED.intersection(properties)
     if taken:
-        raise Failed(
+        raise StatusFailure(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
             f"{min(taken)} is a name that RocketMQ uses itself: choose another name for the "
             "property",
         )
     text = "".join([*properties, *properties.values()])
     if _has_control(text) or "" in properties:
-        raise Failed(
+        raise StatusFailure(
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
             "names and values of properties must not contain control characters, and names must "
             "not be empty",
@@ -177,7 +177,7 @@ def _user_properties(user: Any) -> dict[str, str]:
 
 def _check_tag(tag: str) -> None:
     if not tag.strip() or "|" in tag or _has_control(tag):
-        raise Failed(
+        raise StatusFailure(
             Code.ILLEGAL_MESSAGE_TAG,
             "a tag must not be blank or contain '|' or control characters",
         )
@@ -186,14 +186,14 @@ def _check_tag(tag: str) -> None:
 def _check_keys(keys: Any) -> None:
     for each in keys:
         if not each.strip() or _has_control(each):
-            raise Failed(
+            raise StatusFailure(
                 Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank or contain control characters"
             )
 
 
 def _check_group(group: str) -> None:
     if not group.strip() or len(group.encode()) >= GROUP_SIZE_MAX or _has_control(group):
-        raise Failed(
+        raise StatusFailure(
             Code.ILLEGAL_MESSAGE_GROUP,
             f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes and no control characters",
         )
@@ -206,7 +206,7 @@ def _prepare(system: Any, properties: dict[str, str]) -> None:
     if system.HasField("orphaned_transaction_recovery_duration"):
         seconds = system.orphaned_transaction_recovery_duration.seconds
         if seconds > RECOVERY_S_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.BAD_REQUEST,
                 f"a transaction is first checked after at most {RECOVERY_S_MAX} s, not {seconds} s",
             )
@@ -216,7 +216,7 @@ def _prepare(system: Any, properties: dict[str, str]) -> None:
 def _delivery_ms(moment: Any, now_ms: int) -> int:
     due_ms: int = moment.seconds * 1000 + moment.nanos // 1_000_000
     if due_ms - now_ms > DELAY_MS_MAX:
-        raise Failed(
+        raise StatusFailure(
             Code.ILLEGAL_DELIVERY_TIME,
             f"a message can be delayed by at most {DELAY_MS_MAX // 3600000} h, not "
             f"{(due_ms - now_ms) // 3600000} h",

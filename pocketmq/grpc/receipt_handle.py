@@ -1,4 +1,4 @@
-"""Handle: what an SDK presents to acknowledge a message. Source: ReceiptHandle, RocketMQ 5.5.0.
+"""ReceiptHandle: what an SDK presents to acknowledge a message. Source: ReceiptHandle, RocketMQ 5.5.0.
 
     start offset, pop time ms, invisible ms, revive queue, retry flag, broker, queue id, queue offset,
     commit log offset
@@ -10,8 +10,8 @@ handles of a changed invisible time have ten; the last one counts.
 from functools import lru_cache
 from typing import NamedTuple
 
-from pocketmq.broker.pop.pop_state import QueueOf
-from pocketmq.grpc.answers import Failed
+from pocketmq.broker.pop.pop_state import GroupQueue
+from pocketmq.grpc.answers import StatusFailure
 from pocketmq.grpc.schema import Code
 from pocketmq.model.pop_receipt import Receipt, real_topic
 from pocketmq.remoting.errors import HeaderError
@@ -22,14 +22,14 @@ _SIZE_MAX = 1_000
 _OFFSET_SIZE_MAX = 19
 
 
-class Out(NamedTuple):
+class PoppedFrom(NamedTuple):
     """The messages that one pop took from one queue."""
 
-    queue: QueueOf
+    queue: GroupQueue
     receipt: Receipt
 
 
-class Handle(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """words: the first seven, shared by all messages that one pop took from one queue; offset: in the
     queue; position: of the record, -1 if not given.
     """
@@ -39,8 +39,8 @@ class Handle(NamedTuple):
     position: int
 
     @classmethod
-    def parse(cls, text: str) -> "Handle":
-        """Parse a handle. Raises: Failed."""
+    def parse(cls, text: str) -> "ReceiptHandle":
+        """Parse a handle. Raises: StatusFailure."""
         words = text.split(" ")
         if _SHARED < len(words) <= _SHARED + 3 and len(text) <= _SIZE_MAX:
             offset, position = words[_SHARED], words[-1] if len(words) > _SHARED + 1 else "-1"
@@ -51,8 +51,8 @@ class Handle(NamedTuple):
                 pass
         raise no_handle(text)
 
-    def out(self, group: str, topic: str) -> Out:
-        """Return where the message is. Raises: Failed."""
+    def out(self, group: str, topic: str) -> PoppedFrom:
+        """Return where the message is. Raises: StatusFailure."""
         return handed_out(group, topic, self.words)
 
     def __str__(self) -> str:
@@ -60,14 +60,14 @@ class Handle(NamedTuple):
 
 
 @lru_cache(maxsize=1_024)
-def handed_out(group: str, topic: str, words: str) -> Out:
-    """Return where messages are, by the words that their handles share. Raises: Failed."""
+def handed_out(group: str, topic: str, words: str) -> PoppedFrom:
+    """Return where messages are, by the words that their handles share. Raises: StatusFailure."""
     try:
         receipt = Receipt.parse(words)
         name = real_topic(topic, group, receipt.retry)
     except HeaderError:
         raise no_handle(words) from None
-    return Out(QueueOf(group, name, receipt.queue_id), receipt)
+    return PoppedFrom(GroupQueue(group, name, receipt.queue_id), receipt)
 
 
 def words_of(receipt: Receipt) -> str:
@@ -75,9 +75,9 @@ def words_of(receipt: Receipt) -> str:
     return " ".join([str(word) for word in receipt[:_SHARED]])
 
 
-def no_handle(text: str) -> Failed:
+def no_handle(text: str) -> StatusFailure:
     """Return the refusal of a text that names no message that was handed out."""
-    return Failed(
+    return StatusFailure(
         Code.INVALID_RECEIPT_HANDLE,
         f"{text[:100]!r} is not a receipt handle: send the one that came with the message",
     )

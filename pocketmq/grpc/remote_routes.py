@@ -1,4 +1,4 @@
-"""Neighbours: a topic's queues at other brokers of the cluster, each with that broker's own front.
+"""RemoteRoutes: a topic's queues at other brokers of the cluster, each with that broker's own front.
 
 A client that gets them in a route connects to each front itself. A broker without such a port, e.g. one of
 Apache's, is left out. The name servers know the fronts' addresses (broker.announcements): each front
@@ -23,7 +23,7 @@ _KEPT_MS = 1_000
 _SILENT_MS = 4 * ANNOUNCE_S * 1_000
 
 
-class Elsewhere(NamedTuple):
+class RemoteTopic(NamedTuple):
     """A topic at another broker."""
 
     broker: str
@@ -42,8 +42,8 @@ class Elsewhere(NamedTuple):
         return bool(self.perm & Perm.WRITE)
 
 
-class Neighbours:
-    """The neighbours of the broker of this name."""
+class RemoteRoutes:
+    """The routes of the other brokers, for the broker of this name."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Neighbours:
         self._told: dict[str, tuple[str, int]] = {}
         self._asked_ms: int | None = None
 
-    async def of(self, topic: str) -> list[Elsewhere]:
+    async def of(self, topic: str) -> list[RemoteTopic]:
         """Return them in the order of the brokers' names."""
         fronts = await self._known_fronts()
         if not fronts.keys() - {self._broker_name}:
@@ -72,14 +72,14 @@ class Neighbours:
         ]
         return sorted(found)
 
-    def _at(self, data: Any, fronts: Mapping[str, str]) -> list[Elsewhere]:
+    def _at(self, data: Any, fronts: Mapping[str, str]) -> list[RemoteTopic]:
         try:
             name = str(data["brokerName"])
             host, _, port = fronts.get(name, "").rpartition(":")
             if name == self._broker_name or not host:
                 return []
             counts = [number(data[each]) for each in ("readQueueNums", "writeQueueNums", "perm")]
-            return [Elsewhere(name, host.strip("[]"), integer(port), *counts)]
+            return [RemoteTopic(name, host.strip("[]"), integer(port), *counts)]
         except (KeyError, TypeError, ValueError) as error:
             log.warning("cannot read the queues of a route reason=%r", error)
             return []

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.nameservers.addresses import address_text
 from pocketmq.grpc.config import ANNOUNCE_S, NAMESPACE, GrpcConfig
-from pocketmq.remoting.transport.limits import Shares
+from pocketmq.remoting.transport.limits import SharedLimits
 from pocketmq.remoting.transport.tls import ServerTls
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.transport.turns import Turns
 
 if TYPE_CHECKING:
     from pocketmq.grpc.http2.connection import GrpcConnection, Port
@@ -139,28 +139,28 @@ class GrpcServer:
 
     def _make(self) -> "Port":
         from pocketmq.grpc.http2.connection import Port
-        from pocketmq.grpc.remote_routes import Neighbours
-        from pocketmq.grpc.services.context import Place
+        from pocketmq.grpc.remote_routes import RemoteRoutes
+        from pocketmq.grpc.services.context import FrontAddress
         from pocketmq.grpc.services.front import Front
 
         broker = self._broker
-        neighbours = Neighbours(
+        remote_routes = RemoteRoutes(
             broker.config.broker_name,
             broker.outward.routes,
             broker.outward.announcements,
             self._clock.monotonic_ms,
         )
         host = broker.address.rpartition(":")[0].strip("[]")
-        place = Place(host, self.port, neighbours, self._spawn)
+        place = FrontAddress(host, self.port, remote_routes, self._spawn)
         self._front = front = Front(broker.parts, self._config, place)
         return Port(
             methods=front.methods,
             clock=self._clock,
-            shares=Shares(broker.config.connection_limits),
+            shared_limits=SharedLimits(broker.config.connection_limits),
             tls=self._tls,
             message_size_max=self._config.message_size_max,
             closed=self.connections.discard,
-            lost=Slices(
+            lost=Turns(
                 self._clock, broker.parts.node.call_soon, lambda call: call.went(call.unsent)
             ),
         )
@@ -187,7 +187,7 @@ class GrpcServer:
             return
         self._front.scan()
         now_ms = self._clock.monotonic_ms()
-        for stalled in self._port.shares.stalled(now_ms, _STALLED_MS):
+        for stalled in self._port.shared_limits.stalled(now_ms, _STALLED_MS):
             log.warning("connection closed: its unfinished message blocks others peer=%s", stalled)
             stalled.abort()
         for connection in list(self.connections):

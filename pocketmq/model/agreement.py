@@ -68,7 +68,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GroupFinding:
     """One topic of a group whose members differ.
 
     since_ms: wall time since which they have differed, None if unknown; raised: it has lasted long enough

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from pocketmq.model.agreement import Finding
+from pocketmq.model.agreement import GroupFinding
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic
 from pocketmq.model.track import Severity
@@ -123,7 +123,7 @@ class GroupFacts:
     members: Sequence[MemberFacts] | None = None
     divides: bool = True
     topics: Sequence[TopicFacts] = ()
-    findings: Sequence[Finding] = ()
+    findings: Sequence[GroupFinding] = ()
     retries_per_minute: float | None = None
     retries_in_hour: int = 0
     dead_letters: int = 0

@@ -2,6 +2,9 @@
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.name_server import NameServer
-from pocketmq.namesrv.route_info import Registration, RouteInfo
+from pocketmq.namesrv.route_info import BrokerRegistration, RouteInfo
+from pocketmq.remoting.lazy_names import lazy_names
 
-__all__ = ["NameServer", "NamesrvConfig", "Registration", "RouteInfo"]
+__all__ = ["BrokerRegistration", "NameServer", "NamesrvConfig", "RouteInfo"]
+
+__getattr__, __dir__ = lazy_names(__name__, {}, renamed={"Registration": "BrokerRegistration"})

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from pocketmq.namesrv.route_info import Registration, RouteInfo
+from pocketmq.namesrv.route_info import BrokerRegistration, RouteInfo
 
 
-class Identity(Protocol):
+class LocalBroker(Protocol):
     """How name servers identify a broker; addresses are `ip:port`."""
 
     @property
@@ -46,11 +46,11 @@ class LocalRegistrar:
         self._kv = kv_config
 
     def register(
-        self, identity: Identity, data_version: TableVersion, topics: Iterable[TopicConfig]
+        self, identity: LocalBroker, data_version: TableVersion, topics: Iterable[TopicConfig]
     ) -> Mapping[str, str]:
         """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG."""
         self._routes.register(
-            Registration(
+            BrokerRegistration(
                 identity.cluster,
                 identity.broker_name,
                 identity.broker_id,
@@ -65,15 +65,15 @@ class LocalRegistrar:
         )
         return self._kv.namespace(ORDER_TOPIC_CONFIG) or {}
 
-    def unregister(self, identity: Identity) -> None:
+    def unregister(self, identity: LocalBroker) -> None:
         """Remove the broker."""
         self._routes.unregister(identity.broker_name, identity.broker_id, identity.address, None)
 
-    def let_go(self, identity: Identity) -> None:
+    def let_go(self, identity: LocalBroker) -> None:
         """Keep the broker registered, but let another take its place."""
         self._routes.let_go(identity.address)
 
-    def members(self, identity: Identity) -> Mapping[str, str]:
+    def members(self, identity: LocalBroker) -> Mapping[str, str]:
         """Return the addresses of all brokers of this one's name, by id."""
         found = self._routes.member_group(identity.cluster, identity.broker_name)
         return {} if found is None else {str(n): each for n, each in found["brokerAddrs"].items()}

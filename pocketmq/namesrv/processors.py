@@ -15,7 +15,7 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.registration_body import decode_route_queues, decoding
-from pocketmq.namesrv.route_info import Registration, RouteInfo
+from pocketmq.namesrv.route_info import BrokerRegistration, RouteInfo
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import (
     BrokerHeartbeatHeader,
@@ -35,7 +35,7 @@ from pocketmq.remoting.admin_headers import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.requests import AnsweringServer, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
 from pocketmq.remoting.transport.connection import Connection, Handler, Steps
 
@@ -91,7 +91,9 @@ class NameServerProcessors:
             code.UPDATE_NAMESRV_CONFIG: self.update_config,
             code.GET_NAMESRV_CONFIG: self.get_config,
         }
-        return complete(Server.NAME_SERVER, {int(code): each for code, each in table.items()})
+        return complete(
+            AnsweringServer.NAME_SERVER, {int(code): each for code, each in table.items()}
+        )
 
     # ------------------------------------------------------------ key-value configuration
 
@@ -139,7 +141,7 @@ class NameServerProcessors:
             body, compressed=bool(header.compressed), bare=request.version < Version.V3_0_11
         )
         registered = yield from self._routes.registering(
-            Registration(
+            BrokerRegistration(
                 header.cluster_name,
                 header.broker_name,
                 header.broker_id,

@@ -1,4 +1,4 @@
-"""Room: how much all registrations together may take. Ours.
+"""Quota: how much all registrations together may take. Ours.
 
 A name server knows no accounts, so any of its clients may register brokers and topics. A registration that
 exceeds the bound is refused; known ones stay, and brokers that are known stay alive.
@@ -21,11 +21,11 @@ _QUEUES_SIZE, _SENT_SIZE = 500, 100
 _PAUSE_MS = 60_000
 
 
-class NoRoom(PocketMQError):
+class QuotaExceeded(PocketMQError):
     """All registrations together are as large as they may be."""
 
 
-class Sent:
+class SentTopics:
     """The topics that one address has sent, and what they take."""
 
     __slots__ = ("size", "topics")
@@ -35,7 +35,7 @@ class Sent:
         self.size = 0
 
 
-class Room:
+class Quota:
     """Owner of the sum."""
 
     def __init__(self, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class Room:
     def free_queues(self, topic: str) -> None:
         self.size -= _QUEUES_SIZE + len(topic)
 
-    def take_sent(self, topic: str, sent: Sent, *, own: bool) -> bool:
+    def take_sent(self, topic: str, sent: SentTopics, *, own: bool) -> bool:
         """Note a topic as sent; False if there is no room. own: as for queues."""
         if topic in sent.topics:
             return True
@@ -68,7 +68,7 @@ class Room:
         sent.size += size
         return True
 
-    def free_sent(self, sent: Sent) -> None:
+    def free_sent(self, sent: SentTopics) -> None:
         self.size -= sent.size
         sent.topics, sent.size = set(), 0
 
@@ -78,7 +78,7 @@ class Room:
         self.size += size
         return True
 
-    def refused(self, what: str) -> NoRoom:
+    def refused(self, what: str) -> QuotaExceeded:
         """Return the refusal; it is logged once a minute."""
         now_ms = self._clock.monotonic_ms()
         if self._told_ms is None or now_ms - self._told_ms >= _PAUSE_MS:
@@ -88,4 +88,4 @@ class Room:
                 "next minute are not logged",
                 what,
             )
-        return NoRoom(f"refused: {what}")
+        return QuotaExceeded(f"refused: {what}")

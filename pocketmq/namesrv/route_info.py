@@ -33,7 +33,7 @@ from typing import Any
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.names import MASTER_ID
 from pocketmq.model.tables import BrokerData, TopicConfig
-from pocketmq.namesrv.quota import NAME_SIZE_MAX, Room, Sent
+from pocketmq.namesrv.quota import NAME_SIZE_MAX, Quota, SentTopics
 from pocketmq.namesrv.registration_body import drained
 from pocketmq.namesrv.write_permissions import WritePermissions
 from pocketmq.remoting.clock import Clock
@@ -58,12 +58,12 @@ class LiveInfo:
     connection: Hashable | None
     ha_address: str
     timeout_ms: int
-    sent: Sent
+    sent: SentTopics
     is_let_go: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerRegistration:
     """A REGISTER_BROKER request.
 
     topics: queue data by topic; None when the broker sent no topic table.
@@ -111,17 +111,17 @@ class RouteInfo:
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
-        self._room = Room(clock)
+        self._room = Quota(clock)
         self._permissions = WritePermissions()
 
     # ------------------------------------------------------------ brokers come
 
-    def register(self, registration: Registration, connection: Hashable | None) -> Registered:
+    def register(self, registration: BrokerRegistration, connection: Hashable | None) -> Registered:
         """Accept a broker's registration at once. Args, raises: as `registering`."""
         return drained(self.registering(registration, connection))
 
     def registering(
-        self, registration: Registration, connection: Hashable | None
+        self, registration: BrokerRegistration, connection: Hashable | None
     ) -> Generator[None, None, Registered]:
         """Accept a broker's registration and its topics (invariants 1, 4), in steps.
 
@@ -163,7 +163,7 @@ class RouteInfo:
         if before is None and broker_id == MASTER_ID:
             # This process has just started: its permission replaces one that was set for an earlier process.
             self._permissions.forget(name)
-        sent = Sent() if before is None else before.sent
+        sent = SentTopics() if before is None else before.sent
         self._live[address] = LiveInfo(
             self._clock.monotonic_ms(),
             registration.data_version,
@@ -181,7 +181,7 @@ class RouteInfo:
         live = self._live.get(master)
         return Registered() if live is None else Registered(master, live.ha_address)
 
-    def _is_fenced(self, registration: Registration) -> bool:
+    def _is_fenced(self, registration: BrokerRegistration) -> bool:
         """Apply invariant 8."""
         broker = self._brokers.get(registration.broker_name)
         holder = None if broker is None else broker.addresses.get(registration.broker_id)
@@ -198,7 +198,7 @@ class RouteInfo:
             if live is not None and live.connection is None and not live.is_let_go:
                 raise RegistrationRefused(name, each)
 
-    def _check_room(self, registration: Registration) -> None:
+    def _check_room(self, registration: BrokerRegistration) -> None:
         """Check what a registration adds besides topics. Raises: NoRoom (invariant 9)."""
         cluster, name, address = (
             registration.cluster,
@@ -220,7 +220,7 @@ class RouteInfo:
     def _take_topics(
         self, broker_name: str, address: str, topics: Mapping[str, TopicConfig], known: Set[str]
     ) -> Generator[None, None, None]:
-        """Take the topics that are not among `known`, and note all as sent. Raises: NoRoom."""
+        """Take the topics that are not among `known`, and note all as sent. Raises: QuotaExceeded."""
         live = self._live[address]
         new: list[str] = []
         refused = 0

@@ -11,7 +11,7 @@ from typing import Self
 _WORDS: dict[int, str] = {}
 
 
-class Request(IntEnum):
+class DescribedCode(IntEnum):
     """The code of a request: its number, and what it does, for errors; without words: by its name."""
 
     def __new__(cls, number: int, words: str = "") -> Self:
@@ -27,7 +27,7 @@ class Request(IntEnum):
         return f"{words} ({about})" if about else words
 
 
-class RequestCode(Request):
+class RequestCode(DescribedCode):
     """Request codes. Source: RequestCode, RocketMQ 4.9.7 to 5.5.0."""
 
     # Sending and pulling

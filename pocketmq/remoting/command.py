@@ -25,7 +25,7 @@ _RESPONSE = int(FrameFlag.RESPONSE)
 _ONEWAY = int(FrameFlag.ONEWAY)
 
 
-class Encoding(IntEnum):
+class SerializeType(IntEnum):
     """The encoding of a header: the top byte of the mark."""
 
     JSON = 0

@@ -3,7 +3,7 @@
 PocketMQError
   ProtocolError          the peer's bytes are not the protocol: the connection is closed
     FrameError, FrameTooLarge, HeaderError, MessageCodecError
-  Refused                an answer with a code other than SUCCESS; `code` and `retriable` say more
+  RequestRefused         an answer with a code other than SUCCESS; `code` and `retriable` say more
   RemotingError          nothing was answered: connect, send, time-out
     ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
   IllegalArgument        the caller's own input is wrong (also a ValueError)
@@ -105,7 +105,7 @@ class TooManyRequests(RemotingError):
     """The connection's limit of requests in flight is reached; nothing was sent."""
 
 
-class Refused(PocketMQError):
+class RequestRefused(PocketMQError):
     """The peer answered with a code other than SUCCESS.
 
     Attributes: code (a ResponseCode number), remark (the peer's text), address.

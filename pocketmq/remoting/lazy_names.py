@@ -1,25 +1,35 @@
 """Names of a package that are loaded on first use, so that importing the package costs nothing."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Iterable[str]]
+    package: str, homes: Mapping[str, Iterable[str]], renamed: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package whose names are at home in other modules.
 
-    homes: full name of a module -> the names that it has.
+    homes: full name of a module -> the names that it has. renamed: former name -> name; a former name works,
+    with a DeprecationWarning.
 
     >>> __getattr__, __dir__ = lazy_names(__name__, {"json": ("loads", "dumps")})
     >>> __getattr__("loads")("1"), "dumps" in __dir__()
     (1, True)
     """
     module_of = {name: module for module, names in homes.items() for name in names}
+    former = renamed or {}
 
     def load(name: str) -> Any:
+        if name in former:
+            warnings.warn(
+                f"{package}.{name} is called {former[name]}; the former name will be removed",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(sys.modules[package], former[name])
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

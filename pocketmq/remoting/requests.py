@@ -5,9 +5,9 @@
     access    the right an account needs if signatures are checked; None: an administrator's
     server    the servers that answer it; if no server does, `why` gives the reason
 
-The tables of handlers are compared with it (`complete`), access control obeys it, and the compatibility page
-is generated from it. RocketMQ's numbers and headers are in codes.py and headers.py; for a code that only
-PocketMQ has, everything is here.
+One noun: the table of requests. The tables of handlers are compared with it (`complete`), access control
+obeys it, and the compatibility page is generated from it. RocketMQ's numbers and headers are in codes.py and
+headers.py; for a code that only PocketMQ has, everything is here.
 Source of the accesses: PlainAccessValidator, RocketMQ 4.9.7, for the codes that it looks at; the resources
 that headers of RocketMQ 5.5.0 name; for the rest, which clients send without being an administrator's.
 """
@@ -19,13 +19,13 @@ from typing import TypeVar
 
 from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting import headers as h
-from pocketmq.remoting.codes import Request, RequestCode
+from pocketmq.remoting.codes import DescribedCode, RequestCode
 from pocketmq.remoting.header import Header
 
 _T = TypeVar("_T")
 
 
-class PocketRequestCode(Request):
+class PocketRequestCode(DescribedCode):
     """Requests that only PocketMQ answers, with JSON bodies. Our own range, far above RocketMQ's numbers.
 
     RocketMQ answers them with REQUEST_CODE_NOT_SUPPORTED, and so does an older PocketMQ.
@@ -55,6 +55,10 @@ class PocketRequestCode(Request):
     # the ticket opens one connection to the port for slaves. broker/ha/proof.py has the words.
     INTRODUCE = 900_010
     FOLLOW = 900_011
+    # Header group, topic? since? (ms) -> {"recordedSince", "topics": [rows of model/balance.py]}; with
+    # states (names with commas) -> {"recordedSince", "rows": [{"topic", "broker", "queueId", "first", "last",
+    # "state", "cause", "member", "time"}]}: the messages that are in one of these states.
+    GET_GROUP_BALANCE = 900_012, "asking for the balance of a group"
 
 
 class GetGroupFindingsHeader(Header):
@@ -67,6 +71,13 @@ class GetMessageTrackHeader(Header):
     queue_id: int | None = None
     queue_offset: int | None = None
     group: str | None = None
+
+
+class GetGroupBalanceHeader(Header):
+    group: str
+    topic: str | None = None
+    since: int | None = None
+    states: str | None = None
 
 
 class GetTimersHeader(Header):
@@ -115,7 +126,7 @@ class FollowResponseHeader(Header):
     ticket: int
 
 
-class Server(Flag):
+class AnsweringServer(Flag):
     """Which servers answer a request."""
 
     NOBODY = 0
@@ -167,14 +178,14 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RequestRow:
     """What is known of one code; see the head of the module."""
 
     code: RequestCode | PocketRequestCode
     header: type[Header] | None = None
     answer: type[Header] | None = None
     access: Right | None = None
-    server: Server = Server.BROKER
+    server: AnsweringServer = AnsweringServer.BROKER
     why: str = ""
 
 
@@ -203,49 +214,51 @@ _UNSIGNED = Right(unsigned=True)
 _LOCKS = Right(subscribe="mqSet.topic", group="consumerGroup", in_body=True)
 
 
-def _served_by(server: Server, *rows: Row) -> Iterator[Row]:
+def _served_by(server: AnsweringServer, *rows: RequestRow) -> Iterator[RequestRow]:
     return (replace(row, server=server) for row in rows)
 
 
-def _nobody(why: str, *codes: RequestCode) -> Iterator[Row]:
-    return (Row(code, server=Server.NOBODY, why=why) for code in codes)
+def _nobody(why: str, *codes: RequestCode) -> Iterator[RequestRow]:
+    return (RequestRow(code, server=AnsweringServer.NOBODY, why=why) for code in codes)
 
 
 C, P = RequestCode, PocketRequestCode
-_ROWS: tuple[Row, ...] = (
+_ROWS: tuple[RequestRow, ...] = (
     # ------------------------------------------------------------ served by brokers
-    Row(C.SEND_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
-    Row(C.PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
-    Row(
+    RequestRow(C.SEND_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
+    RequestRow(C.PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
+    RequestRow(
         C.QUERY_MESSAGE,
         h.QueryMessageHeader,
         h.QueryMessageResponseHeader,
         Right(subscribe="topic"),
     ),
-    Row(
+    RequestRow(
         C.QUERY_CONSUMER_OFFSET,
         h.QueryConsumerOffsetHeader,
         h.QueryConsumerOffsetResponseHeader,
         _READ,
     ),
-    Row(C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ),
-    Row(C.UPDATE_AND_CREATE_TOPIC, ah.CreateTopicHeader),
-    Row(C.UPDATE_AND_CREATE_TOPIC_LIST),
-    Row(C.GET_ALL_TOPIC_CONFIG, ah.GetAllTopicConfigHeader),
-    Row(C.UPDATE_BROKER_CONFIG),
-    Row(C.GET_BROKER_CONFIG, None, ah.GetBrokerConfigResponseHeader),
-    Row(C.GET_BROKER_RUNTIME_INFO),
-    Row(C.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetHeader, h.SearchOffsetResponseHeader, _QUEUE),
-    Row(C.GET_MAX_OFFSET, h.GetMaxOffsetHeader, h.GetMaxOffsetResponseHeader, _QUEUE),
-    Row(C.GET_MIN_OFFSET, h.GetMinOffsetHeader, h.GetMinOffsetResponseHeader, _QUEUE),
-    Row(
+    RequestRow(C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ),
+    RequestRow(C.UPDATE_AND_CREATE_TOPIC, ah.CreateTopicHeader),
+    RequestRow(C.UPDATE_AND_CREATE_TOPIC_LIST),
+    RequestRow(C.GET_ALL_TOPIC_CONFIG, ah.GetAllTopicConfigHeader),
+    RequestRow(C.UPDATE_BROKER_CONFIG),
+    RequestRow(C.GET_BROKER_CONFIG, None, ah.GetBrokerConfigResponseHeader),
+    RequestRow(C.GET_BROKER_RUNTIME_INFO),
+    RequestRow(
+        C.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetHeader, h.SearchOffsetResponseHeader, _QUEUE
+    ),
+    RequestRow(C.GET_MAX_OFFSET, h.GetMaxOffsetHeader, h.GetMaxOffsetResponseHeader, _QUEUE),
+    RequestRow(C.GET_MIN_OFFSET, h.GetMinOffsetHeader, h.GetMinOffsetResponseHeader, _QUEUE),
+    RequestRow(
         C.GET_EARLIEST_MSG_STORETIME,
         h.GetEarliestMsgStoretimeHeader,
         h.GetEarliestMsgStoretimeResponseHeader,
         _QUEUE,
     ),
-    Row(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Right(read_at="offset")),
-    Row(
+    RequestRow(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Right(read_at="offset")),
+    RequestRow(
         C.HEART_BEAT,
         access=Right(
             subscribe="consumerDataSet.subscriptionDataSet.topic",
@@ -254,163 +267,179 @@ _ROWS: tuple[Row, ...] = (
             optional=True,
         ),
     ),
-    Row(
+    RequestRow(
         C.UNREGISTER_CLIENT,
         h.UnregisterClientHeader,
         access=Right(group="consumerGroup", optional=True),
     ),
-    Row(
+    RequestRow(
         C.CONSUMER_SEND_MSG_BACK,
         h.ConsumerSendMsgBackHeader,
         access=Right(group="group", read_at="offset"),
     ),
-    Row(C.END_TRANSACTION, h.EndTransactionHeader, access=Right(write_at="commitLogOffset")),
-    Row(C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Right(group="consumerGroup")),
-    Row(C.LOCK_BATCH_MQ, access=_LOCKS),
-    Row(C.UNLOCK_BATCH_MQ, access=_LOCKS),
-    Row(C.GET_ALL_CONSUMER_OFFSET),
-    Row(C.GET_ALL_DELAY_OFFSET),
-    Row(
+    RequestRow(C.END_TRANSACTION, h.EndTransactionHeader, access=Right(write_at="commitLogOffset")),
+    RequestRow(
+        C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Right(group="consumerGroup")
+    ),
+    RequestRow(C.LOCK_BATCH_MQ, access=_LOCKS),
+    RequestRow(C.UNLOCK_BATCH_MQ, access=_LOCKS),
+    RequestRow(C.GET_ALL_CONSUMER_OFFSET),
+    RequestRow(C.GET_ALL_DELAY_OFFSET),
+    RequestRow(
         C.CHECK_CLIENT_CONFIG,
         access=Right(subscribe="subscriptionData.topic", group="group", in_body=True),
     ),
-    Row(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader),
-    Row(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader),
-    Row(C.GET_BROKER_CLUSTER_ACL_INFO, None, ah.BrokerAclInfoResponseHeader),
-    Row(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader),
-    Row(C.GET_BROKER_CLUSTER_ACL_CONFIG),
-    Row(C.GET_TIMER_CHECK_POINT),
-    Row(C.GET_TIMER_METRICS),
-    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
-    Row(
+    RequestRow(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader),
+    RequestRow(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader),
+    RequestRow(C.GET_BROKER_CLUSTER_ACL_INFO, None, ah.BrokerAclInfoResponseHeader),
+    RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader),
+    RequestRow(C.GET_BROKER_CLUSTER_ACL_CONFIG),
+    RequestRow(C.GET_TIMER_CHECK_POINT),
+    RequestRow(C.GET_TIMER_METRICS),
+    RequestRow(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+    RequestRow(
         C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         ah.GetAllSubscriptionGroupHeader,
         ah.GetAllSubscriptionGroupResponseHeader,
     ),
-    Row(C.GET_TOPIC_STATS_INFO, ah.GetTopicStatsInfoHeader),
-    Row(C.GET_CONSUMER_CONNECTION_LIST, ah.GetConsumerConnectionListHeader),
-    Row(C.GET_PRODUCER_CONNECTION_LIST, ah.GetProducerConnectionListHeader),
-    Row(C.DELETE_SUBSCRIPTIONGROUP, ah.DeleteSubscriptionGroupHeader),
-    Row(C.GET_CONSUME_STATS, ah.GetConsumeStatsHeader),
-    Row(C.DELETE_TOPIC_IN_BROKER, ah.DeleteTopicHeader),
-    Row(C.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetHeader),
-    Row(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader),
-    Row(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
-    Row(C.QUERY_TOPIC_CONSUME_BY_WHO, ah.QueryTopicConsumeByWhoHeader),
-    Row(C.QUERY_CONSUME_TIME_SPAN, ah.QueryConsumeTimeSpanHeader),
-    Row(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
-    Row(C.CLEAN_EXPIRED_CONSUMEQUEUE),
-    Row(
+    RequestRow(C.GET_TOPIC_STATS_INFO, ah.GetTopicStatsInfoHeader),
+    RequestRow(C.GET_CONSUMER_CONNECTION_LIST, ah.GetConsumerConnectionListHeader),
+    RequestRow(C.GET_PRODUCER_CONNECTION_LIST, ah.GetProducerConnectionListHeader),
+    RequestRow(C.DELETE_SUBSCRIPTIONGROUP, ah.DeleteSubscriptionGroupHeader),
+    RequestRow(C.GET_CONSUME_STATS, ah.GetConsumeStatsHeader),
+    RequestRow(C.DELETE_TOPIC_IN_BROKER, ah.DeleteTopicHeader),
+    RequestRow(C.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetHeader),
+    RequestRow(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader),
+    RequestRow(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+    RequestRow(C.QUERY_TOPIC_CONSUME_BY_WHO, ah.QueryTopicConsumeByWhoHeader),
+    RequestRow(C.QUERY_CONSUME_TIME_SPAN, ah.QueryConsumeTimeSpanHeader),
+    RequestRow(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
+    RequestRow(C.CLEAN_EXPIRED_CONSUMEQUEUE),
+    RequestRow(
         C.GET_CONSUMER_RUNNING_INFO,
         h.GetConsumerRunningInfoHeader,
-        server=Server.BROKER | Server.CLIENT,
+        server=AnsweringServer.BROKER | AnsweringServer.CLIENT,
     ),
-    Row(C.QUERY_CORRECTION_OFFSET, ah.QueryCorrectionOffsetHeader),
-    Row(
+    RequestRow(C.QUERY_CORRECTION_OFFSET, ah.QueryCorrectionOffsetHeader),
+    RequestRow(
         C.CONSUME_MESSAGE_DIRECTLY,
         h.ConsumeMessageDirectlyHeader,
-        server=Server.BROKER | Server.CLIENT,
+        server=AnsweringServer.BROKER | AnsweringServer.CLIENT,
     ),
-    Row(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
-    Row(C.CLONE_GROUP_OFFSET, ah.CloneGroupOffsetHeader),
-    Row(C.VIEW_BROKER_STATS_DATA, ah.ViewBrokerStatsDataHeader),
-    Row(C.CLEAN_UNUSED_TOPIC),
-    Row(C.GET_BROKER_CONSUME_STATS, ah.GetBrokerConsumeStatsHeader),
-    Row(C.SEND_BATCH_MESSAGE, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
-    Row(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader),
-    Row(C.RESUME_CHECK_HALF_MESSAGE, ah.ResumeCheckHalfMessageHeader),
-    Row(C.SEND_REPLY_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
-    Row(C.SEND_REPLY_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
-    Row(C.GET_ALL_PRODUCER_INFO),
-    Row(C.DELETE_EXPIRED_COMMITLOG),
-    Row(C.QUERY_TOPICS_BY_CONSUMER, ah.QueryTopicsByConsumerHeader),
-    Row(C.QUERY_SUBSCRIPTION_BY_CONSUMER, ah.QuerySubscriptionByConsumerHeader),
-    Row(C.GET_TOPIC_CONFIG, ah.GetTopicConfigHeader),
-    Row(C.GET_SUBSCRIPTIONGROUP_CONFIG, ah.GetSubscriptionGroupConfigHeader),
-    Row(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
-    Row(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
-    Row(C.QUERY_ASSIGNMENT, access=Right(subscribe="topic", group="consumerGroup", in_body=True)),
-    Row(C.SET_MESSAGE_REQUEST_MODE),
-    Row(C.GET_ALL_MESSAGE_REQUEST_MODE),
-    Row(C.POP_MESSAGE, h.PopMessageHeader, h.PopMessageResponseHeader, _READ),
-    Row(C.ACK_MESSAGE, h.AckMessageHeader, access=_RECEIPT),
-    Row(C.PEEK_MESSAGE, h.PeekMessageHeader, access=_READ),
-    Row(
+    RequestRow(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
+    RequestRow(C.CLONE_GROUP_OFFSET, ah.CloneGroupOffsetHeader),
+    RequestRow(C.VIEW_BROKER_STATS_DATA, ah.ViewBrokerStatsDataHeader),
+    RequestRow(C.CLEAN_UNUSED_TOPIC),
+    RequestRow(C.GET_BROKER_CONSUME_STATS, ah.GetBrokerConsumeStatsHeader),
+    RequestRow(
+        C.SEND_BATCH_MESSAGE, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2
+    ),
+    RequestRow(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader),
+    RequestRow(C.RESUME_CHECK_HALF_MESSAGE, ah.ResumeCheckHalfMessageHeader),
+    RequestRow(C.SEND_REPLY_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
+    RequestRow(
+        C.SEND_REPLY_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2
+    ),
+    RequestRow(C.GET_ALL_PRODUCER_INFO),
+    RequestRow(C.DELETE_EXPIRED_COMMITLOG),
+    RequestRow(C.QUERY_TOPICS_BY_CONSUMER, ah.QueryTopicsByConsumerHeader),
+    RequestRow(C.QUERY_SUBSCRIPTION_BY_CONSUMER, ah.QuerySubscriptionByConsumerHeader),
+    RequestRow(C.GET_TOPIC_CONFIG, ah.GetTopicConfigHeader),
+    RequestRow(C.GET_SUBSCRIPTIONGROUP_CONFIG, ah.GetSubscriptionGroupConfigHeader),
+    RequestRow(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
+    RequestRow(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
+    RequestRow(
+        C.QUERY_ASSIGNMENT, access=Right(subscribe="topic", group="consumerGroup", in_body=True)
+    ),
+    RequestRow(C.SET_MESSAGE_REQUEST_MODE),
+    RequestRow(C.GET_ALL_MESSAGE_REQUEST_MODE),
+    RequestRow(C.POP_MESSAGE, h.PopMessageHeader, h.PopMessageResponseHeader, _READ),
+    RequestRow(C.ACK_MESSAGE, h.AckMessageHeader, access=_RECEIPT),
+    RequestRow(C.PEEK_MESSAGE, h.PeekMessageHeader, access=_READ),
+    RequestRow(
         C.CHANGE_MESSAGE_INVISIBLETIME,
         h.ChangeInvisibleTimeHeader,
         h.ChangeInvisibleTimeResponseHeader,
         _RECEIPT,
     ),
-    Row(C.NOTIFICATION, h.NotificationHeader, h.NotificationResponseHeader, _READ),
-    Row(C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ),
-    Row(C.BATCH_ACK_MESSAGE, access=Right(subscribe="acks.t", group="acks.c", in_body=True)),
-    Row(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
-    Row(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
-    Row(P.GET_TIMERS, GetTimersHeader),
-    Row(C.GET_BROKER_HA_STATUS),
-    Row(C.GET_BROKER_EPOCH_CACHE),
-    Row(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
-    Row(P.CHANGE_ROLE, ChangeRoleHeader),
-    Row(P.GET_REPLICA_TABLES),
-    Row(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
-    Row(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
+    RequestRow(C.NOTIFICATION, h.NotificationHeader, h.NotificationResponseHeader, _READ),
+    RequestRow(C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ),
+    RequestRow(C.BATCH_ACK_MESSAGE, access=Right(subscribe="acks.t", group="acks.c", in_body=True)),
+    RequestRow(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
+    RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
+    RequestRow(P.GET_TIMERS, GetTimersHeader),
+    RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
+    RequestRow(C.GET_BROKER_HA_STATUS),
+    RequestRow(C.GET_BROKER_EPOCH_CACHE),
+    RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
+    RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
+    RequestRow(P.GET_REPLICA_TABLES),
+    RequestRow(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
+    RequestRow(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
     # ------------------------------------------------------------ served by name servers, to any client
     *_served_by(
-        Server.NAME_SERVER,
-        Row(C.PUT_KV_CONFIG, ah.PutKVConfigHeader),
-        Row(C.GET_KV_CONFIG, ah.GetKVConfigHeader, ah.GetKVConfigResponseHeader),
-        Row(C.DELETE_KV_CONFIG, ah.DeleteKVConfigHeader),
-        Row(C.REGISTER_BROKER, ah.RegisterBrokerHeader, ah.RegisterBrokerResponseHeader),
-        Row(C.UNREGISTER_BROKER, ah.UnregisterBrokerHeader),
-        Row(C.GET_ROUTEINFO_BY_TOPIC, WaitingRouteHeader),
-        Row(C.GET_BROKER_CLUSTER_INFO),
-        Row(C.WIPE_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.WipeWritePermResponseHeader),
-        Row(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        Row(C.DELETE_TOPIC_IN_NAMESRV, ah.DeleteTopicInNamesrvHeader),
-        Row(C.REGISTER_TOPIC_IN_NAMESRV, ah.RegisterTopicHeader),
-        Row(C.GET_KVLIST_BY_NAMESPACE, ah.GetKVListByNamespaceHeader),
-        Row(C.GET_TOPICS_BY_CLUSTER, ah.GetTopicsByClusterHeader),
-        Row(C.GET_SYSTEM_TOPIC_LIST_FROM_NS),
-        Row(C.GET_UNIT_TOPIC_LIST),
-        Row(C.GET_HAS_UNIT_SUB_TOPIC_LIST),
-        Row(C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
-        Row(C.UPDATE_NAMESRV_CONFIG),
-        Row(C.GET_NAMESRV_CONFIG),
-        Row(C.QUERY_DATA_VERSION, ah.QueryDataVersionHeader, ah.QueryDataVersionResponseHeader),
-        Row(C.ADD_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.AddWritePermResponseHeader),
-        Row(C.GET_BROKER_MEMBER_GROUP, ah.GetBrokerMemberGroupHeader),
+        AnsweringServer.NAME_SERVER,
+        RequestRow(C.PUT_KV_CONFIG, ah.PutKVConfigHeader),
+        RequestRow(C.GET_KV_CONFIG, ah.GetKVConfigHeader, ah.GetKVConfigResponseHeader),
+        RequestRow(C.DELETE_KV_CONFIG, ah.DeleteKVConfigHeader),
+        RequestRow(C.REGISTER_BROKER, ah.RegisterBrokerHeader, ah.RegisterBrokerResponseHeader),
+        RequestRow(C.UNREGISTER_BROKER, ah.UnregisterBrokerHeader),
+        RequestRow(C.GET_ROUTEINFO_BY_TOPIC, WaitingRouteHeader),
+        RequestRow(C.GET_BROKER_CLUSTER_INFO),
+        RequestRow(
+            C.WIPE_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.WipeWritePermResponseHeader
+        ),
+        RequestRow(C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        RequestRow(C.DELETE_TOPIC_IN_NAMESRV, ah.DeleteTopicInNamesrvHeader),
+        RequestRow(C.REGISTER_TOPIC_IN_NAMESRV, ah.RegisterTopicHeader),
+        RequestRow(C.GET_KVLIST_BY_NAMESPACE, ah.GetKVListByNamespaceHeader),
+        RequestRow(C.GET_TOPICS_BY_CLUSTER, ah.GetTopicsByClusterHeader),
+        RequestRow(C.GET_SYSTEM_TOPIC_LIST_FROM_NS),
+        RequestRow(C.GET_UNIT_TOPIC_LIST),
+        RequestRow(C.GET_HAS_UNIT_SUB_TOPIC_LIST),
+        RequestRow(C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
+        RequestRow(C.UPDATE_NAMESRV_CONFIG),
+        RequestRow(C.GET_NAMESRV_CONFIG),
+        RequestRow(
+            C.QUERY_DATA_VERSION, ah.QueryDataVersionHeader, ah.QueryDataVersionResponseHeader
+        ),
+        RequestRow(
+            C.ADD_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.AddWritePermResponseHeader
+        ),
+        RequestRow(C.GET_BROKER_MEMBER_GROUP, ah.GetBrokerMemberGroupHeader),
     ),
     *_served_by(
-        Server.NAME_SERVER | Server.CONTROLLER, Row(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader)
+        AnsweringServer.NAME_SERVER | AnsweringServer.CONTROLLER,
+        RequestRow(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader),
     ),
     # ------------------------------------------------------------ served by the controller, to any client
     *_served_by(
-        Server.CONTROLLER,
-        Row(C.CONTROLLER_ALTER_SYNC_STATE_SET, ah.AlterSyncStateSetHeader, ah.AlteredHeader),
-        Row(C.CONTROLLER_ELECT_MASTER, ah.ElectMasterHeader, ah.MasterHeader),
-        Row(C.CONTROLLER_REGISTER_BROKER, ah.RegisterReplicaHeader, ah.MasterHeader),
-        Row(C.CONTROLLER_GET_REPLICA_INFO, ah.ReplicaInfoHeader, ah.MasterHeader),
-        Row(C.CONTROLLER_GET_METADATA_INFO, None, ah.ControllerMetadataHeader),
-        Row(C.CONTROLLER_GET_SYNC_STATE_DATA),
-        Row(C.CLEAN_BROKER_DATA, ah.CleanBrokerDataHeader),
-        Row(C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader, ah.NextBrokerIdHeader),
-        Row(C.CONTROLLER_APPLY_BROKER_ID, ah.ApplyBrokerIdHeader, ah.SetNameHeader),
+        AnsweringServer.CONTROLLER,
+        RequestRow(C.CONTROLLER_ALTER_SYNC_STATE_SET, ah.AlterSyncStateSetHeader, ah.AlteredHeader),
+        RequestRow(C.CONTROLLER_ELECT_MASTER, ah.ElectMasterHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_REGISTER_BROKER, ah.RegisterReplicaHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_GET_REPLICA_INFO, ah.ReplicaInfoHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_GET_METADATA_INFO, None, ah.ControllerMetadataHeader),
+        RequestRow(C.CONTROLLER_GET_SYNC_STATE_DATA),
+        RequestRow(C.CLEAN_BROKER_DATA, ah.CleanBrokerDataHeader),
+        RequestRow(C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader, ah.NextBrokerIdHeader),
+        RequestRow(C.CONTROLLER_APPLY_BROKER_ID, ah.ApplyBrokerIdHeader, ah.SetNameHeader),
     ),
     # ------------------------------------------------------------ served by clients
     *_served_by(
-        Server.CLIENT,
-        Row(C.CHECK_TRANSACTION_STATE, h.CheckTransactionStateHeader),
-        Row(C.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedHeader),
-        Row(C.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetHeader),
-        Row(C.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusHeader),
-        Row(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
-        Row(P.NOTIFY_TOPIC_KNOWN, NotifyTopicKnownHeader),
+        AnsweringServer.CLIENT,
+        RequestRow(C.CHECK_TRANSACTION_STATE, h.CheckTransactionStateHeader),
+        RequestRow(C.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedHeader),
+        RequestRow(C.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetHeader),
+        RequestRow(C.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusHeader),
+        RequestRow(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
+        RequestRow(P.NOTIFY_TOPIC_KNOWN, NotifyTopicKnownHeader),
     ),
     # ------------------------------------------------------------ not served
-    Row(
+    RequestRow(
         C.UPDATE_AND_GET_GROUP_FORBIDDEN,
         ah.GroupForbiddenHeader,
-        server=Server.NOBODY,
+        server=AnsweringServer.NOBODY,
         why="5.x bans of a group from one topic; consumeEnable=false bans it from all",
     ),
     *_nobody(
@@ -472,11 +501,11 @@ _ROWS: tuple[Row, ...] = (
         C.NOTIFY_UNSUBSCRIBE_LITE,
     ),
 )
-REQUESTS: Mapping[int, Row] = {row.code: row for row in _ROWS}
+REQUESTS: Mapping[int, RequestRow] = {row.code: row for row in _ROWS}
 assert len(REQUESTS) == len(_ROWS), "a code has two rows"
 
 
-def complete(server: Server, handlers: dict[int, _T]) -> dict[int, _T]:
+def complete(server: AnsweringServer, handlers: dict[int, _T]) -> dict[int, _T]:
     """Return the handlers of a server after checking that they are exactly those that the rows promise."""
     promised = {code for code, row in REQUESTS.items() if row.server & server}
     assert handlers.keys() == promised, f"rows, handlers differ: {handlers.keys() ^ promised}"

@@ -19,7 +19,7 @@ from pocketmq.bulk.offsets import LossRule, Offsets, each, store_at
 from pocketmq.bulk.partition import Filters, Partition, Sizes
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
-from pocketmq.bulk.store import Root, Store, find_roots
+from pocketmq.bulk.store import Root, StoreSnapshot, find_roots
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection, say_decoded
 from pocketmq.spark.options import Options
@@ -86,7 +86,7 @@ class FileReader(DataSourceReader):
     def _accept(self, filters: list[Any]) -> list[Any]:
         if not self.pushes:
             return filters
-        stores = map(Store, self.roots)
+        stores = map(StoreSnapshot, self.roots)
         indexed = all(store.has_queues() or store.is_archive for store in stores)
         self.pushed, rest = accept(
             filters, self.pushed, kafka=self.projection.kafka, by_index=indexed

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import InputPartition
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
 from pocketmq.bulk.planning.archived import ArchivedBounds, JoinedBounds
 from pocketmq.bulk.planning.bounds import FileBounds
-from pocketmq.bulk.planning.plan_cache import Kept
+from pocketmq.bulk.planning.plan_cache import CachedPlan
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
-from pocketmq.bulk.store import Identity, find_roots
+from pocketmq.bulk.store import StoreIdentity, find_roots
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
@@ -41,7 +41,7 @@ class FileStream(OffsetStream):
                 "pocketmq.spark.commit_progress(spark, name_server, group) beside the query"
             )
         self._planner: Planner | None = None
-        self._kept = Kept()
+        self._kept = CachedPlan()
 
     def __reduce__(self) -> Any:
         return (make_file_stream, (self.options, self.projection))
@@ -70,7 +70,7 @@ class FileStream(OffsetStream):
     def stores(self) -> Stores:
         assert self._planner is not None
         # Of an archive and a live store the latter's log is ahead.
-        known: dict[str, Identity] = {}
+        known: dict[str, StoreIdentity] = {}
         for store in self._planner.stores:
             found = store.identity()
             name = store.root.broker_name

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.stream import commit_group
 from pocketmq.spark.stream_offset import from_offset
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("pocketmq.spark")
 
 
 class _Committer(StreamingQueryListener):
-    def __init__(self, access: Access, group: str, query_name: str | None) -> None:
+    def __init__(self, access: BrokerAccess, group: str, query_name: str | None) -> None:
         self._client = BrokerClient(access)
         self._group = group
         self._query_name = query_name
@@ -64,7 +64,7 @@ def commit_progress(
     query_name: only that query's. Returns: the listener, for spark.streams.removeListener().
     """
     listener = _Committer(
-        Access(name_server, access_key=access_key, secret_key=secret_key), group, query_name
+        BrokerAccess(name_server, access_key=access_key, secret_key=secret_key), group, query_name
     )
     spark.streams.addListener(listener)
     return listener

@@ -27,7 +27,7 @@ _log = logging.getLogger("pocketmq.spark")
 _TEMPLATE = "_pocketmq_template"
 
 
-def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
+def read(spark: "SparkSession", path: str = "", **options: Any) -> "PrunedMessages":
     """Return messages of stores (path) or brokers (nameServer), with format("pocketmq")'s options except
     columns.
 
@@ -37,10 +37,10 @@ def read(spark: "SparkSession", path: str = "", **options: Any) -> "Messages":
         raise IllegalArgument(
             "read() finds out which columns a query uses: leave out option columns"
         )
-    return Messages(spark, path, {name: str(value) for name, value in options.items()})
+    return PrunedMessages(spark, path, {name: str(value) for name, value in options.items()})
 
 
-class Messages:
+class PrunedMessages:
     """The source of queries; every call except where() returns an ordinary frame."""
 
     def __init__(
@@ -55,9 +55,11 @@ class Messages:
         self._options = dict(options)
         self._conditions = conditions
 
-    def where(self, condition: "str | Column") -> "Messages":
+    def where(self, condition: "str | Column") -> "PrunedMessages":
         """Return the messages that pass; the index answers what it can."""
-        return Messages(self._spark, self._path, self._options, (*self._conditions, condition))
+        return PrunedMessages(
+            self._spark, self._path, self._options, (*self._conditions, condition)
+        )
 
     filter = where
 

@@ -14,7 +14,7 @@ _FIRST_S = 0.1
 _LONGEST_S = 5.0
 
 
-class Patience:
+class RetryPause:
     """For one fault at a time: call pause() after each failure, succeeded() after a success.
 
     clock, sleep: seconds; tests replace them.

@@ -33,8 +33,15 @@ from pocketmq.bulk.offsets import (
 )
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
-from pocketmq.spark.retry import Patience
-from pocketmq.spark.stream_offset import Seen, Stores, TopicKey, from_offset, seen_of, to_offset
+from pocketmq.spark.retry import RetryPause
+from pocketmq.spark.stream_offset import (
+    OffsetScope,
+    Stores,
+    TopicKey,
+    from_offset,
+    seen_of,
+    to_offset,
+)
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -109,7 +116,7 @@ class OffsetStream(DataSourceStreamReader):
     def warn(self, loss: LossRule) -> None:
         """Log once per batch what was missing."""
 
-    def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
+    def may_return(self, gone: Collection[QueueKey], patience: RetryPause) -> bool:
         """Return whether to look again for missing queues, after waiting."""
         return False
 
@@ -151,7 +158,7 @@ class OffsetStream(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         first = self._first_offsets()
-        return to_offset(first, self._seen_now(Seen({}, {}), {}, first))
+        return to_offset(first, self._seen_now(OffsetScope({}, {}), {}, first))
 
     def _first_offsets(self) -> Offsets:
         """Return where the query begins; looked up once, although 4.0 asks for it after the first end."""
@@ -208,7 +215,7 @@ class OffsetStream(DataSourceStreamReader):
         return to_offset(ends, seen)
 
     def latest_from(
-        self, start: Offsets, rows: int, size: int, seen: Seen | None = None
+        self, start: Offsets, rows: int, size: int, seen: OffsetScope | None = None
     ) -> Offsets:
         """Return the end of the next batch, as after(). seen: of what `start` is."""
         loss = self._loss()
@@ -218,7 +225,7 @@ class OffsetStream(DataSourceStreamReader):
             for key, began in each(start)
             if key in bounds and bounds[key].max_offset > began
         }
-        start = self._of_these(start, seen or Seen({}, {}), grown, loss)
+        start = self._of_these(start, seen or OffsetScope({}, {}), grown, loss)
         ends: Offsets = {}
         begin: dict[QueueKey, int] = {}
         backlog: dict[QueueKey, int] = {}
@@ -282,7 +289,7 @@ class OffsetStream(DataSourceStreamReader):
 
         With failOnDataLoss=false they leave the stream; a later one of the same name counts as new.
         """
-        patience = Patience(self.options.retry_timeout_ms)
+        patience = RetryPause(self.options.retry_timeout_ms)
         while True:
             bounds = self.look(loss, must_exist=False)
             gone = {key: offset for key, offset in each(start) if key not in bounds}
@@ -293,7 +300,7 @@ class OffsetStream(DataSourceStreamReader):
         return bounds
 
     def _of_these(
-        self, offsets: Offsets, seen: Seen, grown: Collection[TopicKey], loss: LossRule
+        self, offsets: Offsets, seen: OffsetScope, grown: Collection[TopicKey], loss: LossRule
     ) -> Offsets:
         """Return the offsets without those of other stores and topics than were seen: a loss.
 
@@ -326,7 +333,7 @@ class OffsetStream(DataSourceStreamReader):
         return kept
 
     def _other_topics(
-        self, seen: Seen, grown: Collection[TopicKey], brokers: Collection[str]
+        self, seen: OffsetScope, grown: Collection[TopicKey], brokers: Collection[str]
     ) -> set[TopicKey]:
         """Return the topics whose marks no longer hold. brokers: those that are known to be others."""
         asked: dict[TopicKey, tuple[QueueKey, int]] = {}
@@ -346,7 +353,7 @@ class OffsetStream(DataSourceStreamReader):
                 self._held[one] = self.held_for(one[1]), mark
         return found
 
-    def _seen_now(self, seen: Seen, starts: Offsets, ends: Offsets) -> Seen:
+    def _seen_now(self, seen: OffsetScope, starts: Offsets, ends: Offsets) -> OffsetScope:
         """Return of what `ends` is, where `seen` is known of `starts`."""
         last: dict[TopicKey, tuple[QueueKey, int]] = {}
         left: set[TopicKey] = set()
@@ -360,7 +367,7 @@ class OffsetStream(DataSourceStreamReader):
             if mark is not None:
                 topics[one] = mark
                 self._held[one] = self.held_for(one[1]), mark
-        return Seen(seen.stores | self.stores(), topics)
+        return OffsetScope(seen.stores | self.stores(), topics)
 
     def _within(
         self, backlog: dict[QueueKey, int], bounds: Mapping[QueueKey, Bounds], size: int

@@ -26,14 +26,14 @@ TopicKey = tuple[str, str]
 _NAMED_MARK_SIZE = 5
 
 
-class Seen(NamedTuple):
+class OffsetScope(NamedTuple):
     """Of which stores and topics offsets are."""
 
     stores: Stores
     topics: dict[TopicKey, list[Any]]
 
 
-def to_offset(offsets: Offsets, seen: Seen | None = None) -> dict[str, Any]:
+def to_offset(offsets: Offsets, seen: OffsetScope | None = None) -> dict[str, Any]:
     """Return the value that Spark stores."""
     value: dict[str, Any] = {"offsets": to_json(offsets), "v": _VERSION}
     if seen is not None and seen.stores:
@@ -46,9 +46,9 @@ def to_offset(offsets: Offsets, seen: Seen | None = None) -> dict[str, Any]:
     return value
 
 
-def seen_of(value: Mapping[str, Any]) -> Seen:
+def seen_of(value: Mapping[str, Any]) -> OffsetScope:
     """Return of what an offset is; nothing is known of one of an earlier version."""
-    seen = Seen({}, {})
+    seen = OffsetScope({}, {})
     for broker_name, known in value.get("stores", {}).items():
         if len(known) == _NAMED_MARK_SIZE:
             seen.topics[known[0], broker_name] = known[1:]

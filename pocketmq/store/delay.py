@@ -29,7 +29,7 @@ from pocketmq.model.record import read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.store.config_file import ConfigFile
-from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.errors import RecordIllegal
 from pocketmq.store.message_store import Appended, MessageStore
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS
 from pocketmq.store.side_tasks import SURVIVED, in_thread
@@ -251,7 +251,7 @@ class DelayService:
                     record.reconsume_times,
                     0,
                 )
-        except (MessageIllegal, ValueError) as error:
+        except (RecordIllegal, ValueError) as error:
             log.error("a delayed message cannot be delivered position=%d error=%s", position, error)
 
     # ------------------------------------------------------------ offsets

@@ -7,8 +7,8 @@ StoreError
     StoreFailed                                after an fsync error: until the broker is restarted
     StoreClosed                                not entered, or left
     StoreFollows                               a slave's store: only its master's bytes are written
-  MessageIllegal                               this one message can never be stored
-    MessageTooLarge
+  RecordIllegal                                this one message can never be stored
+    RecordTooLarge
   Diverged                                     a master's bytes do not continue this log
   FlushFailed                                  raised to waiters of SYNC_FLUSH after an fsync error
 """
@@ -120,11 +120,11 @@ class FlushFailed(StoreError):
         super().__init__(f"the message could not be flushed to disk: {why}")
 
 
-class MessageIllegal(StoreError, ValueError):
+class RecordIllegal(StoreError, ValueError):
     """This message can never be stored as it is."""
 
 
-class MessageTooLarge(MessageIllegal):
+class RecordTooLarge(RecordIllegal):
     """Body, properties or the whole record exceed a limit."""
 
     def __init__(self, what: str, size: int, size_max: int) -> None:

@@ -34,7 +34,7 @@ from pocketmq.model.record import (
     RECORD_SIZE_MIN,
     STORE_V6,
 )
-from pocketmq.store.errors import Diverged, MessageIllegal
+from pocketmq.store.errors import Diverged, RecordIllegal
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log.commit_log import BLANK, CommitLog
 from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages_in
@@ -58,7 +58,7 @@ _PLAIN = struct.Struct(">iiii4xqqi16xq20xi")
 assert _PLAIN.size == FIXED_V4.size
 
 
-class Arrivals(Protocol):
+class EntryListener(Protocol):
     """The listener for new entries, which also computes the content of queues' extensions."""
 
     @property
@@ -83,7 +83,7 @@ class Following:
         table: ConsumeQueueTable,
         index: IndexService,
         delay_levels: Sequence[int],
-        arrivals: Arrivals | None,
+        arrivals: EntryListener | None,
     ) -> None:
         self._log = commit_log
         self._table = table
@@ -252,7 +252,7 @@ class Following:
             cost = self._cost(topic, record)
             try:
                 queue = self._queue(topic, record)
-            except MessageIllegal as error:
+            except RecordIllegal as error:
                 raise self._stop(record.position, str(error)) from error
             code = entry_code(topic, record.properties, record.store_ms, self._levels)
             self._put_entry(queue, record, code)
@@ -289,7 +289,7 @@ class Following:
         offset = record.queue_offset
         why = queue.refusal_of(offset)
         if why:
-            raise MessageIllegal(why)
+            raise RecordIllegal(why)
         if offset < queue.max_offset:
             log.warning(
                 "a queue restarts at the master, so it does here topic=%s queue=%d offset=%d end=%d",

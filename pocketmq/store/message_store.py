@@ -34,11 +34,11 @@ from pocketmq.model.record import (
 )
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.errors import (
-    MessageIllegal,
-    MessageTooLarge,
+    RecordIllegal,
+    RecordTooLarge,
     StoreClosed,
 )
-from pocketmq.store.following import Arrivals
+from pocketmq.store.following import EntryListener
 from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
 from pocketmq.store.log.flush import until_flushed
 from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue
@@ -97,7 +97,7 @@ class MessageStore(ReadStore):
         *,
         clock: Clock,
         store_host: bytes,
-        arrivals: Arrivals | None = None,
+        arrivals: EntryListener | None = None,
     ) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as written into every record; arrivals: the
         listener for new entries.
@@ -137,7 +137,7 @@ class MessageStore(ReadStore):
         Args: born_host as IP bytes and port (8 or 20 bytes); tags_code None: from TAGS in properties.
         A half or rolled-back record (sys_flag) gets no entry and queue offset 0. In
         SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property and the clock.
-        Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), MessageIllegal (MessageTooLarge).
+        Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), RecordIllegal (RecordTooLarge).
         """
         queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
         body_size = len(body)
@@ -197,7 +197,7 @@ class MessageStore(ReadStore):
                 )
             )
         except struct.error as error:
-            raise MessageIllegal(f"a field of the message is out of range: {error}") from error
+            raise RecordIllegal(f"a field of the message is out of range: {error}") from error
         commit_log.at = end
         commit_log.store_ms = store_ms
         self.put_count += 1
@@ -258,10 +258,10 @@ class MessageStore(ReadStore):
         self.put_slow_count += 1
         self._log.make_room(size)
 
-    def _too_large(self, body_size: int, properties_size: int) -> MessageTooLarge:
+    def _too_large(self, body_size: int, properties_size: int) -> RecordTooLarge:
         if body_size > self._body_size_max:
-            return MessageTooLarge("a body", body_size, self._body_size_max)
-        return MessageTooLarge("properties", properties_size, PROPERTIES_SIZE_MAX)
+            return RecordTooLarge("a body", body_size, self._body_size_max)
+        return RecordTooLarge("properties", properties_size, PROPERTIES_SIZE_MAX)
 
     def append_batch(
         self,
@@ -277,12 +277,12 @@ class MessageStore(ReadStore):
 
         Each gets `outer_properties` behind its own. The records stand next to each other in one file,
         with one store time and queue offsets that follow each other.
-        Raises: as append; MessageIllegal when the batch's lengths do not add up.
+        Raises: as append; RecordIllegal when the batch's lengths do not add up.
         """
         queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
         batch_size = len(batch)
         if batch_size > self._body_size_max:
-            raise MessageTooLarge("a batch", batch_size, self._body_size_max)
+            raise RecordTooLarge("a batch", batch_size, self._body_size_max)
         commit_log = self._log
         store_ms = max(self._now_ms(), commit_log.store_ms)
         sys_flag |= self._store_flag
@@ -294,7 +294,7 @@ class MessageStore(ReadStore):
             pack = self._middle_v4 if len(born_host) == HOST_SIZE else self._middle_v6
             middle = pack(sys_flag, born_ms, born_host, store_ms, self._store_host, 0, 0)
         except struct.error as error:
-            raise MessageIllegal(f"a field of the batch is out of its range: {error}") from error
+            raise RecordIllegal(f"a field of the batch is out of its range: {error}") from error
         frame = _new_tuple(RecordFrame, (queue.magic, queue_id, middle, queue.topic_part, overhead))
         data, alike = bytes(batch), self._index.alike
         while True:

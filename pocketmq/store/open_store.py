@@ -18,20 +18,20 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.threads import Threads
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import (
-    MessageIllegal,
+    RecordIllegal,
     StoreClosed,
     StoreError,
     StoreFollows,
     StoreNotWriteable,
     StoreUnreadable,
 )
-from pocketmq.store.following import Arrivals, Following
+from pocketmq.store.following import EntryListener, Following
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.last_record import boundary_before, last_record_before
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.descriptors import fill_spares
-from pocketmq.store.log.flush import Flush, StoreFiles
+from pocketmq.store.log.flush import Flush, FlushedFiles
 from pocketmq.store.log.preallocation import Preallocation
 from pocketmq.store.log.retention import Retention, disk_use
 from pocketmq.store.message_reader import MessageReader
@@ -71,9 +71,9 @@ class OpenStore:
         *,
         clock: Clock,
         store_host_size: int,
-        arrivals: Arrivals | None = None,
+        arrivals: EntryListener | None = None,
     ) -> None:
-        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: see Arrivals."""
+        """store_host_size: bytes of the address in every record, 8 or 20; arrivals: see EntryListener."""
         self.config = config
         self.recovery = RecoveryReport()
         self._clock = clock
@@ -81,7 +81,7 @@ class OpenStore:
         self._root = config.store_path_root_dir
         log_folder = config.store_path_commit_log or os.path.join(self._root, "commitlog")
         if "," in log_folder:
-            raise MessageIllegal(
+            raise RecordIllegal(
                 f"storePathCommitLog names several directories, {log_folder}: PocketMQ keeps the log in "
                 "one. Move the files of all of them into one folder, under the names they have, and set "
                 "storePathCommitLog to that"
@@ -211,7 +211,7 @@ class OpenStore:
         self._table.use()
         self._verification.start(report)
         self._pool = Threads(2, "store")
-        files = StoreFiles(self._log, self._table, self._index, self._abort)
+        files = FlushedFiles(self._log, self._table, self._index, self._abort)
         self._flush = Flush(
             self.config, files, checkpoint, self._pool, self._refuse, self.side_tasks
         )

@@ -3,14 +3,15 @@
 Returned slices stay valid, even if their file is deleted or the store is closed.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
 from pocketmq.files.records import Entry
-from pocketmq.model.record import RECORD_SIZE_MIN, read_record, store_ms_of
+from pocketmq.model.record import RECORD_SIZE_MIN, Record, read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
-from pocketmq.store.following import Arrivals
+from pocketmq.store.following import EntryListener
 from pocketmq.store.index.record_keys import keys_of
 from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
 from pocketmq.store.open_store import OpenStore
@@ -21,6 +22,7 @@ from pocketmq.store.store_config import StoreConfig
 
 # Entries that one query looks at: messages may have been made to have the hash of its key.
 _LOOKED_AT_MAX = 4096
+_END_OF_TIME = (1 << 63) - 1
 
 
 class QueryResult(NamedTuple):
@@ -43,7 +45,12 @@ class ReadStore(OpenStore):
     """See the head of the file."""
 
     def __init__(
-        self, config: StoreConfig, *, clock: Clock, store_host_size: int, arrivals: Arrivals | None
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        store_host_size: int,
+        arrivals: EntryListener | None,
     ) -> None:
         super().__init__(config, clock=clock, store_host_size=store_host_size, arrivals=arrivals)
         # Counters for brokerStatus; they only grow.
@@ -232,3 +239,14 @@ class ReadStore(OpenStore):
         record = read_record(data, check_crc=False)
         tags = self.config.message_index_tags
         return record.topic == topic and key in keys_of(record.properties, tags=tags)
+
+    def records_of_key(self, topic: str, key: bytes, after: int) -> Iterator[Record]:
+        """Yield the records at or behind position `after` that have the key, newest first."""
+        text = key.decode("utf-8", "replace")
+        positions = self._index.positions(topic, text, 0, _END_OF_TIME)
+        for position in islice(positions, _LOOKED_AT_MAX):
+            if position < after:
+                return
+            data = self.record_at(position)
+            if data is not None and self._names(data, topic, key):
+                yield read_record(data, check_crc=False)

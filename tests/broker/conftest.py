@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, serving
 
 from pocketmq.broker.broker import Broker
+from tests.broker.serving import Peer, serving
 
 
 @pytest.fixture

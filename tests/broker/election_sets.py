@@ -5,14 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.pairs import Pair, end_of, name_server
-from tests.kit.waiting import until_async as until
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.election.replication import ElectedReplication
 from pocketmq.controller import Controller, ControllerConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.store import ConfigFile
+from tests.broker.pairs import Pair, end_of, name_server
+from tests.kit.waiting import until_async as until
 
 
 class Set(Pair):

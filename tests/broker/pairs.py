@@ -5,13 +5,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import serving
-from tests.kit.waiting import until_async as until
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import FollowState
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
+from tests.broker.serving import serving
+from tests.kit.waiting import until_async as until
 
 FILE = 64 << 10
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.broker.serving import Peer
-
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer
 
 
 @dataclass(frozen=True)

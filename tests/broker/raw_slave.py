@@ -3,12 +3,11 @@
 import asyncio
 from typing import Self
 
-from tests.broker.serving import Peer
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.proof import derived_key, proof
 from pocketmq.broker.ha.wire import HEAD_SIZE, report
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.serving import Peer
 
 WAIT_MS = 15_000
 

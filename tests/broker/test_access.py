@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.raw_slave import RawSlave, ticket
-from tests.broker.serving import Peer, serving
-from tests.broker.signing import signed
 
 from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
@@ -19,6 +16,9 @@ from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.raw_slave import RawSlave, ticket
+from tests.broker.serving import Peer, serving
+from tests.broker.signing import signed
 
 RECORDED = Path(__file__).with_name("access.txt")
 ACCOUNTS = """

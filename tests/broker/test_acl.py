@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.broker.members import open_connection
-from tests.broker.signing import signed
 
 from pocketmq.broker.access.acl import AccessDenied, PlainAccessValidator
 from pocketmq.broker.access.address_pattern import AddressPattern
@@ -18,6 +16,8 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import REQUESTS, Right
+from tests.broker.members import open_connection
+from tests.broker.signing import signed
 
 ACCOUNTS = """
 globalWhiteRemoteAddresses:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.broker.serving import Peer, body_of, serving
-from tests.broker.signing import signed
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer, body_of, serving
+from tests.broker.signing import signed
 
 SECRET = "secret-words"
 ADMIN = "administrator"

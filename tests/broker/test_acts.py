@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.bare import HOST, Asker, bare_parts
-from tests.broker.members import open_connection
 
 from pocketmq.broker.acts.clients import ClientActs, Heartbeat, Membership
 from pocketmq.broker.acts.offsets import OffsetActs
@@ -26,7 +24,7 @@ from pocketmq.broker.acts.send_back import SendBackActs, SentBack
 from pocketmq.broker.acts.tables import GroupActs, TopicActs, TopicChange
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
@@ -38,13 +36,15 @@ from pocketmq.model.subscription import build_subscription
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
 from pocketmq.remoting.quick.by_place import learn_fixed
 from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import MessageStore, StoreConfig
+from tests.broker.bare import HOST, Asker, bare_parts
+from tests.broker.members import open_connection
 
 OWN = 4  # sysFlag of a pull that brings its expression
 HOLD = 2
@@ -173,7 +173,7 @@ def test_pop_postpone_and_acknowledge(site: Site) -> None:
     assert popped is not None
     assert (popped.count, popped.code) == (1, ResponseCode.SUCCESS)
     receipt = Receipt(0, popped.pop_ms, 60_000, popped.revive_queue, "0", "b", 0, 0)
-    queue = QueueOf("g", "T", 0)
+    queue = GroupQueue("g", "T", 0)
     site.clock.advance_ms(10)
     later = site.receipts.postpone(queue, 0, str(receipt), 5_000, site.asker)
     assert later is not None
@@ -190,7 +190,7 @@ def test_pop_postpone_and_acknowledge(site: Site) -> None:
 
 
 def test_query_and_commit_offsets(site: Site) -> None:
-    queue = QueueOf("g", "T", 0)
+    queue = GroupQueue("g", "T", 0)
     assert site.offsets.query(queue, site.asker) == 0
     assert site.offsets.commit(queue, 7, site.asker, as_member=True)
     assert site.offsets.query(queue, site.asker) == 7
@@ -200,7 +200,7 @@ def test_progress_is_looked_at_and_copied(site: Site) -> None:
     for body in (b"one", b"two", b"three"):
         site.send(body)
     for topic in ("T", "gone"):
-        site.offsets.commit(QueueOf("g", topic, 0), 2, site.asker, as_member=True)
+        site.offsets.commit(GroupQueue("g", topic, 0), 2, site.asker, as_member=True)
     members = site.parts.members
     acts = ProgressActs(site.parts.node, site.parts.tables, members.consumers, site.parts.messages)
     [found] = acts.of_group("g")
@@ -210,10 +210,10 @@ def test_progress_is_looked_at_and_copied(site: Site) -> None:
     assert spans is not None
     assert spans[0].first_ms == spans[0].last_ms == site.clock.now_ms()
     assert acts.spans("g", "gone") is None
-    assert acts.copy("g", "h", None, offline=False) == ["T"]
-    assert site.offsets.query(QueueOf("h", "T", 0), site.asker) == 2
+    assert acts.copy("g", "h", None, by="1.2.3.4:5", offline=False) == ["T"]
+    assert site.offsets.query(GroupQueue("h", "T", 0), site.asker) == 2
     assert acts.corrections("h", "T", None) == {0: 2}
-    site.offsets.commit(QueueOf("h", "T", 0), 1, site.asker, as_member=True)
+    site.offsets.commit(GroupQueue("h", "T", 0), 1, site.asker, as_member=True)
     assert acts.corrections("g", "T", None) == {0: 1}
     assert acts.corrections("h", "T", "h") == {0: 2**63 - 1}
 
@@ -289,7 +289,7 @@ async def test_a_reply_is_pushed_to_whom_it_names(site: Site) -> None:
 
 async def test_a_message_is_tracked_by_its_place(site: Site) -> None:
     site.send(b"one")
-    site.offsets.commit(QueueOf("g", "T", 0), 0, site.asker, as_member=True)
+    site.offsets.commit(GroupQueue("g", "T", 0), 0, site.asker, as_member=True)
     tracks = TrackActs(site.store, site.parts.messages.deliveries, site.parts.tracks)
     ask = GetMessageTrackHeader(topic="T", queue_id=0, queue_offset=0)
     (found,) = (await tracks.track(ask))["tracks"]
@@ -386,9 +386,9 @@ def test_the_short_way_stores_what_the_act_stores(
     assert one == two._replace(queue_offset=one.queue_offset, position=one.position)
     # Cut by the text of another header, and by place, in either encoding.
     for first, encoding in (
-        ({**ext, "i": "a\x01b"}, Encoding.JSON),
-        (ext, Encoding.JSON),
-        (ext, Encoding.ROCKETMQ),
+        ({**ext, "i": "a\x01b"}, SerializeType.JSON),
+        (ext, SerializeType.JSON),
+        (ext, SerializeType.ROCKETMQ),
     ):
         end = shared.store.commit_log_max_position
         code = RequestCode.SEND_MESSAGE_V2
@@ -429,8 +429,8 @@ OFFICIAL = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g
 OFFICIAL |= {"h": "0", "j": "0"}
 
 
-@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.ROCKETMQ])
-def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
+@pytest.mark.parametrize("encoding", [SerializeType.JSON, SerializeType.ROCKETMQ])
+def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: SerializeType) -> None:
     """The keys of two messages differ, and nothing is parsed."""
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host
@@ -460,8 +460,8 @@ def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Enc
     assert shared.store.entries("T", 0, shared.store.max_offset("T", 0) - 1, 1)[0][2] == 65
 
 
-@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.ROCKETMQ])
-def test_a_batch_is_cut_by_place(shared: Site, encoding: Encoding) -> None:
+@pytest.mark.parametrize("encoding", [SerializeType.JSON, SerializeType.ROCKETMQ])
+def test_a_batch_is_cut_by_place(shared: Site, encoding: SerializeType) -> None:
     """It is stored and answered as one whose header was parsed."""
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host

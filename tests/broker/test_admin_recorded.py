@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -21,6 +20,7 @@ from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
+from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 BORN = b"\x7f\0\0\1\0\0\0\1"
 # Sending, pulling and membership are judged elsewhere.

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.broker.serving import Peer, batch, number, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
+from tests.broker.serving import Peer, batch, number, serving
 
 CODE = RequestCode
 SEND = {

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
@@ -22,6 +20,8 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.store import StoreConfig, StoreLocked, StoreUnreadable
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 
 def free_port() -> int:

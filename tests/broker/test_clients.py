@@ -5,20 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.broker.bare import Asker
-from tests.broker.serving import Peer, body_of, number, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.figures.page_cache import MemoryReach
+from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.bare import Asker
+from tests.broker.serving import Peer, body_of, number, serving
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 
@@ -286,9 +286,9 @@ async def test_a_new_group_on_an_old_queue_is_told_that_nothing_is_stored(
             await peer.produce("T", b"x" * 1000)
             await peer.produce("T", b"x" * 1000)
         parts = broker.parts
-        messages = replace(parts.messages, reach=MemoryReach(parts.messages.store, 1000))
+        messages = replace(parts.messages, reach=PageCache(parts.messages.store, 1000))
         small = OffsetActs(parts.tables, parts.members, messages)
-        queue, asker = QueueOf("g", "T", 0), Asker()
+        queue, asker = GroupQueue("g", "T", 0), Asker()
         with pytest.raises(Refused) as refused:
             small.query(queue, asker)
         assert refused.value.code == ResponseCode.QUERY_NOT_FOUND

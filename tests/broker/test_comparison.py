@@ -7,11 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.broker.pairs import Pair, caught_up, pair
-from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import At, Peer
-from tests.kit.waiting import until_async as until
-from tests.store.stores import running_store, send
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting import fastjson
@@ -21,6 +16,11 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.server import RemotingServer
+from tests.broker.pairs import Pair, caught_up, pair
+from tests.broker.raw_slave import RawSlave
+from tests.broker.serving import At, Peer
+from tests.kit.waiting import until_async as until
+from tests.store.stores import running_store, send
 
 # What the slave has: its log, and what its port says of a position.
 Log = Callable[[], bytes]
@@ -91,7 +91,7 @@ async def filled(brokers: Pair, count: int = 5) -> Broker:
 
 async def refusal(master: Broker, end: int) -> str:
     """Why a slave is refused whose log ends there; empty if it is served."""
-    slaves = master.parts.messages.promise.replicas.slaves
+    slaves = master.parts.messages.durability.replicas.slaves
     async with await RawSlave.at(master) as slave:
         slave.report(end)
         await until(lambda: bool(slaves.connected) and slaves.connected[0].next >= 0)

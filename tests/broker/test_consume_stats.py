@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, body_of, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import Peer, body_of, serving
 
 COMMIT = 1
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.members import Member, open_connection
 
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
@@ -14,6 +13,7 @@ from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.transport.peer import Peer
+from tests.broker.members import Member, open_connection
 
 
 class Told:

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
-
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.model.names import TRANS_HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 LEVELS = {"message_delay_level": "1s 2s"}
 CHECKS: dict[str, Any] = {"transaction_check_interval": 200, "transaction_time_out": 1}

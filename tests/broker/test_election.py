@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
+from pocketmq.client import Message, Producer, SendStatus
 from tests.broker.election_sets import controlled, equal, leads, replication_of
 from tests.broker.pairs import end_of
 from tests.kit.waiting import until_async as until
-
-from pocketmq.client import Message, Producer, SendStatus
 
 
 async def test_three_brokers_elect_and_replicate(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pocketmq.broker.election.switch_wire import (
     FromMaster,
     FromSlave,
     Hello,
-    Piece,
+    LogPiece,
     Welcome,
     head,
     hello,
@@ -62,7 +62,7 @@ def test_recorded_frames_are_read_and_written_alike() -> None:
             assert welcome(row["maxOffset"], entries) == raw
         else:
             epoch = Epoch(row["epoch"], row["epochStart"])
-            assert isinstance(answer, Piece)
+            assert isinstance(answer, LogPiece)
             assert answer[:3] == (row["offset"], epoch, row["confirmOffset"])
             assert len(answer.data) == row["bodySize"]
             made = head(row["offset"], row["bodySize"], epoch, row["confirmOffset"])
@@ -84,8 +84,8 @@ def test_frames_are_cut_anywhere(cuts: list[int]) -> None:
         at += size
     assert found == [
         Welcome(9, (Epoch(1, 0), Epoch(2, 5))),
-        Piece(5, Epoch(2, 5), 3, memoryview(b"abcd")),
-        Piece(9, Epoch(2, 5), 9, memoryview(b"")),
+        LogPiece(5, Epoch(2, 5), 3, memoryview(b"abcd")),
+        LogPiece(9, Epoch(2, 5), 9, memoryview(b"")),
     ]
     assert heard == [Hello(7, learner=True), EndReported(5), EndReported(9)]
 

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from tests.broker.serving import Peer, serving
-from tests.broker.test_transaction import COMMIT, ending, prepare
-from tests.kit.waiting import until_async as until
-
 from pocketmq.broker.broker import Broker
 from pocketmq.model.record import read_records
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.serving import Peer, serving
+from tests.broker.test_transaction import COMMIT, ending, prepare
+from tests.kit.waiting import until_async as until
 
 
 def bodies(broker: Broker, *queue_ids: int) -> set[bytes]:

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, batch, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id, properties_to_dict
@@ -15,6 +13,8 @@ from pocketmq.model.record import read_records
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, batch, records, serving
 
 CODE = RequestCode
 RECEIPT = "0 1 60000 0 0 b 0 0"

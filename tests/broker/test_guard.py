@@ -5,13 +5,13 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.members import Member
 
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.modes.guard import GroupGuard
-from pocketmq.model.agreement import Finding, Loss
+from pocketmq.model.agreement import GroupFinding, Loss
 from pocketmq.remoting.clock import ManualClock
+from tests.broker.members import Member
 
 GRACE_MS = 60_000
 
@@ -23,7 +23,7 @@ class Watched:
         self.clock = ManualClock()
         self.events = Events()
         self.consumers = ConsumerManager(self.clock, self.events)
-        self.raised: list[Finding] = []
+        self.raised: list[GroupFinding] = []
         self.isolated: set[str] = set()
         self.pullers: dict[int, str] = {}
         self.guard = GroupGuard(

@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.pairs import Pair, caught_up, copied, pair, state_of
-from tests.broker.raw_slave import RawSlave, ticket
-from tests.broker.serving import At, Peer
-from tests.broker.signing import signed
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.proof import CHALLENGE_MS, TICKET_MS, Challenges, Tickets
@@ -23,6 +18,11 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.server import RemotingServer
+from tests.broker.pairs import Pair, caught_up, copied, pair, state_of
+from tests.broker.raw_slave import RawSlave, ticket
+from tests.broker.serving import At, Peer
+from tests.broker.signing import signed
+from tests.kit.waiting import until_async as until
 
 ACCOUNTS = """
 accounts:

@@ -21,8 +21,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.broker.bare import bare_node
-from tests.broker.members import Member
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
@@ -36,6 +34,8 @@ from pocketmq.model.record import Record, read_records
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.store import ConfigFile, MessageStore, StoreConfig
+from tests.broker.bare import bare_node
+from tests.broker.members import Member
 
 KEEP_MS = 60_000
 REMEMBER_MS = 3_600_000

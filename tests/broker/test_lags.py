@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.bare import HOST, bare_parts
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures import lags
@@ -12,6 +11,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.queue import consume_queue_table
 from pocketmq.store.queue.consume_queue import ConsumeQueue
+from tests.broker.bare import HOST, bare_parts
 
 TOPICS, QUEUES = 50, 4
 

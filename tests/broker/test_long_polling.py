@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.broker.members import open_connection
 
 from pocketmq.broker.filters.tag_filter import TagFilter
 from pocketmq.broker.waiting.long_polling import CHECK_INTERVAL_MS, HeldPull, LongPolling
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import EntryFilter
+from tests.broker.members import open_connection
 
 
 class Held:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, body_of, records, serving
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
+from pocketmq.broker.delivery.record import DeliveryRecord
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.serving import Peer, body_of, records, serving
 
 T, G = "T", "g"
 COMMIT = 1

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-from tests.broker.serving import serving
-from tests.kit.waiting import until
 
 from pocketmq.broker.figures.lags import GroupLag
 from pocketmq.broker.figures.metric import PIECE, Metric
@@ -39,6 +37,8 @@ from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.metrics.page import health_page, merged, ready_page, render, to_text
 from pocketmq.model.tables import TopicConfig
 from pocketmq.testing import InProcess
+from tests.broker.serving import serving
+from tests.kit.waiting import until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "metrics" / "rocketmq-5.5.0.prom"
 # What RocketMQ 5.5 shows there and we do not: pop's own figures, and what is not measured.

@@ -4,14 +4,13 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, number, serving
-from tests.kit.waiting import until_async
-
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, number, serving
+from tests.kit.waiting import until_async
 
 SMALL_FILES = {"mapped_file_size_commit_log": 1 << 16}
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, body_of, number, records, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, body_of, number, records, serving
+from tests.kit.waiting import until_async
 
 COMMIT, SUSPEND, OWN = 1, 2, 4
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.bare import HOST, Asker, bare_parts
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.groups.client_channel import ClientChannel
@@ -15,27 +14,28 @@ from pocketmq.broker.modes.policy import Compatible, Isolate, Strict
 from pocketmq.broker.modes.sub_group import (
     LIFE,
     STEPS,
-    Change,
     Debt,
-    Do,
-    Heard,
-    Life,
+    QueueEvent,
     QueueState,
+    Reaction,
     Rewind,
     SubGroup,
+    SubGroupEvent,
+    SubGroupState,
 )
 from pocketmq.broker.modes.sub_group_debts import owe
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.broker.services import Parts
 from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.store import MessageStore, StoreConfig
+from tests.broker.bare import HOST, Asker, bare_parts
 
 MODES = ["compatible", "strict", "isolate"]
 KEY = ("T", 0)
-QUEUE = QueueOf("g", "T", 0)
+QUEUE = GroupQueue("g", "T", 0)
 
 
 class Site:
@@ -146,36 +146,42 @@ class Bare:
         self.group.begun[KEY] = 0
 
 
-@pytest.mark.parametrize(("rewind", "heard"), list(itertools.product(Rewind, Heard)))
-def test_a_sub_group_does_in_each_state_what_the_table_says(rewind: Rewind, heard: Heard) -> None:
+@pytest.mark.parametrize(("rewind", "heard"), list(itertools.product(Rewind, QueueEvent)))
+def test_a_sub_group_does_in_each_state_what_the_table_says(
+    rewind: Rewind, heard: QueueEvent
+) -> None:
     do, after = STEPS[rewind, heard]
     bare = Bare(rewind)
     group, sub_group, state = bare.group, bare.sub_group, bare.state
-    if heard in (Heard.PULL_AHEAD, Heard.PULL_HERE):
-        offset = 11 if heard is Heard.PULL_AHEAD else 10
-        if do is Do.SEND_BACK:
+    if heard in (QueueEvent.PULL_AHEAD, QueueEvent.PULL_HERE):
+        offset = 11 if heard is QueueEvent.PULL_AHEAD else 10
+        if do is Reaction.SEND_BACK:
             with pytest.raises(OffsetMoved) as moved:
                 group.check_pull(sub_group, KEY, offset)
             assert moved.value.offset == 10
         else:
-            assert do is Do.ANSWER
+            assert do is Reaction.ANSWER
             group.check_pull(sub_group, KEY, offset)
             assert state.passed == offset
-    elif heard in (Heard.COMMIT_AHEAD, Heard.COMMIT_HERE, Heard.COMMIT_BEHIND):
-        offset = {Heard.COMMIT_AHEAD: 15, Heard.COMMIT_HERE: 10, Heard.COMMIT_BEHIND: 5}[heard]
+    elif heard in (QueueEvent.COMMIT_AHEAD, QueueEvent.COMMIT_HERE, QueueEvent.COMMIT_BEHIND):
+        offset = {
+            QueueEvent.COMMIT_AHEAD: 15,
+            QueueEvent.COMMIT_HERE: 10,
+            QueueEvent.COMMIT_BEHIND: 5,
+        }[heard]
         counts = group.commit(sub_group, KEY, offset)
-        assert counts == (do in (Do.TAKE, Do.TAKE_AGAIN))
+        assert counts == (do in (Reaction.TAKE, Reaction.TAKE_AGAIN))
         assert state.offset == (offset if counts else 10)
         assert (
             state.own_from
             == {
-                Do.TAKE: 10,
-                Do.TAKE_AGAIN: offset,
-                Do.NOTE: offset,
-                Do.IGNORE: 10,
+                Reaction.TAKE: 10,
+                Reaction.TAKE_AGAIN: offset,
+                Reaction.NOTE: offset,
+                Reaction.IGNORE: 10,
             }[do]
         )
-    elif heard is Heard.OWED:
+    elif heard is QueueEvent.OWED:
         departed = SubGroup(0, {"T": build_subscription("T", "A")}, 0)
         departed.queues[KEY] = QueueState.at(3)
         owe(group, group.begun, departed, sub_group, lambda *_: 3, rewind=True)
@@ -183,7 +189,7 @@ def test_a_sub_group_does_in_each_state_what_the_table_says(rewind: Rewind, hear
         assert state.debts == [Debt(departed.id, 3, 20, True)]
         assert state.offset == 3
     else:
-        assert heard is Heard.MEMBER_CAME
+        assert heard is QueueEvent.MEMBER_CAME
         before = Asker()
         group._of[before] = SubGroup(9, {}, 0)
         channel = ClientChannel(before, "c", "JAVA", 407, subscriptions=sub_group.subscriptions)
@@ -191,13 +197,17 @@ def test_a_sub_group_does_in_each_state_what_the_table_says(rewind: Rewind, hear
     assert state.rewind is after
 
 
-@pytest.mark.parametrize(("life", "change"), list(itertools.product(list(Life)[:3], Change)))
-def test_a_sub_group_lives_as_the_table_says(life: Life, change: Change, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("life", "change"), list(itertools.product(list(SubGroupState)[:3], SubGroupEvent))
+)
+def test_a_sub_group_lives_as_the_table_says(
+    life: SubGroupState, change: SubGroupEvent, tmp_path: Path
+) -> None:
     after = LIFE[life, change]
     group = IsolatedGroup("g")
     asked = {"T": build_subscription("T", "A")}
-    sub_group = SubGroup(1, asked, 0 if life is Life.ACTIVE else 100)
-    sub_group.departure = 1 if life is Life.DEPARTED else 0
+    sub_group = SubGroup(1, asked, 0 if life is SubGroupState.ACTIVE else 100)
+    sub_group.departure = 1 if life is SubGroupState.DEPARTED else 0
     group.sequence = 1
     group.add(sub_group)
     connection = Asker()
@@ -210,33 +220,33 @@ def test_a_sub_group_lives_as_the_table_says(life: Life, change: Change, tmp_pat
         parts = bare_parts(store, config=BrokerConfig(broker_name="b", group_mode="isolate"))
         isolated, offsets = parts.tables.isolated, parts.tables.offsets
         isolated.groups["g"] = group
-        if change is Change.MEMBER_IN:
+        if change is SubGroupEvent.MEMBER_IN:
             group.place_members({connection: channel}, 200, offsets, lambda *_: 0)
-        elif change is Change.LAST_OUT:
+        elif change is SubGroupEvent.LAST_OUT:
             group.place_members({}, 200, offsets, lambda *_: 0)
-        elif change is Change.KEEP_OVER:
+        elif change is SubGroupEvent.KEEP_OVER:
             # Remembered, whatever time passes: a later one that left leans on it.
             isolated.tick({})
-            if sub_group in group.sub_groups and after is not Life.DEPARTED:
+            if sub_group in group.sub_groups and after is not SubGroupState.DEPARTED:
                 assert sub_group.life is after
             group.sub_groups = [sub_group]
-        elif change is Change.SETTLED:
+        elif change is SubGroupEvent.SETTLED:
             group.forget_departed(10**15, 1)
         else:
             group = IsolatedGroup.from_json("g", group.to_json(), 300)
             sub_group = group.sub_groups[0]
-        if after is Life.FORGOTTEN:
+        if after is SubGroupState.FORGOTTEN:
             assert sub_group not in group.sub_groups
         else:
             assert sub_group.life is after
         # Who comes when its sub-group has left for good begins a new one behind it.
         made = [each for each in group.sub_groups if each is not sub_group]
-        is_reborn = life is Life.DEPARTED and change is Change.MEMBER_IN
-        assert [each.life for each in made] == ([Life.ACTIVE] if is_reborn else [])
+        is_reborn = life is SubGroupState.DEPARTED and change is SubGroupEvent.MEMBER_IN
+        assert [each.life for each in made] == ([SubGroupState.ACTIVE] if is_reborn else [])
     finally:
         store.close()
 
 
 def test_the_tables_are_whole() -> None:
-    assert set(STEPS) == set(itertools.product(Rewind, Heard))
-    assert set(LIFE) == set(itertools.product(list(Life)[:3], Change))
+    assert set(STEPS) == set(itertools.product(Rewind, QueueEvent))
+    assert set(LIFE) == set(itertools.product(list(SubGroupState)[:3], SubGroupEvent))

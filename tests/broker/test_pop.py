@@ -5,9 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, batch, body_of, number, records, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import get_property
@@ -15,6 +12,9 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, batch, body_of, number, records, serving
+from tests.kit.waiting import until_async
 
 
 class Turned(ManualClock):
@@ -470,10 +470,10 @@ async def test_members_that_the_modes_keep_apart_do_not_pop(tmp_path: Path) -> N
         found = body_of(
             await one.ask(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
         )
-        shares = [
+        shared_limits = [
             (a["mode"], a["messageQueue"]["queueId"]) for a in found["messageQueueAssignments"]
         ]
-        assert shares == [("PULL", 0), ("PULL", 1)]
+        assert shared_limits == [("PULL", 0), ("PULL", 1)]
     async with (
         serving(tmp_path / "strict", group_mode="strict") as broker,
         await Peer.at(broker) as one,

@@ -5,9 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import Peer, body_of, serving
-from tests.namesrv.recordings import exchanges
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.nameservers.registration import BrokerIdentity
@@ -20,6 +17,8 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.store import StoreConfig
+from tests.broker.serving import Peer, body_of, serving
+from tests.namesrv.recordings import exchanges
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
 MEMBERS = ["a", "b", "c", "d"]

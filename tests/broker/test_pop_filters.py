@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popper, popped
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.record import encode_batch
 from pocketmq.model.tables import TopicConfig
+from tests.broker.popping import Popper, popped
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 TAG = {"exp": "two", "expType": "TAG"}
 SQL = {"exp": "a = 2", "expType": "SQL92"}

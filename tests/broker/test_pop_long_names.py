@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popped, Popper
-from tests.broker.serving import Peer, serving
 
 from pocketmq.model.record import MAGIC_V1, MAGIC_V2, read_record
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.popping import Popped, Popper
+from tests.broker.serving import Peer, serving
 
 TOPIC, GROUP = "t" * 120, "g" * 100
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"

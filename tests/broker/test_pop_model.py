@@ -12,9 +12,6 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.broker.bare import HOST, bare_parts
-from tests.broker.members import open_connection
-from tests.broker.popping import Popped, popped
 
 from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.receipts import ReceiptActs
@@ -26,6 +23,9 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.store import MessageStore, StoreConfig
+from tests.broker.bare import HOST, bare_parts
+from tests.broker.members import open_connection
+from tests.broker.popping import Popped, popped
 
 SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 22,
@@ -76,7 +76,7 @@ class Bench:
         )
         self.reader = PopMessageProcessor(acts)
         receipts = ReceiptActs(parts.node, tables, messages, self.pop)
-        self.acks = PopAckProcessor(receipts, parts.messages.promise)
+        self.acks = PopAckProcessor(receipts, parts.messages.durability)
         self.connection = open_connection(self.clock)
 
     def save(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.broker.popping import Popped
 from tests.broker.test_pop_model import Bench
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, number, serving
-from tests.broker.test_pop_model import Bench
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.events import Events
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo, OrderInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.store import ConfigFile
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, number, serving
+from tests.broker.test_pop_model import Bench
+from tests.kit.waiting import until_async
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.test_pop_model import Bench
 
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.model.names import TAKEN_GROUP
 from pocketmq.store.errors import DiskFull
+from tests.broker.test_pop_model import Bench
 
 DAY_MS = 24 * 3_600_000
 
@@ -161,7 +161,7 @@ def test_a_record_that_cannot_be_read_is_left_out(bench: Bench) -> None:
 def test_an_acknowledgement_says_how_far_the_log_has_to_be_safe(bench: Bench) -> None:
     """With SYNC_FLUSH its answer waits for that."""
     [message] = bench.take(order=True, maxMsgNums=1, invisibleTime=DAY_MS)
-    queue = QueueOf("g", "T", 0)
+    queue = GroupQueue("g", "T", 0)
     end = bench.acks._receipts.ack(queue, 0, message.receipt, bench.connection)
     assert end == bench.pop.log.end == bench.store.commit_log_max_position
     assert bench.offsets.query(TAKEN_GROUP, bench.pop.log.topic, 0) > 0

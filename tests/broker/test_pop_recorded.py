@@ -4,15 +4,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.broker.serving import Peer, serving
-from tests.namesrv.recordings import Exchange, exchanges
-
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import read_records
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer, serving
+from tests.namesrv.recordings import Exchange, exchanges
 
 # Sends, heartbeats of the group, and pop's own codes.
 ASKED = {34, 310, 401, 200050, 200051, 200053}

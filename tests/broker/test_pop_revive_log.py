@@ -5,14 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.bare import HOST
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer, serving
-from tests.broker.test_pop_model import Bench
-from tests.golden.golden_stores import unpack
 
 from pocketmq.broker.housekeeping import Housekeeping
-from pocketmq.broker.pop.check_point import Ack, CheckPoint, Name
+from pocketmq.broker.pop.check_point import Ack, CheckPoint, CheckPointName
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.pop_receipt import Receipt, real_topic
 from pocketmq.model.record import read_records
@@ -21,6 +16,11 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.store import MessageStore, StoreConfig
 from pocketmq.store.errors import DiskFull
+from tests.broker.bare import HOST
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer, serving
+from tests.broker.test_pop_model import Bench
+from tests.golden.golden_stores import unpack
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_records_are_those_of_the_real_broker(tmp_path: Path) -> None:
 
 
 def test_the_last_bit_of_a_full_check_point_is_a_java_ints_sign() -> None:
-    point = CheckPoint(Name("T", "g", 0, 5, 1, "b"), 10, range(5, 37))
+    point = CheckPoint(CheckPointName("T", "g", 0, 5, 1, "b"), 10, range(5, 37))
     for offset in range(5, 37):
         assert point.ack(offset)
     assert b'"bm":-1' in point.body()

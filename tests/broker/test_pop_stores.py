@@ -7,13 +7,13 @@ postponed by 2.5 hours and 3 were invisible for as long, most of that in records
 from pathlib import Path
 
 import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.clock import SystemClock
 from tests.broker.popping import Popped, Popper
 from tests.broker.serving import Peer, serving
 from tests.golden.golden_stores import unpack
 from tests.kit.waiting import until_async
-
-from pocketmq.broker.broker import Broker
-from pocketmq.remoting.clock import SystemClock
 
 # Three hours after the store was written.
 BEGIN_MS = 1_795_251_621_000 + 3 * 3_600_000

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, batch, records
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import offset_msg_id, parse_offset_msg_id, properties_to_text
@@ -11,6 +10,7 @@ from pocketmq.model.names import TRANS_HALF_TOPIC
 from pocketmq.model.record import Record, body_crc, read_record, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.serving import Peer, batch, records
 
 CODE = RequestCode
 

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from tests.broker.members import open_connection
 
 from pocketmq.broker.groups.client_channel import CHANNEL_EXPIRED_MS, ClientChannel
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.transport.connection import Connection
+from tests.broker.members import open_connection
 
 
 class _Open(asyncio.Transport):

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.members import open_connection
-from tests.broker.serving import Peer, number, records, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.broker import Broker
@@ -19,9 +16,12 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode, encode_header
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode, encode_header
 from pocketmq.remoting.quick.by_text import RequestShapes
 from pocketmq.store import ReadResult, ReadStatus
+from tests.broker.members import open_connection
+from tests.broker.serving import Peer, number, records, serving
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -318,7 +318,7 @@ def _whole(reply: Any) -> RemotingCommand:
 def test_a_header_that_is_filled_in_is_the_encoders(opaque: int, high: int) -> None:
     """Byte for byte, whatever the values."""
     result = ReadResult(ReadStatus.FOUND, high - 2, 0, high, [], 0, 0)
-    request = RemotingCommand(CODE.PULL_MESSAGE, opaque=opaque, encoding=Encoding.ROCKETMQ)
+    request = RemotingCommand(CODE.PULL_MESSAGE, opaque=opaque, encoding=SerializeType.ROCKETMQ)
     fields = {
         "suggestWhichBrokerId": "12",
         "nextBeginOffset": str(high - 2),

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.namesrv.recordings import Exchange, exchanges
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
+from tests.broker.serving import Peer, serving
+from tests.namesrv.recordings import Exchange, exchanges
 
 SENDS = {10, 310, 320}
 # What depends neither on messages of other recordings nor on the time of day.

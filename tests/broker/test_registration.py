@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -24,6 +22,8 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 
 @asynccontextmanager

@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popper
-from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import Peer, batch, number, serving
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.metrics import snapshot
@@ -23,6 +19,10 @@ from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.popping import Popper
+from tests.broker.raw_slave import RawSlave
+from tests.broker.serving import Peer, batch, number, serving
+from tests.kit.waiting import until_async as until
 
 FILE = 64 << 10
 
@@ -32,7 +32,7 @@ def end_of(broker: Broker) -> int:
 
 
 def slaves(broker: Broker) -> list[Slave]:
-    return broker.parts.messages.promise.replicas.slaves.connected
+    return broker.parts.messages.durability.replicas.slaves.connected
 
 
 def heard(broker: Broker, now_ms: int) -> bool:
@@ -134,7 +134,7 @@ async def test_a_report_beyond_the_end_is_refused_also_when_the_log_has_grown_pa
             await until(lambda: bool(slaves(broker)) and bool(slaves(broker)[0].refused))
             assert "has data that this master never sent" in slaves(broker)[0].refused
         await until(lambda: not slaves(broker))
-        broker.parts.messages.promise.replicas.slaves.forget_refusals()
+        broker.parts.messages.durability.replicas.slaves.forget_refusals()
         async with await RawSlave.at(broker) as forgiven:
             forgiven.report(beyond)
             await forgiven.take(end_of(broker))
@@ -315,7 +315,7 @@ async def test_a_slave_that_is_silent_is_waited_for_and_then_named(
 ) -> None:
     clock = ManualClock()
     async with master(tmp_path, clock=clock, broker_role="SYNC_MASTER") as (broker, peer):
-        replicas = broker.parts.messages.promise.replicas
+        replicas = broker.parts.messages.durability.replicas
         async with await RawSlave.at(broker) as slave:
             slave.report(0)
             await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
@@ -359,7 +359,7 @@ async def test_as_many_slaves_as_are_asked_for(tmp_path: Path) -> None:
             two.report(0)
             await until(lambda: sum(each.served for each in slaves(broker)) == 2)
             opaque = peer.send(RequestCode.SEND_MESSAGE_V2, {**SEND_V2}, b"b")
-            replicas = broker.parts.messages.promise.replicas
+            replicas = broker.parts.messages.durability.replicas
             await until(lambda: replicas.waiting == 1)
             one.report(end_of(broker))
             await until(lambda: any(each.acked == end_of(broker) for each in slaves(broker)))
@@ -437,7 +437,7 @@ async def test_how_far_a_slave_is_behind_in_bytes_and_in_seconds(tmp_path: Path)
             slave.report(end_of(broker))
             await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
             had, before = clock.monotonic_ms(), end_of(broker)
-            known = broker.parts.messages.promise.replicas.slaves
+            known = broker.parts.messages.durability.replicas.slaves
             await until(lambda: bool(known._ends))
             await peer.produce("T")
             clock.advance_ms(7_000)
@@ -466,7 +466,7 @@ async def test_a_slave_too_far_behind_does_not_count(tmp_path: Path) -> None:
             slave.report(end_of(broker))
             await until(lambda: slaves(broker)[0].acked == end_of(broker))
             opaque = peer.send(RequestCode.SEND_MESSAGE_V2, SEND_V2, b"b")
-            replicas = broker.parts.messages.promise.replicas
+            replicas = broker.parts.messages.durability.replicas
             await until(lambda: replicas.waiting == 1)
             slave.report(end_of(broker))
             assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
@@ -485,7 +485,7 @@ async def test_disk_and_slaves_are_both_waited_for(tmp_path: Path) -> None:
             slave.report(0)
             await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
             opaque = peer.send(RequestCode.SEND_MESSAGE_V2, SEND_V2, b"b")
-            replicas = broker.parts.messages.promise.replicas
+            replicas = broker.parts.messages.durability.replicas
             await until(lambda: replicas.waiting == 1)
             await until(lambda: store.flushed_position == end_of(broker) > 0)
             assert replicas.waiting == 1
@@ -522,7 +522,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
             taken.append(await RawSlave.at(broker))
             taken[0].report(0)
             await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
-            replicas = broker.parts.messages.promise.replicas
+            replicas = broker.parts.messages.durability.replicas
             answered: list[ResponseCode] = []
             assert (await peer.produce("T", WAIT="false")).code == ResponseCode.SUCCESS
             assert replicas.ask(end_of(broker), answered.append) is None

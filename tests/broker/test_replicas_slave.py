@@ -7,6 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from pocketmq.admin import Admin
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.figures.metrics import snapshot
+from pocketmq.broker.ha.follower import fetched
+from pocketmq.broker.ha.table_sync import signer
+from pocketmq.broker.ha.wire import HaWireError, SliceDecoder, head
+from pocketmq.broker.readiness import readiness
+from pocketmq.broker.refused import Refused
+from pocketmq.files.records import Entry
+from pocketmq.model.tables import GroupConfig, TopicConfig
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.requests import PocketRequestCode
+from pocketmq.store.errors import StoreFollows
+from pocketmq.store.repair.reader import StoreReader
 from tests.broker.pairs import (
     Pair,
     caught_up,
@@ -23,24 +41,6 @@ from tests.broker.serving import Peer, body_of, number
 from tests.broker.test_transaction import ending, prepare
 from tests.kit.waiting import until_async as until
 from tests.store.stores import HOST
-
-from pocketmq.admin import Admin
-from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.figures.metrics import snapshot
-from pocketmq.broker.ha.follower import fetched
-from pocketmq.broker.ha.table_sync import signer
-from pocketmq.broker.ha.wire import HaWireError, Slices, head
-from pocketmq.broker.readiness import readiness
-from pocketmq.broker.refused import Refused
-from pocketmq.files.records import Entry
-from pocketmq.model.tables import GroupConfig, TopicConfig
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.requests import PocketRequestCode
-from pocketmq.store.errors import StoreFollows
-from pocketmq.store.repair.reader import StoreReader
 
 
 @pytest.fixture(autouse=True)
@@ -544,7 +544,7 @@ async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
             await slave.parts.services.replication.promote("SYNC_MASTER")
             assert slave.parts.tables.offsets.query("g", "T", 0) == 2
             await until(lambda: state_of(master).connected)
-            await until(lambda: slave.parts.messages.promise.replicas.slaves.in_sync_count == 1)
+            await until(lambda: slave.parts.messages.durability.replicas.slaves.in_sync_count == 1)
             assert (await other.produce("T", b"again")).code == ResponseCode.SUCCESS
             await caught_up(master, slave)
         await brokers.stop_all()
@@ -769,7 +769,7 @@ async def test_a_master_that_speaks_another_language_is_named_and_not_followed(
 def test_slices_of_another_language_are_refused() -> None:
     for offset, size in ((0, -1), (-1, 0), (0, 1 << 30)):
         with pytest.raises(HaWireError, match="it is in controller mode"):
-            list(Slices().feed(struct.pack(">qi", offset, size)))
+            list(SliceDecoder().feed(struct.pack(">qi", offset, size)))
 
 
 async def test_a_topic_that_began_after_the_last_look_at_the_tables_is_promoted_with_the_log(

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, number, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer, number, serving
 
 CODE = RequestCode
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -138,8 +138,8 @@ async def test_a_reply_to_a_topic_that_does_not_exist_is_refused(broker: Broker)
 
 async def test_replies_that_nobody_takes_are_kept_up_to_a_bound(broker: Broker) -> None:
     """The asker answers nothing: replies beyond the bound are refused, until he has disconnected."""
-    shares = broker.server.shares
-    shares.limits = replace(shares.limits, kept_size_max=4 << 20)
+    shared_limits = broker.server.shared_limits
+    shared_limits.limits = replace(shared_limits.limits, kept_size_max=4 << 20)
     body = bytes(200_000)
     fields = {"b": TOPIC, "a": "pg", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
     async with await Peer.at(broker) as replier, await Peer.at(broker) as other:
@@ -151,7 +151,7 @@ async def test_replies_that_nobody_takes_are_kept_up_to_a_bound(broker: Broker) 
                 refused = await replier.answer(opaque)
                 assert refused.code == ResponseCode.SYSTEM_BUSY
                 assert "too many replies wait" in (refused.remark or "")
-            assert 1_000_000 <= shares.kept_size <= 1 << 20
+            assert 1_000_000 <= shared_limits.kept_size <= 1 << 20
             # Other requests of his, and another's reply, are served.
             assert (await replier.produce("T")).code == ResponseCode.SUCCESS
             opaque = other.send(CODE.SEND_REPLY_MESSAGE_V2, ext, b"small")
@@ -161,5 +161,5 @@ async def test_replies_that_nobody_takes_are_kept_up_to_a_bound(broker: Broker) 
             assert (await other.answer(opaque)).code == ResponseCode.SUCCESS
         for opaque in sent[:5]:
             assert (await replier.answer(opaque)).code == ResponseCode.SYSTEM_ERROR
-        assert shares.kept_size == 0
+        assert shared_limits.kept_size == 0
         assert (await reply(replier)).code == ResponseCode.SYSTEM_ERROR

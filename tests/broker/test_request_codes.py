@@ -11,14 +11,20 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.requests import REQUESTS, PocketRequestCode, Row, Server, complete
+from pocketmq.remoting.requests import (
+    REQUESTS,
+    AnsweringServer,
+    PocketRequestCode,
+    RequestRow,
+    complete,
+)
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
 
 CODE = RequestCode
 
 
-def name(row: Row) -> str:
+def name(row: RequestRow) -> str:
     return row.code.name
 
 
@@ -33,7 +39,7 @@ async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) 
         for code in REQUESTS:
             answer = await client.invoke(broker.address, RemotingCommand(code, {}), 30_000)
             known = answer.code != 3
-            assert known != (not REQUESTS[code].server & Server.BROKER), RequestCode(code)
+            assert known != (not REQUESTS[code].server & AnsweringServer.BROKER), RequestCode(code)
             if not known:
                 assert answer.remark == f" request type {code} not supported"
         answer = await client.invoke(broker.address, RemotingCommand(31_999), 30_000)
@@ -41,7 +47,7 @@ async def test_every_request_code_is_served_or_refused_in_words(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("row", [row for row in REQUESTS.values() if not row.server], ids=name)
-def test_a_refusal_says_why(row: Row) -> None:
+def test_a_refusal_says_why(row: RequestRow) -> None:
     assert len(row.why) > 20
 
 
@@ -50,7 +56,7 @@ def test_each_code_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in REQUESTS.values() if row.access], ids=name)
-def test_an_access_names_fields_that_the_header_has(row: Row) -> None:
+def test_an_access_names_fields_that_the_header_has(row: RequestRow) -> None:
     """A misspelt field would refuse everybody, or, where it is optional, let everybody in."""
     assert row.access is not None
     if row.access.in_body:
@@ -63,10 +69,10 @@ def test_an_access_names_fields_that_the_header_has(row: Row) -> None:
 
 @pytest.mark.parametrize("missing", [CODE.PULL_MESSAGE, CODE.GET_TIMER_METRICS])
 def test_a_server_without_a_promised_handler_does_not_start(missing: RequestCode) -> None:
-    promised = [code for code, row in REQUESTS.items() if row.server & Server.BROKER]
-    assert complete(Server.BROKER, dict.fromkeys(promised)).keys() == set(promised)
+    promised = [code for code, row in REQUESTS.items() if row.server & AnsweringServer.BROKER]
+    assert complete(AnsweringServer.BROKER, dict.fromkeys(promised)).keys() == set(promised)
     with pytest.raises(AssertionError, match=str(int(missing))):
-        complete(Server.BROKER, dict.fromkeys(set(promised) - {missing}))
+        complete(AnsweringServer.BROKER, dict.fromkeys(set(promised) - {missing}))
 
 
 def test_a_request_says_what_it_does() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_dict
@@ -13,6 +12,7 @@ from pocketmq.model.record import Record, read_record
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.serving import Peer, records, serving
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

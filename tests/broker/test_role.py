@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, number, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
@@ -15,6 +13,8 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import StoreConfig
+from tests.broker.serving import Peer, number, serving
+from tests.kit.waiting import until_async
 
 SERVICES = {"delay", "timer", "pop", "transaction-check"}
 

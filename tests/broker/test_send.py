@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, batch, number, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.wire.sends import long_batches
@@ -18,6 +17,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.hosts import pack_host
 from pocketmq.store import FlushFailed
+from tests.broker.serving import Peer, batch, number, records, serving
 
 CODE = RequestCode
 _BATCH_FIELDS = {

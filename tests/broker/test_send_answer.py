@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.wire.sends.send_answer import SendAnswers
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode
 
 HOST = "7F00000100002A9F"
 HOST_V6 = "20010DB8000000000000000000000001" + "00002A9F"
@@ -14,7 +14,7 @@ positions = st.integers(0, (1 << 63) - 1)
 
 
 @given(
-    st.sampled_from(list(Encoding)),
+    st.sampled_from(list(SerializeType)),
     st.sampled_from([HOST, HOST_V6]),
     texts,
     st.lists(positions, min_size=1, max_size=20),
@@ -23,7 +23,7 @@ positions = st.integers(0, (1 << 63) - 1)
     st.integers(-0x8000_0000, 0x7FFF_FFFF),
 )
 def test_a_template_says_what_the_codec_would_say(
-    encoding: Encoding,
+    encoding: SerializeType,
     host: str,
     region: str,
     where: list[int],
@@ -51,7 +51,7 @@ def test_a_template_says_what_the_codec_would_say(
 def test_a_batch_names_all_its_records(count: int) -> None:
     """Invariant 2, also for more sizes than are remembered."""
     answers = SendAnswers(HOST, {})
-    request = RemotingCommand(320, {}, encoding=Encoding.ROCKETMQ)
+    request = RemotingCommand(320, {}, encoding=SerializeType.ROCKETMQ)
     for size in range(count, count + 300):
         ext = decode(answers.batch(request, range(size), 0, 0)[4:]).ext or {}
         assert ext["msgId"].count(",") == size - 1

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pocketmq.broker.wire.sends.send import SendMessageProcessor
+from pocketmq.model.record import encode_batch
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
+from pocketmq.remoting.frames import FrameDecoder
+from pocketmq.remoting.quick.by_place import RUN_MIN
+from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 from tests.broker.members import open_connection
 from tests.broker.pairs import end_of, pair
 from tests.broker.serving import Peer, serving
 from tests.broker.test_acts import Site
 from tests.kit.waiting import until_async as until
-
-from pocketmq.broker.wire.sends.send import SendMessageProcessor
-from pocketmq.model.record import encode_batch
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
-from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.quick.by_place import RUN_MIN
-from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 
 CODE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 COMMON = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "f": "0", "h": "3", "j": "0", "m": "false"}
@@ -126,7 +126,7 @@ _MESSAGE = st.tuples(st.integers(0, 5), _KEYS, st.sampled_from(["A1", "B2"]), st
 @settings(max_examples=60)
 @given(
     st.lists(_MESSAGE, min_size=RUN_MIN - 1, max_size=RUN_MIN + 14),
-    st.sampled_from([Encoding.JSON, Encoding.ROCKETMQ]),
+    st.sampled_from([SerializeType.JSON, SerializeType.ROCKETMQ]),
     st.sampled_from(
         [
             "UNIQ_KEY\x01{}\x02WAIT\x01true\x02TAGS\x01{}\x02",
@@ -140,7 +140,7 @@ _MESSAGE = st.tuples(st.integers(0, 5), _KEYS, st.sampled_from(["A1", "B2"]), st
 def test_a_run_is_stored_as_its_messages_one_by_one(
     ends: tuple[End, End],
     messages: list[tuple[int, str, str, bytes]],
-    encoding: Encoding,
+    encoding: SerializeType,
     properties: str,
     opaque: int,
 ) -> None:
@@ -184,7 +184,7 @@ _BATCH = st.tuples(
 @settings(max_examples=40)
 @given(
     st.lists(_BATCH, min_size=2, max_size=20),
-    st.sampled_from([Encoding.JSON, Encoding.ROCKETMQ]),
+    st.sampled_from([SerializeType.JSON, SerializeType.ROCKETMQ]),
     st.sampled_from(
         [
             "UNIQ_KEY\x01{}\x02TAGS\x01{}\x02",
@@ -201,7 +201,7 @@ _BATCH = st.tuples(
 def test_batches_of_a_read_are_stored_as_one_by_one(
     ends: tuple[End, End],
     batches: list[tuple[int, list[tuple[str, str, bytes]]]],
-    encoding: Encoding,
+    encoding: SerializeType,
     properties: str,
     outer: str,
     size: int,
@@ -273,7 +273,7 @@ async def test_reads_of_many_sends_wait_for_the_slave(
         master = await brokers.master(broker_role="SYNC_MASTER", slave_timeout=60_000)
         master.parts.messages.store._index.step()
         slave = await brokers.slave()
-        slaves = master.parts.messages.promise.replicas.slaves
+        slaves = master.parts.messages.durability.replicas.slaves
         await until(lambda: slaves.in_sync_count == 1)
         async with await Peer.at(master) as peer:
             for place in range(5):

@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.selector_peer import FILTER_VERSIONS, Generator, evaluate, selector_driver
-from tests.interop.driver import Driver
-from tests.interop.toolchain import ToolchainMissing
 
 from pocketmq.broker.sql92 import (
     EvaluationError,
@@ -19,10 +16,13 @@ from pocketmq.broker.sql92 import (
     compile_expression,
     selector_parser,
 )
-from pocketmq.broker.sql92.expression import Node
+from pocketmq.broker.sql92.expression import Expression
 from pocketmq.broker.sql92.filter import CompileCache
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
+from tests.broker.selector_peer import FILTER_VERSIONS, Generator, evaluate, selector_driver
+from tests.interop.driver import Driver
+from tests.interop.toolchain import ToolchainMissing
 
 CASES_PER_SEED = 1_000
 SEEDS = range(4)
@@ -259,7 +259,7 @@ def test_compiled_expressions_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPa
     parsed: list[str] = []
     parse = selector_parser.parse
 
-    def counted(text: str) -> tuple[Node, frozenset[str]]:
+    def counted(text: str) -> tuple[Expression, frozenset[str]]:
         parsed.append(text)
         return parse(text)
 

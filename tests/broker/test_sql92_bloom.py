@@ -8,9 +8,6 @@ from struct import Struct
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.broker.test_sql92 import rocketmq
-from tests.interop.driver import Driver
 
 from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
@@ -21,6 +18,9 @@ from pocketmq.model.subscription import build_subscription
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import IllegalArgument
+from tests.broker.serving import Peer, serving
+from tests.broker.test_sql92 import rocketmq
+from tests.interop.driver import Driver
 
 __all__ = ["rocketmq"]
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"

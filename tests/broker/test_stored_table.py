@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
-from tests.kit.waiting import until_async
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -19,6 +17,8 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.store import ConfigFile
 from pocketmq.store.config_journal import ConfigJournal
+from tests.broker.serving import Peer, serving
+from tests.kit.waiting import until_async
 
 
 class Files:

@@ -5,10 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.pairs import caught_up, copied, pair
-from tests.broker.popping import Popper
-from tests.broker.serving import Peer
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.received_tables import MasterRefused
@@ -19,6 +15,10 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.store.timer.check import TimerCheck
+from tests.broker.pairs import caught_up, copied, pair
+from tests.broker.popping import Popper
+from tests.broker.serving import Peer
+from tests.kit.waiting import until_async as until
 
 CODE = RequestCode
 SETTINGS = CODE.GET_BROKER_CONFIG

@@ -1,13 +1,13 @@
 """StrictGroups: the members that are there decide, everybody else is told why."""
 
 import pytest
-from tests.broker.members import Member, open_connection
 
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.transport.connection import Connection
+from tests.broker.members import Member, open_connection
 
 
 class Door:

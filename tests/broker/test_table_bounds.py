@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, serving
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.unused_groups import delete_unused_groups, unused_groups
@@ -13,6 +12,7 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import ConfigFile
+from tests.broker.serving import Peer, serving
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import serving
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
@@ -19,6 +18,7 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import ConfigFile, OffsetFile
+from tests.broker.serving import serving
 
 STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
 ARCHIVES = sorted(path.name for path in STORES.glob("*.tar.gz"))

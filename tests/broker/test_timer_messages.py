@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import properties_to_dict, properties_to_text
@@ -17,6 +16,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.store import FlushFailed
+from tests.broker.serving import Peer, records, serving
 
 
 async def send(peer: Peer, topic: str = "T", **properties: object) -> RemotingCommand:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, number, records, serving
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.housekeeping import Housekeeping
@@ -20,6 +19,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectionLost
+from tests.broker.serving import Peer, number, records, serving
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 BORN = 1_700_000_000_000

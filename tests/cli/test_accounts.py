@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.servers import Server
 
 from pocketmq.cli import app
 from pocketmq.cli.mqadmin import main as mqadmin
 from pocketmq.client import Credentials, Message
 from pocketmq.client.sync import Producer
 from pocketmq.remoting.errors import PocketMQError
+from tests.cli.servers import Server
 
 SECRET = "secret-words"
 ACCOUNTS = f"accounts: [{{accessKey: operator, secretKey: {SECRET}, admin: true}}]\n"

@@ -13,10 +13,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.cli.servers import Server
-from tests.grpc.asking import asking
-from tests.interop.processes import free_ports
-from tests.kit.waiting import until, until_async
 
 from pocketmq.cli.app import run
 from pocketmq.cli.commands.health import health
@@ -25,6 +21,10 @@ from pocketmq.cli.servers.broker_process import ending, pause_ms
 from pocketmq.cli.servers.broker_set import chosen_count, folder_of, name_of, port_of
 from pocketmq.client import Message, MessageQueue, Producer
 from pocketmq.grpc.messages import classes
+from tests.cli.servers import Server
+from tests.grpc.asking import asking
+from tests.interop.processes import free_ports
+from tests.kit.waiting import until, until_async
 
 PATIENCE_S = 60
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import typer
-from tests.cli.machine_keys import SPELLING, checked, misspelt
-from tests.cli.servers import COMMAND, Server
-from tools.json_keys import COMMANDS, SERVERS
 
 from pocketmq.cli.app import SINGLE, commands, run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client.errors import refusal
 from pocketmq.remoting.codes import ResponseCode
+from tests.cli.machine_keys import SPELLING, checked, misspelt
+from tests.cli.servers import COMMAND, Server
+from tools.json_keys import COMMANDS, SERVERS
 
 ROOT = typer.main.get_command(commands())
 # Parsed beside typer, because they start in a fraction of its time.
@@ -48,6 +48,7 @@ ASKED = {
     "group delete": "GoneG --yes",
     "group show": "g",
     "group doctor": "g",
+    "group balance": "g",
     "group mode": "g isolate",
     "group producers": "pg",
     "subs export": "",
@@ -87,7 +88,7 @@ ASKED = {
     "store du": "{store}",
     "store diff": "{store} {store}",
     "store archive": "{store} {folder}/archive",
-    "store repair": "{copy}",
+    "store repair": "{copy} --yes",
     "store export": "{store} --out {folder}/messages.jsonl",
     "doctor net": "",
     "doctor group": "g",
@@ -111,6 +112,7 @@ WRONG = {
     "group delete": ("Nope --yes", "group list"),
     "group show": ("Nope", "group list"),
     "group doctor": ("Nope", "group list"),
+    "group balance": ("Nope", "group list"),
     "group mode": ("Nope", "group list"),
     "subs export": ("Nope", "group list"),
     "subs plan": ("{folder}/nope", "subs export"),

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.machine_keys import checked
-from tests.cli.servers import Server
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin, GroupConfig
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client import ConsumeResult, Message, TransactionState
 from pocketmq.client.sync import Producer, PushConsumer, SimpleConsumer, TransactionProducer
+from tests.cli.machine_keys import checked
+from tests.cli.servers import Server
+from tests.kit.waiting import until
 
 Ask = Callable[..., Any]
 

@@ -2,19 +2,21 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import serving
-from tests.cli.machine_keys import checked
-from tests.cli.servers import Server
 
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.app import run
 from pocketmq.cli.commands.health import health
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.network_check import _suspicion, _unreachable
+from pocketmq.testing import InProcess
+from tests.broker.serving import serving
+from tests.cli.machine_keys import checked
+from tests.cli.servers import Server
 
 
 @pytest.fixture
@@ -55,6 +57,27 @@ async def test_health_tells_what_fails_in_a_broker_that_knows_who_asks(
         assert await said() == (1, trouble)
         tasks.went_well("a-round")
         assert await said() == (0, "ok\n")
+
+
+def test_health_shows_damage_that_a_broker_serves_around(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is well all the same: a restart would mend nothing. Damage that a reader meets is shown, too."""
+    root = tmp_path / "store"
+    with InProcess(store=str(root)) as server:
+        server.create_topic("T", queues=1)
+        for body in (b"first", b"second", b"third"):
+            server.send("T", body)
+    [log] = (root / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes().replace(b"second", b"sXcond"))
+    with InProcess(store=str(root)) as server:
+        assert health(["--namesrv", "-", "--broker", server.broker, "--json"]) == 0
+        [row] = checked(["health"], json.loads(capsys.readouterr().out))
+        assert row["state"] == "ok"
+        [finding] = row["findings"]
+        assert re.match(r"LOG_DAMAGED commitlog at \d+: .*CRC.*pocketmq store repair", finding)
+        assert health(["--namesrv", "-", "--broker", server.broker]) == 0
+        assert f": ok\n  {finding}\n" in capsys.readouterr().out
 
 
 def test_health_says_by_its_exit_code_whether_both_answer(

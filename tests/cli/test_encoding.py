@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.servers import Server
 
 from pocketmq.cli.encoding import texts
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client import Message
 from pocketmq.client.sync import Producer
+from tests.cli.servers import Server
 
 BODY = "café 订单 🎉"
 LACKING = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.kit.waiting import until
 
 from pocketmq.cli.__main__ import main
 from pocketmq.cli.commands import group as group_commands
@@ -24,6 +23,7 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.server import RemotingServer
+from tests.kit.waiting import until
 
 # Sets the title of the window, clears the screen (twice: by one character of Unicode, too), turns the text.
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b2J\x85\u202e\u2066\u200f\u061c\u2028\r"

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.machine_keys import checked
-from tests.cli.servers import COMMAND
 
 from pocketmq.cli.app import GROUPS, SINGLE, run
 from pocketmq.cli.commands import watch
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.server_options import HELP
 from pocketmq.testing import InProcess
+from tests.cli.machine_keys import checked
+from tests.cli.servers import COMMAND
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.pairs import Pair, end_of, name_server
-from tests.cli.servers import Server
-from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.migration.check import REFUSED, TOLD, Ours, inward, outward
+from pocketmq.cli.migration.check import REFUSED, TOLD, PocketFeatures, inward, outward
 from pocketmq.cli.migration.inwards import Inwards
-from pocketmq.cli.migration.report import MigrationRefused, Talk
+from pocketmq.cli.migration.report import MigrationRefused, MigrationReport
 from pocketmq.cli.migration.request import conf_in
-from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.cli.migration.source import BrokerFacts, Source
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -33,7 +30,10 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
-from pocketmq.remoting.transport.proxy import Passage
+from pocketmq.remoting.transport.proxy import Proxy
+from tests.broker.pairs import Pair, end_of, name_server
+from tests.cli.servers import Server
+from tests.kit.waiting import until_async as until
 
 QUICK: dict[str, Any] = {"poll_name_server_interval_ms": 100, "heartbeat_interval_ms": 100}
 EAGER: dict[str, Any] = {**QUICK, "persist_offset_interval_ms": 200}
@@ -81,11 +81,11 @@ class Moving:
         return self.again(400)
 
     def again(self, route_ms: int) -> Inwards:
-        talk = Talk(self._say, self._confirm)
+        talk = MigrationReport(self._say, self._confirm)
         inwards = Inwards(self.slave, self.source, talk, route_ms=route_ms, role="ASYNC_MASTER")
         wait_for_clients = inwards.wait_for_clients
 
-        async def waited(passage: Passage) -> None:
+        async def waited(passage: Proxy) -> None:
             await wait_for_clients(passage)
             await until(lambda: len(passage.passed) >= self.clients, "clients ask here")
 
@@ -251,13 +251,13 @@ async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path)
         assert inwards.pause_ms >= 0
 
 
-def facts(**settings: str) -> Facts:
+def facts(**settings: str) -> BrokerFacts:
     runtime = {
         "commitLogMinOffset": "0",
         "commitLogMaxOffset": "1000",
         "brokerVersionDesc": "V5_5_0",
     }
-    return Facts({"mappedFileSizeCommitLog": "100", **settings}, runtime, {}, {})
+    return BrokerFacts({"mappedFileSizeCommitLog": "100", **settings}, runtime, {}, {})
 
 
 async def test_no_table_is_ahead_of_the_log_that_is_taken_over(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_what_cannot_be_followed_is_said_before() -> None:
 
 
 def test_what_rocketmq_4_would_never_deliver_is_refused() -> None:
-    ours = Ours(timers=3, pops=2, long_topics=("x" * 130,), isolated=("g",))
+    ours = PocketFeatures(timers=3, pops=2, long_topics=("x" * 130,), isolated=("g",))
     assert [each.level for each in outward(ours, "4.9")] == [REFUSED] * 3 + [TOLD] * 3
     assert [each.level for each in outward(ours, "5")] == [TOLD] * 2
 

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.broker.pairs import Pair, end_of, name_server
-from tests.cli.test_migrate import EAGER, QUICK, Interrupted, stored
-from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -19,7 +16,7 @@ from pocketmq.cli.migration.outwards import (
     Outwards,
     Successor,
 )
-from pocketmq.cli.migration.report import Talk
+from pocketmq.cli.migration.report import MigrationReport
 from pocketmq.cli.migration.source import Source
 from pocketmq.client import (
     ConsumeContext,
@@ -35,6 +32,9 @@ from pocketmq.model.names import REVIVE_GROUP
 from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.broker.pairs import Pair, end_of, name_server
+from tests.cli.test_migrate import EAGER, QUICK, Interrupted, stored
+from tests.kit.waiting import until_async as until
 
 
 class Moving:
@@ -64,7 +64,9 @@ class Moving:
         async def confirm(what: str) -> None:
             self._say(what)
 
-        return Outwards(self.admin, source, successor, Talk(self._say, confirm), route_ms=300)
+        return Outwards(
+            self.admin, source, successor, MigrationReport(self._say, confirm), route_ms=300
+        )
 
     def _say(self, line: str) -> None:
         self.at(line)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import typer
-from tests.cli.servers import Server
 
 from pocketmq.admin import Admin
 from pocketmq.cli.app import commands
@@ -19,6 +18,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin.main import run
 from pocketmq.cli.mqadmin.printed import parse_time
 from pocketmq.cli.mqadmin.table import COMMANDS, find
+from tests.cli.servers import Server
 
 # What is used every day.
 _DAILY = """

@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.cli.servers import COMMAND, Server
-from tests.kit.waiting import until
-from tests.remoting.test_connection import certificate
 
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
+from tests.cli.servers import COMMAND, Server
+from tests.kit.waiting import until
+from tests.remoting.test_connection import certificate
 
 
 @pytest.fixture

@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import At, Peer
-from tests.cli.machine_keys import checked
-from tests.cli.servers import COMMAND, Server
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.cli.app import run
@@ -26,6 +22,10 @@ from pocketmq.client import Message, Producer, TransactionState
 from pocketmq.client.sync import TransactionProducer
 from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import At, Peer
+from tests.cli.machine_keys import checked
+from tests.cli.servers import COMMAND, Server
+from tests.kit.waiting import until
 
 Ask = Callable[..., Any]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.waiting import until
 
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.client import ConsumeContext, MessageExt
 from pocketmq.client.sync import PushConsumer
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until
 
 
 @pytest.fixture(scope="module")

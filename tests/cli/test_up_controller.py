@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import ROOT, blocks
 from tests.kit.waiting import until

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import ROOT, blocks
 from tests.kit.waiting import until

@@ -3,14 +3,14 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
-from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.admin import Admin
 from pocketmq.client import BrokerRefused
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
+from tests.client.virtual_time import LoopClock, run_virtual
 
 
 def test_one_look_up_serves_all_queues_and_a_refused_one_leaves_the_others_stored() -> None:

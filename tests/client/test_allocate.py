@@ -3,8 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.client.java_allocate import recorded, run_java
-from tests.interop.conftest import or_missing
 
 from pocketmq.client.consume.allocate import (
     AllocateStrategy,
@@ -18,6 +16,8 @@ from pocketmq.client.consume.allocate import (
 )
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.errors import IllegalArgument
+from tests.client.java_allocate import recorded, run_java
+from tests.interop.conftest import or_missing
 
 
 def queues(count: int) -> list[MessageQueue]:

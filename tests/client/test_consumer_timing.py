@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
-from tests.client.virtual_time import START_MS, LoopClock, run_virtual, until
 
 from pocketmq.client import (
     ConsumeContext,
@@ -29,6 +27,8 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import PullSysFlag
+from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
+from tests.client.virtual_time import START_MS, LoopClock, run_virtual, until
 
 NS = "10.0.0.1:9876"
 

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.client.fake_cluster import Asked, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, member, options
-from tests.client.virtual_time import LoopClock, run_virtual, until
 
 from pocketmq.client import (
     ConsumeContext,
@@ -38,6 +35,9 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
+from tests.client.fake_cluster import Asked, FakeCluster
+from tests.client.test_consumer_timing import Listener, consumer, member, options
+from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 SUCCESS, LATER = ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import Asked, Client, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, member, options
-from tests.client.virtual_time import LoopClock, run_virtual, until
 
 from pocketmq.client import (
     ConsumeContext,
@@ -32,6 +29,9 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from tests.client.fake_cluster import Asked, Client, FakeCluster
+from tests.client.test_consumer_timing import Listener, consumer, member, options
+from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

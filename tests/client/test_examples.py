@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from tests.kit.waiting import until
 
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
-from tests.client.test_producing import options
-from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import (
     ConsumeFromWhere,
@@ -22,6 +19,9 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed
+from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class Mortal(FakeCluster):

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import FakeCluster
-from tests.client.test_producing import options
-from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import Message, OutcomeUnknown, Producer, SendResult
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.errors import ConnectFailed
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class Standing(FakeCluster):

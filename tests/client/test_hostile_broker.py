@@ -7,12 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.client.fake_cluster import Asked, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, options
-from tests.client.test_decode import record
-from tests.client.virtual_time import LoopClock, run_virtual, until
 
-from pocketmq.admin.messages import Messages
+from pocketmq.admin.messages import MessageAdmin
 from pocketmq.client import (
     LitePullConsumer,
     MessageQueue,
@@ -22,7 +18,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.errors import BrokerRefused
 from pocketmq.client.pull import decode
-from pocketmq.client.pull.decode import Habit, Room, decode_messages
+from pocketmq.client.pull.decode import Habit, UnpackBudget, decode_messages
 from pocketmq.client.pull.pull_result import PullResult, PullStatus
 from pocketmq.model.message_codec import to_messages
 from pocketmq.model.record import encode_batch, read_record
@@ -30,6 +26,10 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError
+from tests.client.fake_cluster import Asked, FakeCluster
+from tests.client.test_consumer_timing import Listener, consumer, options
+from tests.client.test_decode import record
+from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 Answer = Callable[[Asked], RemotingCommand]
@@ -51,19 +51,19 @@ def packed(size: int, offset: int) -> bytes:
 def test_an_answer_is_unpacked_up_to_a_bound_and_the_rest_is_named(habit: Habit | None) -> None:
     """Whole messages: the one that reaches the bound is the last; what is not packed costs nothing."""
     data = packed(700, 3) + record(queue_offset=4) + packed(400, 5) + record(queue_offset=6)
-    room = Room(1_000)
+    room = UnpackBudget(1_000)
     found = decode_messages(data + packed(1, 7), "b", 10, habit=habit, room=room)
     assert [len(each.body) for each in found] == [700, 5, 400, 5]
     assert room.rest_at == len(data)
     assert room.rest_offset == 17
-    whole = Room(1_000)
+    whole = UnpackBudget(1_000)
     assert len(decode_messages(data, "b", habit=habit, room=whole)) == 4
     assert whole.rest_at is None
 
 
 def test_the_messages_of_inner_batches_count_and_more_than_an_index_can_name_are_refused() -> None:
     batch = record(encode_batch([(0, b"", b"")] * 3), sys_flag=0xC0)
-    room = Room(2_000)
+    room = UnpackBudget(2_000)
     assert len(decode_messages(batch * 2, "b", room=room)) == 3
     assert room.rest_at == len(batch)
     many = record(encode_batch([(0, b"", b"")] * 32_768), sys_flag=0xC0)
@@ -80,7 +80,7 @@ def reader_of(cluster: FakeCluster) -> PullConsumer:
 
 
 def clear_bound(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(Room.__init__, "__defaults__", (size,))
+    monkeypatch.setattr(UnpackBudget.__init__, "__defaults__", (size,))
     monkeypatch.setattr(decode, "UNPACKED_MAX", size)
 
 
@@ -315,7 +315,7 @@ def test_an_administrators_read_goes_on_where_it_had_enough(
             body = b"".join(packed(800, offset) for offset in range(at, 5))
             return PullResult(PullStatus.FOUND, 5, 0, 5), body
 
-    messages = Messages.__new__(Messages)
+    messages = MessageAdmin.__new__(MessageAdmin)
     messages._api = Api()  # type: ignore[assignment]
 
     async def main() -> list[int]:

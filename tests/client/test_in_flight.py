@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.fake_cluster import Asked, FakeCluster
-from tests.client.test_producing import options
-from tests.client.virtual_time import LoopClock, run_virtual, until
 
 from pocketmq.client import (
     BrokerRefused,
@@ -25,7 +22,7 @@ from pocketmq.client import (
 from pocketmq.client.options import SendOptions
 from pocketmq.client.send.encode import Packer
 from pocketmq.client.send.first_attempt import Flight
-from pocketmq.client.send.limits import Deadlines, OpenConnection, Room
+from pocketmq.client.send.limits import Deadlines, OpenConnection, SendLimits
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.codes import RequestCode as RC
@@ -34,6 +31,9 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.testing import InProcess
+from tests.client.fake_cluster import Asked, FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual, until
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20)
 
@@ -93,7 +93,7 @@ def test_room_is_bounded_by_count_and_by_size_and_given_in_turn() -> None:
     """Bounded memory; nobody is overtaken, and one that is too large flies alone."""
 
     async def main() -> None:
-        room = Room(3, 100)
+        room = SendLimits(3, 100)
         order: list[str] = []
 
         async def fly(name: str, size: int) -> None:
@@ -126,7 +126,7 @@ def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
     """A large message that gives up lets the small ones behind it go."""
 
     async def main() -> None:
-        room = Room(10, 100)
+        room = SendLimits(10, 100)
         assert room.take(50)
         async with asyncio.TaskGroup() as group:
             large = group.create_task(room.wait(80))
@@ -150,7 +150,7 @@ def test_a_shutdown_ends_when_the_last_one_who_waits_for_room_is_cancelled() -> 
     """Who waits until nothing is under way is told, whatever else happens in that turn."""
 
     async def main() -> None:
-        room = Room(1, 100)
+        room = SendLimits(1, 100)
         assert room.take(10)
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             second = group.create_task(room.wait(10))

@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from tests.kit.waiting import until, until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -25,6 +24,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.consume.call_context import base_of, within
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until, until_async
 
 _PATIENCE_S = 60
 bound: ContextVar[str] = ContextVar("bound", default="")

@@ -8,7 +8,6 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.kit.waiting import until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -21,6 +20,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.tracing import otel
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until_async
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import Asked, FakeCluster
-from tests.client.virtual_time import LoopClock, run_virtual, until
 
 from pocketmq.client import (
     CallerError,
@@ -49,6 +47,8 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.testing import InProcess
+from tests.client.fake_cluster import Asked, FakeCluster
+from tests.client.virtual_time import LoopClock, run_virtual, until
 
 bound: ContextVar[str] = ContextVar("bound", default="")
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from pocketmq.admin.release import Effect, Plan, Running, TopicNow, plan
-from pocketmq.client.declared_subscriptions import Description
+from pocketmq.admin.release import Effect, ReleasePlan, Running, TopicNow, plan
+from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.network.heartbeat import ConsumeFromWhere
 from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.errors import IllegalArgument
@@ -13,9 +13,11 @@ from pocketmq.remoting.errors import IllegalArgument
 SQL = {"SQL92": "a > 1"}
 
 
-def entry(asked: dict[str, object], **more: object) -> Description:
+def entry(asked: dict[str, object], **more: object) -> DeclaredSubscriptions:
     first = ConsumeFromWhere.FIRST_OFFSET.value
-    return Description.from_json({"group": "g", "from": first, "subscriptions": asked, **more})
+    return DeclaredSubscriptions.from_json(
+        {"group": "g", "from": first, "subscriptions": asked, **more}
+    )
 
 
 def now(asked: dict[str, str], mode: str = "compatible", sample: str = "") -> Running:
@@ -26,7 +28,7 @@ def now(asked: dict[str, str], mode: str = "compatible", sample: str = "") -> Ru
     return found
 
 
-def effects(found: Plan) -> set[tuple[str, str, str]]:
+def effects(found: ReleasePlan) -> set[tuple[str, str, str]]:
     return {(each.effect.value, each.topic, each.messages) for each in found.consequences}
 
 
@@ -130,9 +132,9 @@ def test_a_topic_that_nobody_knows_is_waited_for() -> None:
 )
 def test_an_entry_that_is_wrong_is_named(data: object) -> None:
     with pytest.raises(IllegalArgument):
-        Description.from_json(data)
+        DeclaredSubscriptions.from_json(data)
 
 
 def test_an_entry_is_what_it_was_written_from() -> None:
     written = entry({"T": "A || B", "U": SQL}, replaces="old")
-    assert Description.from_json(written.to_json()).to_json() == written.to_json()
+    assert DeclaredSubscriptions.from_json(written.to_json()).to_json() == written.to_json()

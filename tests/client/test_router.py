@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pydantic
 import pytest
-from tests.kit.waiting import until, until_async
 
 from pocketmq.client import (
     JSON,
@@ -28,6 +27,7 @@ from pocketmq.client.consume.router import Router
 from pocketmq.model.names import dlq_topic
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until, until_async
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 

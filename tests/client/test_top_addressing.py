@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.client.fake_cluster import FakeCluster
-from tests.client.test_producing import options
-from tests.client.virtual_time import LoopClock, run_virtual
 
 from pocketmq.client import Message, NoRoute, Producer
 from pocketmq.client.network.top_addressing import NameServersNotFound, look_up
 from pocketmq.client.options import ClientOptions
+from tests.client.fake_cluster import FakeCluster
+from tests.client.test_producing import options
+from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class Site:

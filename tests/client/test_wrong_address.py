@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.remoting.test_connection import certificate as make_certificate
 
 from pocketmq.admin import Admin
 from pocketmq.client import Message, Producer
@@ -16,6 +15,7 @@ from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, 
 from pocketmq.client.network import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
+from tests.remoting.test_connection import certificate as make_certificate
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from pocketmq.console.time.history import SeriesKind
+from pocketmq.console.time.history_file import kept_history
 from tests.console.browser import Browser
 from tests.interop import driver as drivers
 from tests.interop.asking import make_topic_at
@@ -20,9 +23,6 @@ from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import or_missing
 from tests.interop.driver import PushConsumer, Sent, Session
 from tests.interop.test_group_experiments import Group, eight, make_last, send
-
-from pocketmq.console.time.history import Kind
-from pocketmq.console.time.history_file import kept_history
 
 TOPIC, GROUP = "articles", "reviewers"
 # Delays as RocketMQ has them: the other tests' brokers shorten them.
@@ -89,8 +89,10 @@ def remember_a_week(folder: Path) -> None:
             history.add(
                 at_ms,
                 {
-                    Kind.CLUSTER: {"cluster": {**busy, "lag": late, "latency": late * 9}},
-                    Kind.GROUPS: {GROUP: {"lag": late, "out": busy["out"], "latency": late * 9}},
+                    SeriesKind.CLUSTER: {"cluster": {**busy, "lag": late, "latency": late * 9}},
+                    SeriesKind.GROUPS: {
+                        GROUP: {"lag": late, "out": busy["out"], "latency": late * 9}
+                    },
                 },
             )
 

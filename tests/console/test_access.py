@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-from tests.console.console_peer import User, browser, site
 
 from pocketmq.console.api.routes import ROUTES
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.security import Security
 from pocketmq.remoting.clock import SystemClock
+from tests.console.console_peer import User, browser, site
 
 RECORDED = Path(__file__).with_name("access.txt")
 LOGIN = {"user": "op", "password": "secret"}

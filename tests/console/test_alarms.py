@@ -14,48 +14,48 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.console.console_peer import site
-from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
 from pocketmq.console.time import alarm_hook
-from pocketmq.console.time.alarms import Alarms, Facts, Rule, parse_rules
+from pocketmq.console.time.alarms import AlarmFacts, Alarms, Rule, parse_rules
 from pocketmq.remoting.errors import IllegalArgument
+from tests.console.console_peer import site
+from tests.kit.waiting import until_async
 
 URL = "http://127.0.0.1:1/hook"
 
 
-def told(alarms: Alarms, at_ms: int, **groups: Facts) -> list[tuple[str, str]]:
+def told(alarms: Alarms, at_ms: int, **groups: AlarmFacts) -> list[tuple[str, str]]:
     return [(each["group"], each["status"]) for _, each in alarms.look(at_ms, groups)]
 
 
 def test_an_alarm_is_raised_when_it_has_held_long_enough_said_again_and_resolved() -> None:
     rule = Rule("late", "orders-*", URL, lag=10, for_s=60, again_s=600)
     alarms = Alarms([rule])
-    assert told(alarms, 0, **{"orders-a": Facts(lag=11), "other": Facts(lag=99)}) == []
+    assert told(alarms, 0, **{"orders-a": AlarmFacts(lag=11), "other": AlarmFacts(lag=99)}) == []
     assert [each.told_ms for each in alarms.held] == [None]
-    assert told(alarms, 59_999, **{"orders-a": Facts(lag=11)}) == []
-    assert told(alarms, 60_000, **{"orders-a": Facts(lag=12)}) == [("orders-a", "raised")]
-    assert told(alarms, 659_000, **{"orders-a": Facts(lag=12)}) == []
-    assert told(alarms, 660_000, **{"orders-a": Facts(lag=12)}) == [("orders-a", "again")]
-    assert told(alarms, 661_000, **{"orders-a": Facts(lag=10)}) == [("orders-a", "resolved")]
+    assert told(alarms, 59_999, **{"orders-a": AlarmFacts(lag=11)}) == []
+    assert told(alarms, 60_000, **{"orders-a": AlarmFacts(lag=12)}) == [("orders-a", "raised")]
+    assert told(alarms, 659_000, **{"orders-a": AlarmFacts(lag=12)}) == []
+    assert told(alarms, 660_000, **{"orders-a": AlarmFacts(lag=12)}) == [("orders-a", "again")]
+    assert told(alarms, 661_000, **{"orders-a": AlarmFacts(lag=10)}) == [("orders-a", "resolved")]
     assert alarms.held == []
     # Shorter than for_s: never said.
-    assert told(alarms, 700_000, **{"orders-a": Facts(lag=11)}) == []
-    assert told(alarms, 701_000, **{"orders-a": Facts(lag=1)}) == []
+    assert told(alarms, 700_000, **{"orders-a": AlarmFacts(lag=11)}) == []
+    assert told(alarms, 701_000, **{"orders-a": AlarmFacts(lag=1)}) == []
     assert alarms.held == []
 
 
 def test_what_is_not_known_neither_raises_nor_resolves_and_a_group_that_is_gone_resolves() -> None:
     rule = Rule("any", "*", URL, members=2, waiting_s=5, symptoms=("DEAD_LETTERS",))
     alarms = Alarms([rule])
-    assert told(alarms, 0, g=Facts()) == []
-    assert told(alarms, 1, g=Facts(members=1)) == [("g", "raised")]
-    assert told(alarms, 2, g=Facts(members=None, waiting_ms=0, symptoms=[])) == []
-    assert told(alarms, 3, g=Facts(members=2, waiting_ms=6_000, symptoms=["LAG"])) == []
+    assert told(alarms, 0, g=AlarmFacts()) == []
+    assert told(alarms, 1, g=AlarmFacts(members=1)) == [("g", "raised")]
+    assert told(alarms, 2, g=AlarmFacts(members=None, waiting_ms=0, symptoms=[])) == []
+    assert told(alarms, 3, g=AlarmFacts(members=2, waiting_ms=6_000, symptoms=["LAG"])) == []
     assert alarms.held[0].reasons == [{"figure": "waiting_s", "value": 6, "limit": 5}]
     assert told(alarms, 4) == [("g", "resolved")]
-    assert told(alarms, 5, g=Facts(symptoms=["DEAD_LETTERS"])) == [("g", "raised")]
+    assert told(alarms, 5, g=AlarmFacts(symptoms=["DEAD_LETTERS"])) == [("g", "raised")]
     alarms.replace([rule, Rule("more", "x", URL, lag=1)])
     assert len(alarms.held) == 1
     alarms.replace([])
@@ -77,7 +77,7 @@ def test_whatever_the_clock_and_the_figures_do_each_raise_has_one_end(
     at_ms, is_raised = 0, False
     for step, lag in looks:
         at_ms += step
-        for _, status in told(alarms, at_ms, g=Facts(lag=lag)):
+        for _, status in told(alarms, at_ms, g=AlarmFacts(lag=lag)):
             assert (status == "raised") is not is_raised
             is_raised = status != "resolved"
             assert (lag == 50) is is_raised
@@ -167,7 +167,7 @@ async def test_a_notice_is_sent_again_until_it_is_told_or_hopeless(
     with hook(*answers) as server:
         watch = alarm_hook.AlarmWatch("", None, None, pause_ms=1)  # type: ignore[arg-type]
         rule = Rule("r", "g", server.url, headers={"Authorization": "Bearer x"})
-        delivery = alarm_hook.Delivery(rule, {"status": "raised", "group": "g"})
+        delivery = alarm_hook.NoticeDelivery(rule, {"status": "raised", "group": "g"})
         await watch._tell(delivery)
         assert (delivery.state, delivery.tries) == (state, tries)
         assert len(server.seen) == tries
@@ -201,7 +201,7 @@ def test_a_hook_that_answers_byte_by_byte_does_not_hold_the_end(
         try:
             watch = alarm_hook.AlarmWatch("", None, None, pause_ms=1)  # type: ignore[arg-type]
             rule = Rule("r", "g", f"http://127.0.0.1:{listener.getsockname()[1]}/")
-            delivery = alarm_hook.Delivery(rule, {"status": "raised", "group": "g"})
+            delivery = alarm_hook.NoticeDelivery(rule, {"status": "raised", "group": "g"})
             began_s = time.monotonic()
             asyncio.run(watch._tell(delivery))
             assert time.monotonic() - began_s < 8

@@ -5,9 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.console.console_peer import Site, site
-from tests.kit.waiting import until_async
-
 from pocketmq.client import (
     ConsumeContext,
     ConsumeResult,
@@ -16,6 +13,8 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
+from tests.console.console_peer import Site, site
+from tests.kit.waiting import until_async
 
 
 async def send(running: Site, topic: str, *tags: str) -> None:

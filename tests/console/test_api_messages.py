@@ -7,11 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import At, Peer
-from tests.console.console_peer import Site, User, site
-from tests.console.test_api_groups import member
-from tests.kit.waiting import until_async
-
 from pocketmq.cli.message_files import read_messages
 from pocketmq.client import (
     ConsumeContext,
@@ -24,6 +19,10 @@ from pocketmq.client import (
 from pocketmq.console.message_json import BODY_SIZE_MAX
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import At, Peer
+from tests.console.console_peer import Site, User, site
+from tests.console.test_api_groups import member
+from tests.kit.waiting import until_async
 
 BINARY = bytes(range(256))
 

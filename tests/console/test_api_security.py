@@ -11,7 +11,6 @@ from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
-from tests.console.console_peer import browser, site
 
 from pocketmq.console import security as security_module
 from pocketmq.console.api.routes import ROUTES, ApiRoute
@@ -20,6 +19,7 @@ from pocketmq.console.errors import ApiError
 from pocketmq.console.security import CONFIRM_MS, SESSION_MS, Security
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
+from tests.console.console_peer import browser, site
 
 _API = Path(security_module.__file__).with_name("API.md")
 _CHANGING = [route for route in ROUTES if route.method != "GET"]

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.console_peer import browser, site
-from tests.kit.waiting import until_async
 
 from pocketmq.client import Credentials, Message, Producer
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.server import ConsoleServer
+from tests.console.console_peer import browser, site
+from tests.kit.waiting import until_async
 
 
 async def test_figures_move_with_the_traffic_and_are_kept_for_the_charts(tmp_path: Path) -> None:

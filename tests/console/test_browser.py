@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
+
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
 from tests.kit.waiting import until

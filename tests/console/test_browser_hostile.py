@@ -10,13 +10,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.serving import At, Peer
 from tests.console.browser import Browser
 from tests.console.console_peer import Site, site
 from tests.console.looks import TOO_WIDE
 from tests.kit.waiting import until
-
-from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 # Markup, quotes, templates, what separates parts of an address, a direction and a control character.
 EVIL = "<img src=x onerror=\"document.title='taken'\">'\"`${1}{{1}}&amp;%2e/../#?a=b&c \u202eflow\u0007"

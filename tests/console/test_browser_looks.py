@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.support.ui import Select
+
+from pocketmq.console import pages
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import (
@@ -22,8 +24,6 @@ from tests.console.looks import (
 from tests.interop import toolchain
 from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import or_missing
-
-from pocketmq.console import pages
 
 UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "min", "h", "d"}
 # Names of things stand in sentences of every language.

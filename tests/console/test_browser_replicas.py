@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.cli.servers import Server
 from tests.console.browser import Browser
 

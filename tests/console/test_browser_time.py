@@ -7,6 +7,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from selenium.webdriver.common.action_chains import ActionChains
+
+from pocketmq.remoting.codes import RequestCode
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import ACCESSIBILITY
@@ -14,8 +16,6 @@ from tests.interop.asking import ask
 from tests.interop.brokers import PocketBroker
 from tests.interop.driver import message
 from tests.kit.waiting import until
-
-from pocketmq.remoting.codes import RequestCode
 
 
 def query(browser: Browser) -> dict[str, list[str]]:

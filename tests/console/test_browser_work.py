@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, Mixed, Stage, make_topic
 from tests.interop.driver import message

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import serving
 
 from pocketmq.console.circuit_breaker import OPEN_MS, CircuitBreaker
 from pocketmq.remoting.clock import ManualClock, SystemClock
@@ -14,6 +13,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.broker.serving import serving
 
 USUAL_MS = 100
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.servers import Server
 
 from pocketmq.console.config import DEFAULT_PORT
+from tests.cli.servers import Server
 
 _FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.console.console_peer import site
-from tests.kit.waiting import until_async
 
 from pocketmq.client import Message, Producer
-from pocketmq.console.time.history import IMAGE_SIZE, NAMES_MAX, RINGS, History, Kind, Ring
+from pocketmq.console.time.history import IMAGE_SIZE, NAMES_MAX, RINGS, History, Ring, SeriesKind
 from pocketmq.console.time.history_file import NAME, kept_history
+from tests.console.console_peer import site
+from tests.kit.waiting import until_async
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
@@ -23,11 +23,13 @@ SAMPLES = st.lists(
 )
 
 
-def one(rate: float, lag: float) -> dict[Kind, dict[str, dict[str, float]]]:
-    return {Kind.CLUSTER: {"cluster": {"in": rate, "out": 0.0, "lag": lag, "latency": lag}}}
+def one(rate: float, lag: float) -> dict[SeriesKind, dict[str, dict[str, float]]]:
+    return {SeriesKind.CLUSTER: {"cluster": {"in": rate, "out": 0.0, "lag": lag, "latency": lag}}}
 
 
-def whole(history: History, kind: Kind = Kind.CLUSTER, name: str = "cluster") -> list[Any]:
+def whole(
+    history: History, kind: SeriesKind = SeriesKind.CLUSTER, name: str = "cluster"
+) -> list[Any]:
     """What each ring shows, as rows of (time, in or out, lag)."""
     found: list[Any] = []
     for ring in RINGS:
@@ -62,9 +64,9 @@ def test_a_page_that_asks_for_its_hour_a_little_late_gets_the_finest_steps_of_an
     history.add(NOW_MS, one(1, 2))
     for ring, since_ms in zip(RINGS, (3_600_000, 24 * 3_600_000, 30 * 24 * 3_600_000), strict=True):
         late_ms = NOW_MS - since_ms - 800
-        assert history.view(Kind.CLUSTER, "cluster", late_ms, NOW_MS + 1, NOW_MS)["intervalMs"] == (
-            ring.step_ms
-        )
+        assert history.view(SeriesKind.CLUSTER, "cluster", late_ms, NOW_MS + 1, NOW_MS)[
+            "intervalMs"
+        ] == (ring.step_ms)
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,9 +112,9 @@ def filled() -> tuple[History, Image]:
     image = Image()
     history = History(3_000, write=image.write)
     for step in range(200):
-        values: dict[Kind, dict[str, dict[str, float]]] = {
+        values: dict[SeriesKind, dict[str, dict[str, float]]] = {
             **one(step, step),
-            Kind.GROUPS: {"g": {"lag": float(step), "out": 1.0, "latency": 5.0}},
+            SeriesKind.GROUPS: {"g": {"lag": float(step), "out": 1.0, "latency": 5.0}},
         }
         history.add(NOW_MS - 60_000 * (199 - step), values)
     return history, image
@@ -124,7 +126,7 @@ FILLED, FILLED_IMAGE = filled()
 def test_what_was_written_is_read_back_and_goes_on() -> None:
     again = History(3_000, bytes(FILLED_IMAGE.data))
     assert whole(again) == whole(FILLED)
-    assert whole(again, Kind.GROUPS, "g") == whole(FILLED, Kind.GROUPS, "g")
+    assert whole(again, SeriesKind.GROUPS, "g") == whole(FILLED, SeriesKind.GROUPS, "g")
     again.add(NOW_MS, one(999, 999))
     assert whole(again)[2][-1][2] == 999
 
@@ -144,7 +146,7 @@ def test_a_damaged_image_shows_gaps_and_nothing_that_was_not_there(
         image[at : at + len(data)] = data[: IMAGE_SIZE - at]
     for data in (bytes(image), bytes(image[:size])):
         history = History(3_000, data)
-        for kind, name in ((Kind.CLUSTER, "cluster"), (Kind.GROUPS, "g")):
+        for kind, name in ((SeriesKind.CLUSTER, "cluster"), (SeriesKind.GROUPS, "g")):
             for rows, before in zip(
                 whole(history, kind, name), whole(FILLED, kind, name), strict=True
             ):
@@ -161,8 +163,8 @@ def test_the_names_with_the_largest_figures_are_shown() -> None:
         lags = {each: {"lag": 1.0, "out": 1.0} for each in names}
         lags["g3"]["lag"] = lags["g0"]["lag"] = 20_000.0 + minute
         lags["g0"]["lag"] += 1
-        history.add(NOW_MS - 1_800_000 + minute * 60_000, {Kind.GROUPS: lags})
-    view = history.view(Kind.GROUPS, None, NOW_MS - 3_600_000, NOW_MS, NOW_MS)
+        history.add(NOW_MS - 1_800_000 + minute * 60_000, {SeriesKind.GROUPS: lags})
+    view = history.view(SeriesKind.GROUPS, None, NOW_MS - 3_600_000, NOW_MS, NOW_MS)
     assert [each["name"] for each in view["series"]][:2] == ["g0", "g3"]
     assert len(view["series"]) == 8
 
@@ -170,22 +172,25 @@ def test_the_names_with_the_largest_figures_are_shown() -> None:
 def test_a_name_makes_room_only_after_an_hour_without_activity() -> None:
     """Bounded: an idle one goes first; what it showed is not shown as another's."""
     history = History(3_000)
-    places = NAMES_MAX[Kind.TOPICS]
+    places = NAMES_MAX[SeriesKind.TOPICS]
 
     def add(at_ms: int, *names: str, rate: float = 1.0) -> None:
-        history.add(at_ms, {Kind.TOPICS: {each: {"in": rate, "lag": 9.0} for each in names}})
+        history.add(at_ms, {SeriesKind.TOPICS: {each: {"in": rate, "lag": 9.0} for each in names}})
 
     def names() -> set[str]:
-        view = history.view(Kind.TOPICS, None, 0, 2 * NOW_MS, NOW_MS, count_max=1_000)
+        view = history.view(SeriesKind.TOPICS, None, 0, 2 * NOW_MS, NOW_MS, count_max=1_000)
         return {each["name"] for each in view["series"]}
 
     busy = [f"t{number}" for number in range(places)]
     add(NOW_MS - 3_700_000, *busy)
     add(NOW_MS - 3_000, *busy[1:])
     add(NOW_MS - 2_000, "new", rate=0.0)
-    history.add(NOW_MS - 1_000, {Kind.TOPICS: {"idle": {"in": 0.0, "out": 0.0}}})
+    history.add(NOW_MS - 1_000, {SeriesKind.TOPICS: {"idle": {"in": 0.0, "out": 0.0}}})
     assert names() == {*busy[1:], "new"}
-    assert [row[1:] for row in whole(history, Kind.TOPICS, "new")[2]] == [(None, None), (0, 9)]
+    assert [row[1:] for row in whole(history, SeriesKind.TOPICS, "new")[2]] == [
+        (None, None),
+        (0, 9),
+    ]
     add(NOW_MS, "more")
     assert "more" not in names()
     assert len(names()) == places

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.console.console_peer import site
 
 from pocketmq.broker.figures.metrics_config import MetricsConfig
 from pocketmq.console.metrics.port import MetricsPort
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import InProcess, ServerProcess
+from tests.console.console_peer import site
 
 
 def names(text: bytes) -> set[str]:

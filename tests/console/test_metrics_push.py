@@ -22,11 +22,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
     MetricsServiceServicer,
     add_MetricsServiceServicer_to_server,
 )
-from tests.cli.servers import Server
 
 from pocketmq.broker.figures.metrics_config import OTLP, OTLP_GRPC, MetricsConfig
 from pocketmq.console.metrics.push import MetricsPush, exporter
 from pocketmq.testing import InProcess
+from tests.cli.servers import Server
 
 
 class Collector(HTTPServer):

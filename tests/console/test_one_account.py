@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.console_peer import Site, site
-from tests.kit.waiting import until_async
 
 from pocketmq.admin import Admin
 from pocketmq.broker.figures.metrics import snapshot
@@ -25,6 +23,8 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.console.metrics.page import to_text
+from tests.console.console_peer import Site, site
+from tests.kit.waiting import until_async
 
 
 @asynccontextmanager

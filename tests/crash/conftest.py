@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.nursery import Nursery
 
 from pocketmq.testing.folders import MEMORY, RunFolder
+from tests.kit.nursery import Nursery
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from tests.crash.recorded_store import HOST, open_store, served
-
 from pocketmq.store import DiskFull, MessageStore
+from tests.crash.recorded_store import HOST, open_store, served
 
 SIZES = {"mapped_file_size_commit_log": 4 << 20, "mapped_file_size_consume_queue": 20_000}
 

@@ -15,10 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from tests.broker.popping import Popped, popped
-from tests.broker.serving import At
-from tests.broker.serving import Peer as RawPeer
-
 from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.model.record import encode_batch, read_records
@@ -41,6 +37,9 @@ from pocketmq.remoting.headers import (
     SendMessageV2Header,
 )
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.broker.popping import Popped, popped
+from tests.broker.serving import At
+from tests.broker.serving import Peer as RawPeer
 
 QUEUES = 4
 _LOOKS = 100

@@ -8,12 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tests.crash.test_kill_loop import TOPIC, send_request, stored_messages
-from tests.interop.brokers import PocketBroker
-from tests.kit.nursery import Nursery
-from tests.kit.rough_proxy import RoughProxy
-from tests.kit.waiting import until_async as until
-
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
@@ -23,6 +17,11 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.requests import ChangeRoleHeader, PocketRequestCode
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.crash.test_kill_loop import TOPIC, send_request, stored_messages
+from tests.interop.brokers import PocketBroker
+from tests.kit.nursery import Nursery
+from tests.kit.rough_proxy import RoughProxy
+from tests.kit.waiting import until_async as until
 
 PRODUCERS = 4
 PAUSE_S = 0.005

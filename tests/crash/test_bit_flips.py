@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.model.record import read_record
+from pocketmq.store import ConfigFile, StoreUnreadable
+from pocketmq.store.message_store import MessageStore
 from tests.crash.recorded_store import (
     LONG_MAX,
     RecordedStore,
@@ -15,10 +19,6 @@ from tests.crash.recorded_store import (
     record,
     served,
 )
-
-from pocketmq.model.record import read_record
-from pocketmq.store import ConfigFile, StoreUnreadable
-from pocketmq.store.message_store import MessageStore
 
 # Bytes of a record, from either end, that are not its body.
 NOT_BODY = 100

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.crash.recorded_store import HOST, RecordedStore, config, open_store, record, served
 
 from pocketmq.model.record import read_record
 from pocketmq.remoting.clock import ManualClock
@@ -17,6 +16,7 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.repair.recovery import Recovery
 from pocketmq.store.store_lock import LastStop
+from tests.crash.recorded_store import HOST, RecordedStore, config, open_store, record, served
 
 TAIL = 64 << 10
 # Bytes of a record, from either end, that are not its body; in a body every cut is like the next.

@@ -8,11 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.crash.recorded_store import LONG_MAX, Place, open_store, served
-from tests.crash.writer import SIZES, body_of
-
 from pocketmq.model.record import read_record
 from pocketmq.store import MessageStore
+from tests.crash.recorded_store import LONG_MAX, Place, open_store, served
+from tests.crash.writer import SIZES, body_of
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("POCKETMQ_KILL_ROUNDS", "12"))

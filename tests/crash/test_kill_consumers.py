@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.interop.asking import ask, make_topic_at
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.processes import Process
 from tests.kit.waiting import until
-
-from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)
 

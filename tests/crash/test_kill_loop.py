@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import PocketBroker
-from tests.kit.nursery import Nursery
 
 from pocketmq.model.record import read_records
 from pocketmq.remoting.clock import SystemClock
@@ -29,6 +27,8 @@ from pocketmq.remoting.headers import (
     SendMessageV2Header,
 )
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.interop.brokers import PocketBroker
+from tests.kit.nursery import Nursery
 
 log = logging.getLogger(__name__)
 TOPIC = "KillLoop"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.crash.mixed_load import WORKERS, Ledger, batch, burst, plain, verify, work
 from tests.interop.brokers import PocketBroker
 from tests.kit.nursery import Nursery

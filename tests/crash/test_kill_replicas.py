@@ -11,10 +11,10 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.crash.replica_pair import ReplicaPair
 
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.remoting.codes import ResponseCode
+from tests.crash.replica_pair import ReplicaPair
 
 log = logging.getLogger(__name__)
 

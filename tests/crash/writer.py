@@ -10,11 +10,10 @@ import random
 import sys
 from pathlib import Path
 
-from tests.crash.recorded_store import HOST, config
-
 from pocketmq.model.record import encode_batch
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.store import MessageStore
+from tests.crash.recorded_store import HOST, config
 
 # Small enough that every round fills several files of each kind.
 SIZES = {

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.house.doc_blocks import ROOT, Block, blocks
 from tests.kit.waiting import until
 

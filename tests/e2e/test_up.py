@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.servers import Server
-from tests.kit.waiting import until_async
 
 from pocketmq.model.record import read_records
 from pocketmq.remoting import fastjson
@@ -15,6 +13,8 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.cli.servers import Server
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 

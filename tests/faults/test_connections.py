@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import Watched, cpu_s, watched
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
+from tests.broker.serving import Peer
+from tests.faults.watching import Watched, cpu_s, watched
 
 SIZE_MAX = 8 << 10
 RATE_MIN = 2_000

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, batch
-from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
 
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import Peer, batch
+from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
 
 CODE = RequestCode
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, batch
-from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
 
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.serving import Peer, batch
+from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
 
 CODE = RequestCode
 

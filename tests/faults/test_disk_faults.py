@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.popping import Popper, popped
-from tests.broker.serving import Peer, batch, number, records, serving
-from tests.faults.faulty_disk import BY_PATH, FaultyDisk
-from tests.kit.waiting import until_async
 
 from pocketmq.broker import housekeeping
 from pocketmq.broker.broker import Broker
@@ -27,6 +23,10 @@ from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.store import StoreError
 from pocketmq.store.timer import service as timer
+from tests.broker.popping import Popper, popped
+from tests.broker.serving import Peer, batch, number, records, serving
+from tests.faults.faulty_disk import BY_PATH, FaultyDisk
+from tests.kit.waiting import until_async
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE)
 # What stays said until a restart: the files may lack something, and are not relied on any more.

@@ -10,13 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import serving
-from tests.broker.test_registration import name_server, route
-from tests.interop.brokers import PocketBroker
-from tests.kit.forgetful_proxy import ForgetfulProxy
-from tests.kit.nursery import Nursery
-from tests.kit.waiting import until_async
-
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -31,6 +24,12 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.testing import InProcess
+from tests.broker.serving import serving
+from tests.broker.test_registration import name_server, route
+from tests.interop.brokers import PocketBroker
+from tests.kit.forgetful_proxy import ForgetfulProxy
+from tests.kit.nursery import Nursery
+from tests.kit.waiting import until_async
 
 PROXY_HOST = "127.0.0.2"
 

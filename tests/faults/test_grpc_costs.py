@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
-from tests.grpc.asking import Asking, asking
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, FilterType
 from pocketmq.remoting.codes import ResponseCode
+from tests.broker.serving import Peer
+from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
+from tests.grpc.asking import Asking, asking
 
 _TOPICS = 4_900
 _FRAME = 16_384

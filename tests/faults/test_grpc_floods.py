@@ -6,16 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms, watched
-from tests.grpc.floods import BLOCK, FLOODS, frame, request
 
 from pocketmq.grpc.http2.frames import (
     PREFACE,
     WINDOW_DEFAULT,
     WINDOW_MAX,
     Flag,
-    Kind,
+    FrameType,
     Setting,
     window_update,
 )
@@ -23,6 +20,9 @@ from pocketmq.grpc.http2.frames import settings as settings_frame
 from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.messages import classes
 from pocketmq.remoting.codes import ResponseCode
+from tests.broker.serving import Peer
+from tests.faults.watching import TURN_MS_MAX, Watched, longest_turn_ms, watched
+from tests.grpc.floods import BLOCK, FLOODS, frame, request
 
 # Enough to use up the credit of a connection; less of what costs much.
 _COUNT, _COSTLY_COUNT = 10_500, 1_500
@@ -49,20 +49,20 @@ _LONG = encode([(b"x-%d" % number, b"v" * 100) for number in range(150)])
 def _call(number: int, message: bytes, headers: bytes = _SEND) -> bytes:
     data = b"\0" + len(message).to_bytes(4, "big") + message
     stream_id = 1 + 2 * number
-    return request(stream_id, headers) + frame(Kind.DATA, data, flags=1, stream_id=stream_id)
+    return request(stream_id, headers) + frame(FrameType.DATA, data, flags=1, stream_id=stream_id)
 
 
 # Besides those that bring nothing: what is read whole, and is bad.
 COSTLY: dict[str, Callable[[int], bytes]] = {
     "long headers": lambda number: request(1 + 2 * number, BLOCK + _LONG),
     "endless headers": lambda number: (
-        request(flags=0) if not number else frame(Kind.CONTINUATION, b"", stream_id=1)
+        request(flags=0) if not number else frame(FrameType.CONTINUATION, b"", stream_id=1)
     ),
     "no messages": lambda number: _call(number, b"\xff" * 300),
     "deep messages": lambda number: _call(number, b"\x0a\x7f" * 100),
     "half messages": lambda number: (
         request(1 + 2 * number, _SEND)
-        + frame(Kind.DATA, b"\0\0\xff\xff\xff" + b"x" * 8_000, stream_id=1 + 2 * number)
+        + frame(FrameType.DATA, b"\0\0\xff\xff\xff" + b"x" * 8_000, stream_id=1 + 2 * number)
     ),
     "other content": lambda number: request(1 + 2 * number, _OTHER),
     "windows of half calls": lambda number: (
@@ -137,6 +137,6 @@ async def test_answers_are_not_made_for_who_does_not_read_them(tmp_path: Path) -
             head = await reader.readexactly(9)
             payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
             size += len(payload)
-            ended += head[3] == Kind.HEADERS and bool(head[4] & Flag.END_STREAM)
+            ended += head[3] == FrameType.HEADERS and bool(head[4] & Flag.END_STREAM)
         assert broker.peak - before < _GROWTH_MAX // 2 < size
         writer.close()

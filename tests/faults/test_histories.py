@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.faults.histories import History, Sent
-from tests.interop.brokers import PocketBroker
-from tests.kit.rough_proxy import RoughProxy
-from tests.kit.waiting import until_async
 
 from pocketmq.client import (
     ConsumeFromWhere,
@@ -32,6 +28,10 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import PocketMQError
+from tests.faults.histories import History, Sent
+from tests.interop.brokers import PocketBroker
+from tests.kit.rough_proxy import RoughProxy
+from tests.kit.waiting import until_async
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
-from tests.kit.waiting import until_async
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, encode
+from tests.broker.serving import Peer
+from tests.faults.watching import TURN_MS_MAX, Attack, Watched, longest_turn_ms
+from tests.kit.waiting import until_async
 
 CODE = RequestCode
 # Until a crowd has been served.

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import cpu_s, watched
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.serving import Peer
+from tests.faults.watching import cpu_s, watched
 
 QUEUES = 8
 # In flight at once; the broker bounds what one client may have waiting.

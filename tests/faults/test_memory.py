@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer
-from tests.faults.watching import Watched, watched
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.transport.tls import client_context
+from tests.broker.serving import Peer
+from tests.faults.watching import Watched, watched
 
 CODE = RequestCode
 MIB = 1 << 20

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.faults.namespaces import CUTS, TwoHosts, skip_without_namespaces
 from tests.interop.processes import Process
 

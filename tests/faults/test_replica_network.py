@@ -10,10 +10,10 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.crash.replica_pair import ReplicaPair
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.ha.config import SYNC_MASTER
+from tests.crash.replica_pair import ReplicaPair
+from tests.kit.waiting import until_async as until
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from pocketmq.remoting.transport.threads import Threads
 from tests.broker.serving import Peer, serving
 from tests.faults.test_disk_faults import Work, nothing_missing, settings
 from tests.kit.waiting import until_async
-
-from pocketmq.remoting.transport.threads import Threads
 
 
 def no_more(_thread: threading.Thread) -> None:

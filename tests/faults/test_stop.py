@@ -5,13 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.transport.tls import client_context
 from tests.broker.serving import Peer
 from tests.cli.servers import Server
 from tests.faults.test_memory import LARGE, MIB, park
 from tests.faults.watching import cpu_s, memory
-
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.transport.tls import client_context
 
 # As many as may wait for one queue, for 800.
 _EACH = 5

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
+from pocketmq.cli.__main__ import version
+from pocketmq.store import StoreUnreadable
 from tests.broker.serving import At, Peer, serving
 from tests.cli.servers import Server
 from tests.faults.faulty_disk import FaultyDisk
@@ -18,9 +21,6 @@ from tests.faults.test_disk_faults import Work, as_killed, settings
 from tests.faults.torn_maps import TornMaps
 from tests.kit.waiting import until_async
 from tests.store.stores import open_store, read_all, send
-
-from pocketmq.cli.__main__ import version
-from pocketmq.store import StoreUnreadable
 
 # Its functions have no frames while they run, so that neither a place nor a dump names them.
 _IS_COMPILED = "(compiled)" in version()

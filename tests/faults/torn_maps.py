@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy
 import pytest
-from tests.faults.faulty_disk import site
 
 from pocketmq.store.index.index_columns import IndexColumns
+from tests.faults.faulty_disk import site
 
 
 class TornMaps:

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.serving import Peer
-
 from pocketmq.remoting.codes import ResponseCode
+from tests.broker.serving import Peer
 
 ROOT = Path(__file__).parents[2]
 # What others may have to wait for while one client does its worst, in ms of CPU.

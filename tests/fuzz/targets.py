@@ -9,11 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.store.stores import HOST
-
 from pocketmq.broker.sql92 import SelectorError
 from pocketmq.broker.sql92.filter import CompileCache
-from pocketmq.grpc.http2.frames import PREFACE, Flag, Http2Error, Kind, head
+from pocketmq.grpc.http2.frames import PREFACE, Flag, FrameType, Http2Error, head
 from pocketmq.grpc.http2.frames import settings as settings_frame
 from pocketmq.grpc.http2.hpack import HeadersTooLarge, HpackDecoder, HpackError
 from pocketmq.grpc.http2.hpack import encode as encode_headers
@@ -37,6 +35,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import MessageCodecError, ProtocolError
 from pocketmq.remoting.frames import FrameDecoder
+from tests.store.stores import HOST
 
 
 class Target(NamedTuple):
@@ -81,13 +80,13 @@ HTTP2 = [
     *RECORDED,
     PREFACE
     + settings_frame({})
-    + head(len(ASKED), Kind.HEADERS, Flag.END_HEADERS, 1)
+    + head(len(ASKED), FrameType.HEADERS, Flag.END_HEADERS, 1)
     + ASKED
-    + head(9, Kind.DATA, Flag.END_STREAM, 1)
+    + head(9, FrameType.DATA, Flag.END_STREAM, 1)
     + bytes(9)
-    + head(8, Kind.PING, 0, 0)
+    + head(8, FrameType.PING, 0, 0)
     + bytes(8)
-    + head(4, Kind.WINDOW_UPDATE, 0, 0)
+    + head(4, FrameType.WINDOW_UPDATE, 0, 0)
     + bytes((0, 0, 1, 0)),
 ]
 

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.grpc.http2.frames import HEAD_SIZE, PREFACE, FrameType
+from pocketmq.grpc.messages import classes
+from pocketmq.grpc.schema import Code
+from pocketmq.grpc.server import GrpcServer
+from pocketmq.remoting.codes import ResponseCode
 from tests.broker.serving import Peer, serving
 from tests.fuzz.targets import RECORDED
 from tests.fuzz.test_servers import SEED, mutated
 from tests.grpc.asking import asking
 from tests.grpc.floods import frame
-
-from pocketmq.grpc.config import GrpcConfig
-from pocketmq.grpc.http2.frames import HEAD_SIZE, PREFACE, Kind
-from pocketmq.grpc.messages import classes
-from pocketmq.grpc.schema import Code
-from pocketmq.grpc.server import GrpcServer
-from pocketmq.remoting.codes import ResponseCode
 
 _AT_ONCE = 8
 _PREFIX_SIZE = 5
@@ -47,7 +47,7 @@ def changed(conversation: list[Frame], chance: random.Random) -> bytes:
     for _ in range(chance.randint(1, 2)):
         place = chance.randrange(len(found))
         kind, flags, stream_id, payload = found[place]
-        is_call = kind == Kind.DATA and len(payload) >= _PREFIX_SIZE
+        is_call = kind == FrameType.DATA and len(payload) >= _PREFIX_SIZE
         inner = payload[_PREFIX_SIZE:] if is_call else payload
         [inner] = mutated([inner], 1, chance)
         if is_call:
@@ -64,7 +64,7 @@ async def attack(address: str, data: bytes) -> None:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-        writer.write(data + frame(Kind.PING, _END))
+        writer.write(data + frame(FrameType.PING, _END))
         await reader.readuntil(_END)
     writer.close()
 

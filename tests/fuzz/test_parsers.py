@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.store import MessageStore, StoreError
 from tests.fuzz.mutation import fuzz
 from tests.fuzz.targets import BATCHES, TARGETS
 from tests.store.stores import HOST, open_store
-
-from pocketmq.store import MessageStore, StoreError
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.broker.serving import Peer, batch, serving
-from tests.console.test_half_requests import get, metrics_port
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, encode
+from tests.broker.serving import Peer, batch, serving
+from tests.console.test_slow_clients import get, metrics_port
 
 SEED = 20261122
 _AT_ONCE = 8

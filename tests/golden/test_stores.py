@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.golden.golden_stores import NAMES, manifest, unpack
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import read_record
@@ -26,6 +25,7 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.hosts import pack_host
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig
 from pocketmq.store.queue.offset_by_time import Boundary
+from tests.golden.golden_stores import NAMES, manifest, unpack
 
 HOST = pack_host("127.0.0.1:10911")
 # Delivered at once by the 4.9 broker that made the manifest; to us they are not due yet.

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, signed
 
 from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import front, message, signed
 
 RECORDED = Path(__file__).with_name("access.txt")
 SECRET = "secret-words"

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import message, receive, send
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.grpc.services.backoff import pause_ms
 from pocketmq.model.tables import GroupConfig
 from pocketmq.testing.in_process import InProcess
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import message, receive, send
 
 EXPONENTIAL = {
     "groupRetryPolicy": {

@@ -4,10 +4,8 @@ import time
 import tracemalloc
 from typing import Any, cast
 
-from tests.grpc.floods import frame, request
-
 from pocketmq.grpc.http2.connection import GrpcConnection, Port
-from pocketmq.grpc.http2.frames import PREFACE, Kind, Setting
+from pocketmq.grpc.http2.frames import PREFACE, FrameType, Setting
 from pocketmq.grpc.http2.frames import settings as settings_frame
 from pocketmq.grpc.http2.hpack import HpackDecoder, encode
 from pocketmq.grpc.messages import make
@@ -15,8 +13,9 @@ from pocketmq.grpc.services.access import _HEADER
 from pocketmq.grpc.services.standard import REFLECTION, Reflection
 from pocketmq.grpc.services.transactions import Transactions
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.transport.limits import ConnectionLimits, Shares
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.transport.limits import ConnectionLimits, SharedLimits
+from pocketmq.remoting.transport.turns import Turns
+from tests.grpc.floods import frame, request
 
 _CPU_S_MAX = 0.02
 _KEPT_MAX = 1 << 20
@@ -83,11 +82,11 @@ def _connected() -> tuple[GrpcConnection, Port]:
     port = Port(
         methods=Reflection().methods(),
         clock=clock,
-        shares=Shares(ConnectionLimits()),
+        shared_limits=SharedLimits(ConnectionLimits()),
         tls=None,
         message_size_max=1 << 20,
         closed=lambda connection: None,
-        lost=Slices(clock, None, lambda call: call.went(call.unsent)),
+        lost=Turns(clock, None, lambda call: call.went(call.unsent)),
     )
     connection = GrpcConnection(port)
     connection.connection_made(cast(Any, _Transport()))
@@ -102,7 +101,7 @@ async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
         file_by_filename="grpc/health/v1/health.proto"
     ).SerializeToString()
     message = b"\0" + len(asked).to_bytes(4, "big") + asked
-    data = frame(Kind.DATA, message * (16_000 // len(message)), stream_id=1)
+    data = frame(FrameType.DATA, message * (16_000 // len(message)), stream_id=1)
     opening = PREFACE + settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})
     connection.data_received(opening + request(1, headers) + data)
     for _ in range(40):
@@ -110,7 +109,7 @@ async def test_a_lasting_call_ends_when_its_answers_are_not_read() -> None:
     assert 0 < connection.sending.unsent < _UNSENT_MAX
     assert not connection.calls
     # What waits for the windows counts among what peers do not read.
-    assert port.shares.output_size == connection.sending.unsent
+    assert port.shared_limits.output_size == connection.sending.unsent
 
 
 async def test_many_open_calls_keep_no_large_headers() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import ack, front, message, receive, receiving, send
 
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code, FilterType, MessageType, Permission
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import ack, front, message, receive, receiving, send
 
 _PAGE = Path(__file__).parents[2] / "docs" / "grpc.md"
 _FRONT, _SDKS, _HERE = "tests.grpc.test_front", "tests.interop.test_grpc_sdks", __name__

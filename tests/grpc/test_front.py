@@ -11,10 +11,6 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
-from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import serving
-from tests.grpc.asking import Asking, asking
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.broker import Broker
@@ -36,6 +32,10 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.testing.in_process import InProcess
+from tests.broker.raw_slave import RawSlave
+from tests.broker.serving import serving
+from tests.grpc.asking import Asking, asking
+from tests.kit.waiting import until_async as until
 
 
 @asynccontextmanager
@@ -502,6 +502,31 @@ async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(top
             assert await ack(other, again, topic=topic) == [Code.OK]
 
 
+@pytest.mark.parametrize("topic", ["T", "F"])
+async def test_what_a_lost_answer_brought_is_held_three_hours_at_most(topic: str) -> None:
+    """As at the proxy (renewMaxTimeMillis): the receive ended after its answer had left, its client lives."""
+    with InProcess() as server:
+        for name, kind in (("T", "NORMAL"), ("F", "FIFO")):
+            server.admin.topics.create(name, queues=1, attributes=f"+message.type={kind}")
+        server.admin.groups.create(GroupConfig("g", extra={"consumeMessageOrderly": topic == "F"}))
+        async with asking(server.grpc) as client, asking(server.grpc, "other@2") as other:
+            fields: dict[str, Any] = {}
+            if topic == "F":
+                fields = {"message_group": "o", "message_type": MessageType.FIFO}
+            await send(client, message(topic, **fields))
+            (got,) = await receive(client, topic, auto_renew=True)
+            left_s = 3 * 3_600
+            while left_s > 60:
+                server.clock.advance(60)
+                left_s -= 60
+                for each in (client, other):
+                    await each.ask("Heartbeat", classes["HeartbeatRequest"](group={"name": "g"}))
+            assert await receive(other, topic, wait_s=0) == []
+            server.clock.advance(70)
+            (again,) = await receive(other, topic)
+            assert again.body == got.body
+
+
 async def test_a_given_up_message_is_a_dead_letter_that_names_the_first(client: Asking) -> None:
     await send(client, message())
     (got,) = await receive(client)
@@ -938,7 +963,7 @@ async def test_a_success_means_what_it_means_to_classic_clients(tmp_path: Path) 
     async with front(tmp_path, **settings) as (broker, server), asking(server.address) as client:
         alone = await send(client, message())
         assert alone.status.code == alone.entries[0].status.code == Code.HA_NOT_AVAILABLE
-        replicas = broker.parts.messages.promise.replicas
+        replicas = broker.parts.messages.durability.replicas
         async with await RawSlave.at(broker) as slave:
             slave.report(0)
             await until(lambda: any(each.served for each in replicas.slaves.connected))

@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.interop.conftest import or_missing
-from tests.interop.toolchain import h2spec
 
 from pocketmq.grpc.http2.frames import Http2Error
 from pocketmq.grpc.http2.hpack import encode
-from pocketmq.grpc.http2.protocol import Data, Http2Server, Request
+from pocketmq.grpc.http2.protocol import Http2Server, StreamData, StreamHeaders
+from tests.interop.conftest import or_missing
+from tests.interop.toolchain import h2spec
 
 HEADERS = encode([(b":status", b"200"), (b"content-type", b"text/plain")])
 TRAILERS = encode([(b"x-end", b"1")])
@@ -29,7 +29,7 @@ class Page(asyncio.Protocol):
         self._http2.receive(data)
         try:
             while (event := self._http2.next_event()) is not None:
-                if isinstance(event, Request | Data) and event.ended:
+                if isinstance(event, StreamHeaders | StreamData) and event.ended:
                     sending.respond(event.stream_id, HEADERS)
                     sending.send(event.stream_id, b"ok")
                     sending.finish(event.stream_id, TRAILERS)

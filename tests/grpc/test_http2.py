@@ -12,15 +12,14 @@ import h2.settings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.grpc.floods import ALL, BLOCK, FLOODS, OPEN, frame, request
 
 from pocketmq.grpc.http2.frames import (
     FRAME_SIZE_MAX,
     PREFACE,
     ErrorCode,
     Flag,
+    FrameType,
     Http2Error,
-    Kind,
     head,
 )
 from pocketmq.grpc.http2.frames import settings as settings_frame
@@ -29,12 +28,13 @@ from pocketmq.grpc.http2.protocol import (
     CONNECTION_WINDOW,
     STREAM_WINDOW,
     STREAMS_MAX,
-    Data,
     Event,
-    Gone,
     Http2Server,
-    Request,
+    StreamData,
+    StreamGone,
+    StreamHeaders,
 )
+from tests.grpc.floods import ALL, BLOCK, FLOODS, OPEN, frame, request
 
 ASKED = [(":method", "POST"), (":scheme", "http"), (":path", "/s/M"), (":authority", "a")]
 ANSWER = encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
@@ -116,7 +116,7 @@ def test_a_request_is_answered(pair: Pair) -> None:
     pair.client.send_data(stream_id, b"hello", end_stream=True)
     pair.run()
     [request] = pair.events
-    assert isinstance(request, Request)
+    assert isinstance(request, StreamHeaders)
     assert request.headers[b":path"] == b"/s/M"
     assert (request.ended, request.data) == (True, b"hello")
     answer(pair, stream_id, b"wor", b"ld")
@@ -134,7 +134,7 @@ def test_what_comes_byte_by_byte_means_the_same(pair: Pair, padding: int | None)
         pair.server.receive(bytes((byte,)))
         while (event := pair.server.next_event()) is not None:
             events.append(event)
-    assert [type(each) for each in events] == [Request, Data]
+    assert [type(each) for each in events] == [StreamHeaders, StreamData]
 
 
 def test_more_than_the_windows_is_taken_as_it_comes(pair: Pair) -> None:
@@ -143,7 +143,7 @@ def test_more_than_the_windows_is_taken_as_it_comes(pair: Pair) -> None:
 
     def count(event: Event) -> None:
         nonlocal received
-        if isinstance(event, Data):
+        if isinstance(event, StreamData):
             received += len(event.data)
 
     pair.on_event = count
@@ -207,7 +207,7 @@ def test_a_reset_tells_what_was_not_sent(pair: Pair) -> None:
     pair.run()
     pair.client.reset_stream(stream_id)
     pair.run()
-    assert pair.events[-1] == Gone(stream_id, 100_000 - len(pair.body[stream_id]))
+    assert pair.events[-1] == StreamGone(stream_id, 100_000 - len(pair.body[stream_id]))
     assert pair.server.sending.unsent == 0
 
 
@@ -238,7 +238,9 @@ def test_a_goodbye_lets_streams_end_and_refuses_new_ones(pair: Pair) -> None:
     pair.client.receive_data(goodbye)
     answer(pair, old, b"done")
     rest = b"".join(bytes(each) for each in pair.server.take())
-    assert head(4, Kind.RST_STREAM, 0, late) + ErrorCode.REFUSED_STREAM.to_bytes(4, "big") in rest
+    assert (
+        head(4, FrameType.RST_STREAM, 0, late) + ErrorCode.REFUSED_STREAM.to_bytes(4, "big") in rest
+    )
     assert b"done" in rest
 
 
@@ -271,49 +273,55 @@ def written(server: Http2Server) -> bytes:
 BROKEN = {
     "another first frame": (ErrorCode.PROTOCOL_ERROR, None),
     "a frame too large": (ErrorCode.FRAME_SIZE_ERROR, head(FRAME_SIZE_MAX + 1, 0, 0, 1)),
-    "data of no stream": (ErrorCode.PROTOCOL_ERROR, frame(Kind.DATA, b"x")),
-    "data of an idle stream": (ErrorCode.PROTOCOL_ERROR, frame(Kind.DATA, b"x", stream_id=5)),
+    "data of no stream": (ErrorCode.PROTOCOL_ERROR, frame(FrameType.DATA, b"x")),
+    "data of an idle stream": (ErrorCode.PROTOCOL_ERROR, frame(FrameType.DATA, b"x", stream_id=5)),
     "an even stream": (ErrorCode.PROTOCOL_ERROR, request(2)),
     "an older stream": (ErrorCode.STREAM_CLOSED, request(5) + request(3)),
     "padding beyond the frame": (
         ErrorCode.PROTOCOL_ERROR,
-        OPEN + frame(Kind.DATA, b"\x09abc", flags=Flag.PADDED, stream_id=1),
+        OPEN + frame(FrameType.DATA, b"\x09abc", flags=Flag.PADDED, stream_id=1),
     ),
     "a broken block": (ErrorCode.COMPRESSION_ERROR, request(block=b"\xff\xff\xff\xff\xff\x7f")),
     "a frame within a block": (
         ErrorCode.PROTOCOL_ERROR,
-        request(flags=0) + frame(Kind.PING, b"8" * 8),
+        request(flags=0) + frame(FrameType.PING, b"8" * 8),
     ),
     "a block that goes on elsewhere": (
         ErrorCode.PROTOCOL_ERROR,
-        request(flags=0) + frame(Kind.CONTINUATION, b"", flags=4, stream_id=3),
+        request(flags=0) + frame(FrameType.CONTINUATION, b"", flags=4, stream_id=3),
     ),
     "a block that goes on by nothing": (
         ErrorCode.PROTOCOL_ERROR,
-        OPEN + frame(Kind.CONTINUATION, b"", flags=4, stream_id=1),
+        OPEN + frame(FrameType.CONTINUATION, b"", flags=4, stream_id=1),
     ),
     "PING on a stream": (
         ErrorCode.PROTOCOL_ERROR,
-        OPEN + frame(Kind.PING, b"8" * 8, stream_id=1),
+        OPEN + frame(FrameType.PING, b"8" * 8, stream_id=1),
     ),
-    "a short ping": (ErrorCode.FRAME_SIZE_ERROR, frame(Kind.PING, b"7" * 7)),
-    "odd settings": (ErrorCode.FRAME_SIZE_ERROR, frame(Kind.SETTINGS, b"12345")),
-    "a promise": (ErrorCode.PROTOCOL_ERROR, OPEN + frame(Kind.PUSH_PROMISE, b"0" * 4, stream_id=1)),
+    "a short ping": (ErrorCode.FRAME_SIZE_ERROR, frame(FrameType.PING, b"7" * 7)),
+    "odd settings": (ErrorCode.FRAME_SIZE_ERROR, frame(FrameType.SETTINGS, b"12345")),
+    "a promise": (
+        ErrorCode.PROTOCOL_ERROR,
+        OPEN + frame(FrameType.PUSH_PROMISE, b"0" * 4, stream_id=1),
+    ),
     "a reset of an idle stream": (
         ErrorCode.PROTOCOL_ERROR,
-        frame(Kind.RST_STREAM, b"0" * 4, stream_id=7),
+        frame(FrameType.RST_STREAM, b"0" * 4, stream_id=7),
     ),
-    "a short reset": (ErrorCode.FRAME_SIZE_ERROR, OPEN + frame(Kind.RST_STREAM, b"0", stream_id=1)),
-    "a window of nothing": (ErrorCode.PROTOCOL_ERROR, frame(Kind.WINDOW_UPDATE, bytes(4))),
+    "a short reset": (
+        ErrorCode.FRAME_SIZE_ERROR,
+        OPEN + frame(FrameType.RST_STREAM, b"0", stream_id=1),
+    ),
+    "a window of nothing": (ErrorCode.PROTOCOL_ERROR, frame(FrameType.WINDOW_UPDATE, bytes(4))),
     "a window too large": (
         ErrorCode.FLOW_CONTROL_ERROR,
-        frame(Kind.WINDOW_UPDATE, b"\x7f\xff\xff\xff"),
+        frame(FrameType.WINDOW_UPDATE, b"\x7f\xff\xff\xff"),
     ),
     "streams' windows too large": (
         ErrorCode.FLOW_CONTROL_ERROR,
-        frame(Kind.SETTINGS, struct.pack(">HI", 4, 1 << 31)),
+        frame(FrameType.SETTINGS, struct.pack(">HI", 4, 1 << 31)),
     ),
-    "a short goodbye": (ErrorCode.FRAME_SIZE_ERROR, frame(Kind.GOAWAY, b"1234")),
+    "a short goodbye": (ErrorCode.FRAME_SIZE_ERROR, frame(FrameType.GOAWAY, b"1234")),
 }
 
 
@@ -322,7 +330,7 @@ def test_a_broken_protocol_ends_the_connection_with_its_code(case: str) -> None:
     code, data = BROKEN[case]
     server = Http2Server()
     server.receive(
-        PREFACE + (frame(Kind.PING, b"8" * 8) if data is None else settings_frame({}) + data)
+        PREFACE + (frame(FrameType.PING, b"8" * 8) if data is None else settings_frame({}) + data)
     )
     with pytest.raises(Http2Error) as raised:
         events_of(server)
@@ -366,7 +374,7 @@ RESET = {
 def test_a_malformed_request_resets_its_stream_alone(case: str) -> None:
     server = served(request(1, RESET[case]) + request(3))
     assert list(server.sending.streams) == [3]
-    assert frame(Kind.RST_STREAM, bytes((0, 0, 0, 1)), stream_id=1) in written(server)
+    assert frame(FrameType.RST_STREAM, bytes((0, 0, 0, 1)), stream_id=1) in written(server)
 
 
 def test_headers_beyond_the_limit_reset_their_stream_alone() -> None:
@@ -374,23 +382,25 @@ def test_headers_beyond_the_limit_reset_their_stream_alone() -> None:
     server = Http2Server()
     server.receive(PREFACE + settings_frame({}))
     server.receive(request(1, BLOCK + large[:15_000], flags=0))
-    server.receive(frame(Kind.CONTINUATION, large[15_000:], flags=4, stream_id=1) + request(3))
+    server.receive(frame(FrameType.CONTINUATION, large[15_000:], flags=4, stream_id=1) + request(3))
     event = server.next_event()
-    assert isinstance(event, Request)
+    assert isinstance(event, StreamHeaders)
     assert event.stream_id == 3
 
 
 @pytest.mark.parametrize("data", [b"", b"12345", b"1234567"])
 def test_a_content_length_must_be_true(data: bytes) -> None:
     block = BLOCK + encode([(b"content-length", b"6")])
-    server = served(request(1, block) + frame(Kind.DATA, data, flags=Flag.END_STREAM, stream_id=1))
+    server = served(
+        request(1, block) + frame(FrameType.DATA, data, flags=Flag.END_STREAM, stream_id=1)
+    )
     assert server.sending.streams == {}
 
 
 def test_data_behind_the_end_resets_the_stream() -> None:
-    server = served(request(1, flags=ALL) + frame(Kind.DATA, b"x", stream_id=1))
+    server = served(request(1, flags=ALL) + frame(FrameType.DATA, b"x", stream_id=1))
     assert written(server).endswith(
-        frame(Kind.RST_STREAM, bytes((0, 0, 0, ErrorCode.STREAM_CLOSED)), stream_id=1)
+        frame(FrameType.RST_STREAM, bytes((0, 0, 0, ErrorCode.STREAM_CLOSED)), stream_id=1)
     )
 
 
@@ -398,8 +408,8 @@ def test_data_beyond_a_streams_window_resets_the_stream() -> None:
     server = served(request())
     stream = server.sending.streams[1]
     stream.room = 10
-    server.receive(frame(Kind.DATA, b"x" * 11, stream_id=1))
-    assert server.next_event() == Gone(1, 0)
+    server.receive(frame(FrameType.DATA, b"x" * 11, stream_id=1))
+    assert server.next_event() == StreamGone(1, 0)
     assert CONNECTION_WINDOW > STREAM_WINDOW
 
 
@@ -428,7 +438,7 @@ def test_an_endless_header_block_ends_the_connection() -> None:
 
     def flood() -> None:
         for _ in range(20):
-            server.receive(frame(Kind.CONTINUATION, stream_id=1))
+            server.receive(frame(FrameType.CONTINUATION, stream_id=1))
             server.next_event()
 
     with pytest.raises(Http2Error, match="header block"):
@@ -450,7 +460,7 @@ def test_any_frames_end_in_events_or_one_error(frames: list[tuple[int, int, int,
         for kind, flags, stream_id, payload in frames:
             server.receive(frame(kind, payload, flags=flags, stream_id=stream_id))
             while (event := server.next_event()) is not None:
-                if isinstance(event, Request):
+                if isinstance(event, StreamHeaders):
                     server.sending.respond(event.stream_id, ANSWER)
                     server.sending.send(event.stream_id, b"answer")
                     server.sending.finish(event.stream_id, TRAILERS)
@@ -465,7 +475,7 @@ def test_h2_itself_finds_no_fault_in_a_long_talk() -> None:
     pair = begun()
 
     def reply(event: Event) -> None:
-        if isinstance(event, Request):
+        if isinstance(event, StreamHeaders):
             answer(pair, event.stream_id, b"x" * 100)
 
     pair.on_event = reply

@@ -7,12 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer
-from tests.cli.servers import Server
-from tests.console.console_peer import site
-from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, receive, send
-from tests.kit.waiting import until_async as until
 
 from pocketmq.admin import Admin
 from pocketmq.broker.figures.metrics import snapshot
@@ -23,6 +17,12 @@ from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import Peer
+from tests.cli.servers import Server
+from tests.console.console_peer import site
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import front, message, receive, send
+from tests.kit.waiting import until_async as until
 
 
 async def test_a_member_over_grpc_is_seen_everywhere(

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import Peer, batch
-from tests.grpc.asking import asking
-from tests.grpc.test_front import ack, front, receive
 
 from pocketmq.grpc import encode as written
 from pocketmq.grpc.messages import classes
@@ -15,6 +12,9 @@ from pocketmq.grpc.schema import Code, Encoding
 from pocketmq.grpc.services import receives
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode
+from tests.broker.serving import Peer, batch
+from tests.grpc.asking import asking
+from tests.grpc.test_front import ack, front, receive
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FIELDS = {"a": "p", "b": "Q", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}

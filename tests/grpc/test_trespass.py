@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, receiving, signed
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.model.record import read_record, read_records
 from pocketmq.model.tables import GroupConfig
+from tests.grpc.asking import Asking, asking
+from tests.grpc.test_front import front, message, receiving, signed
+from tests.kit.waiting import until_async as until
 
 ACCOUNTS = """
 accounts:

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ATTRIBUTES_MAX = 20
 FILES_MAX = 20
+BLOCKING_TWINS = "pocketmq.client.sync.clients"
 # Settings: a section of them is a class of its own.
 _ABSTRACT = {
     "ABC",
@@ -157,6 +158,13 @@ def full_folders(known: Modules) -> dict[str, int]:
 
 
 def equal_names(known: Modules) -> dict[str, int]:
-    """Public classes of one name in several modules; each needs a noun of its room."""
-    count = Counter(node.name for _, node in _classes(known) if not node.name.startswith("_"))
+    """Public classes of one name in several modules; each needs a noun of its room.
+
+    The blocking clients have the names of the clients that they wrap, by design: one name in every manual.
+    """
+    count = Counter(
+        node.name
+        for module, node in _classes(known)
+        if not node.name.startswith("_") and module != BLOCKING_TWINS
+    )
     return {name: size for name, size in count.items() if size > 1}

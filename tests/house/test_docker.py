@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.processes import Process, free_ports
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.servers.server_config import take_variables, unknown_variables
 from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.store import StoreConfig
+from tests.interop.processes import Process, free_ports
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

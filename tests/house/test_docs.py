@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.cli.servers.server_options import parse
 from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import NAME_SERVER, ROOT, Block, blocks, pages
 from tools import reference_pages
-
-from pocketmq.cli.servers.server_options import parse
 
 _SERVERS = ("up", "broker", "namesrv")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)#]+)(#[^)]*)?\)")

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from benchmarks.compare import write
 from tests.house.doc_blocks import ROOT
 from tests.house.test_house_rules import text_files

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.house.test_house_rules import LINKS, tracked_files
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,7 @@
 """What may only shrink."""
 
 import pytest
+
 from tests.house import ratchets
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.house.doc_blocks import ROOT
 from tools.site_hooks import outward
 

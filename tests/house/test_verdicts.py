@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from tests.house.test_house_rules import ROOT
 
 from pocketmq.model.track import Severity, TrackType, Verdict
+from tests.house.test_house_rules import ROOT
 
 CONSOLE = ROOT / "pocketmq" / "console"
 # Where the words are given; all others take them from there.

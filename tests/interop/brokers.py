@@ -12,15 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.interop import toolchain
-from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
-from tests.kit.nursery import Nursery
-from tests.kit.waiting import until
-
 from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
+from tests.interop import toolchain
+from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
+from tests.kit.nursery import Nursery
+from tests.kit.waiting import until
 
 SMALL: Mapping[str, object] = {
     # Small files, so that a broker starts quickly and rolls within a test.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import pytest
+
 from tests.interop import driver as drivers_
 from tests.interop import mqadmin as mqadmin_
 from tests.interop.brokers import RunningBroker, make_broker

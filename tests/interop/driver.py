@@ -22,11 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pocketmq.admin import Admin
 from tests.interop import toolchain
 from tests.interop.processes import QUICK_JVM, quiet_jvm
 from tests.kit.waiting import until
-
-from pocketmq.admin import Admin
 
 Json = dict[str, Any]
 

@@ -11,15 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tests.interop import toolchain
-from tests.interop.brokers import JavaBroker
-from tests.interop.processes import QUICK_JVM, Process, free_ports
-from tests.kit.waiting import until
-
 from pocketmq.admin import Admin
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.credentials import Credentials
 from pocketmq.testing.in_process import InProcess
+from tests.interop import toolchain
+from tests.interop.brokers import JavaBroker
+from tests.interop.processes import QUICK_JVM, Process, free_ports
+from tests.kit.waiting import until
 
 _NUMBERS = itertools.count(1)
 T = TypeVar("T")

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from pocketmq.model.names import REPLY_SUFFIX
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.conftest import or_missing
 from tests.interop.driver import PeerError, Session, message
@@ -13,8 +15,6 @@ from tests.interop.test_client_send_and_consume import FIRST
 from tests.interop.test_pop import POP
 from tests.interop.toolchain import TOOLS_VERSIONS
 from tests.kit.waiting import until
-
-from pocketmq.model.names import REPLY_SUFFIX
 
 CLUSTER = "DefaultCluster"
 TOPICS = ("plain", "orderly", "broadcast", "filtered", "pulled", "decided", "asked", "popped")

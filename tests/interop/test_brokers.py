@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.interop.brokers import SMALL
 from tests.interop.driver import PeerError, Session, message
 from tests.interop.processes import Process, free_ports

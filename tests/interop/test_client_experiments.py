@@ -12,6 +12,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+
+from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, Producer, PushConsumer
+from pocketmq.client.consume.push_member import PushMember
 from tests.interop.asking import offsets_of, subscriptions_of
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
@@ -20,9 +23,6 @@ from tests.interop.processes import Process
 from tests.interop.test_client_send_and_consume import Got
 from tests.interop.test_group_experiments import tracks
 from tests.kit.waiting import until, until_async
-
-from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, Producer, PushConsumer
-from pocketmq.client.consume.push_member import PushMember
 
 ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000

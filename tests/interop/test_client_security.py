@@ -5,11 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.brokers import JavaBroker, RunningBroker, make_broker
-from tests.interop.conftest import MakeTopic, Shared, or_missing
-from tests.interop.driver import PeerError, Session, message
-from tests.interop.test_client_send_and_consume import FIRST, FROM_FIRST
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin, GroupConfig
 from pocketmq.client import (
@@ -23,6 +18,11 @@ from pocketmq.client import (
     Unauthorised,
     send_all,
 )
+from tests.interop.brokers import JavaBroker, RunningBroker, make_broker
+from tests.interop.conftest import MakeTopic, Shared, or_missing
+from tests.interop.driver import PeerError, Session, message
+from tests.interop.test_client_send_and_consume import FIRST, FROM_FIRST
+from tests.kit.waiting import until
 
 PLAIN = "pocketmq"
 JAVA = [

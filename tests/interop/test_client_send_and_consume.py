@@ -8,12 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.brokers import RunningBroker
-from tests.interop.conftest import MakeTopic, Shared
-from tests.interop.driver import PushConsumer as JavaPushConsumer
-from tests.interop.driver import Session, message
-from tests.interop.processes import Process
-from tests.kit.waiting import until, until_async
 
 from pocketmq.client import (
     ConsumeContext,
@@ -33,6 +27,12 @@ from pocketmq.client import (
     reply_to,
 )
 from pocketmq.client import sync as blocking
+from tests.interop.brokers import RunningBroker
+from tests.interop.conftest import MakeTopic, Shared
+from tests.interop.driver import PushConsumer as JavaPushConsumer
+from tests.interop.driver import Session, message
+from tests.interop.processes import Process
+from tests.kit.waiting import until, until_async
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 FROM_FIRST = ConsumeFromWhere.FIRST_OFFSET

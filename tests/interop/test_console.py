@@ -6,16 +6,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+
+from pocketmq.client import Message, Producer
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.server import ConsoleServer
 from tests.console.console_peer import Site, User, browser
 from tests.console.test_api_groups import member
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Sent, Session, message
 from tests.kit.waiting import until_async
-
-from pocketmq.client import Message, Producer
-from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.server import ConsoleServer
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
+
 from tests.faults.test_partitions import client
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.conftest import NewBroker

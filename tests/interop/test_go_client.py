@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import PeerError, Queue, Session, message

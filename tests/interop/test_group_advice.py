@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interop.asking import connection_of
-from tests.interop.brokers import RunningBroker
-from tests.interop.conftest import MakeTopic
-from tests.interop.driver import Session
-from tests.kit.waiting import until_async
 
 from pocketmq.client import ConsumeContext, MessageExt, PushConsumer
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
+from tests.interop.asking import connection_of
+from tests.interop.brokers import RunningBroker
+from tests.interop.conftest import MakeTopic
+from tests.interop.driver import Session
+from tests.kit.waiting import until_async
 
 ROOT = Path(__file__).parents[2]
 ABOUT_CONSUMERS = (

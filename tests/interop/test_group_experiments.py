@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from pocketmq.model.subscription import parse_tags
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.interop.asking import ask, connection_of, offsets_of, subscriptions_of
 from tests.interop.brokers import JavaBroker, RunningBroker
 from tests.interop.conftest import MakeTopic, NewBroker, Shared
 from tests.interop.driver import Producer, PushConsumer, Sent, Session, message
 from tests.interop.mqadmin import Mqadmin
 from tests.kit.waiting import until
-
-from pocketmq.model.subscription import parse_tags
-from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 MEMBERS = ["java-4.9.8"]
 # Members heartbeat when they start, when their queues change and when the test says so, not by time.

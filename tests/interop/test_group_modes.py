@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pocketmq.remoting.requests import PocketRequestCode
 from tests.interop.asking import ask_json, offsets_of
 from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import MakeTopic, Shared
@@ -14,8 +16,6 @@ from tests.interop.driver import Json, PeerError, Producer, PushConsumer, Sessio
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.test_group_experiments import Group, eight, make_last, send, texts, tracks
 from tests.kit.waiting import until
-
-from pocketmq.remoting.requests import PocketRequestCode
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

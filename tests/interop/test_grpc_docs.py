@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.interop.conftest import or_missing
 from tests.interop.grpc_places import Ours
 from tests.interop.toolchain import (

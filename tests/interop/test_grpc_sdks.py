@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.interop import sdks
 from tests.interop.conftest import Shared
 from tests.interop.driver import Driver, PeerError, Session, message

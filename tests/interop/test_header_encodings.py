@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from tests.interop.asking import make_topic_at
 from tests.interop.brokers import PocketBroker
 from tests.interop.conftest import Shared, or_missing

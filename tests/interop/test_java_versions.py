@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.interop.brokers import make_broker
 from tests.interop.conftest import BROKERS, or_missing
 from tests.interop.toolchain import java, java_version

@@ -14,13 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.interop import sdks
-from tests.interop.brokers import JavaBroker
-from tests.interop.conftest import Shared, or_missing
-from tests.interop.driver import Driver, PeerError, Producer, PushConsumer, Session, message
-from tests.interop.grpc_places import ProxyProcess
-from tests.interop.processes import Process, free_ports
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.admin.cluster import NoMaster
@@ -29,6 +22,13 @@ from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.admin_headers import RegisterBrokerHeader
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
+from tests.interop import sdks
+from tests.interop.brokers import JavaBroker
+from tests.interop.conftest import Shared, or_missing
+from tests.interop.driver import Driver, PeerError, Producer, PushConsumer, Session, message
+from tests.interop.grpc_places import ProxyProcess
+from tests.interop.processes import Process, free_ports
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 # Clients look up routes and beat once a second; as they come, every 30 s.

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import Session, message

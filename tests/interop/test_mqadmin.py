@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import Queue, Session, message

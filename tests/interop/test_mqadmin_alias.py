@@ -3,12 +3,12 @@
 import re
 
 import pytest
+
+from pocketmq.cli.mqadmin.main import run
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
 from tests.interop.driver import Session, message
 from tests.kit.waiting import until
-
-from pocketmq.cli.mqadmin.main import run
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 TOPIC, GROUP = "AliasTopic", "alias_group"

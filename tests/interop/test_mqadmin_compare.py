@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import PeerError, Sent, Session, message

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer
 from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
 from tests.interop.conftest import MakeTopic, Shared, or_missing
 from tests.interop.driver import PushConsumer, Session, message
 from tests.kit.waiting import until, until_async
-
-from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer
 
 # The broker shares out the queues; what is not acknowledged comes back as soon as the client allows.
 POP = {

@@ -1,6 +1,7 @@
 """Push consumers of the official Java clients: groups, models, order, retries, where they begin."""
 
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import PeerError, Queue, Session, message

@@ -1,8 +1,7 @@
 """The plug-in's `pocketmq_proc` under the official Java and Go clients, as in their users' own tests."""
 
-from tests.interop.driver import Session, message
-
 from pocketmq.testing.plugin import StartProcess
+from tests.interop.driver import Session, message
 
 
 def test_java_and_go_programs_use_the_plug_ins_process(

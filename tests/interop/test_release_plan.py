@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from pocketmq.admin import Admin
+from pocketmq.admin.views.group import group_view
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import Session
 from tests.interop.test_group_experiments import Group, eight, make_last, send, texts
 from tests.kit.waiting import until
-
-from pocketmq.admin import Admin
-from pocketmq.admin.views.group import group_view
 
 
 @pytest.fixture

@@ -16,13 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.broker.pairs import caught_up, pair
-from tests.broker.serving import Peer
-from tests.cli.servers import Server
-from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
-from tests.interop.conftest import Shared, or_missing
-from tests.interop.driver import Session
-from tests.kit.waiting import until
 
 from pocketmq.cli.mqadmin import main as mqadmin
 from pocketmq.client import (
@@ -36,6 +29,13 @@ from pocketmq.client import (
 from pocketmq.client.sync import Producer, PushConsumer, SimpleConsumer, TransactionProducer
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import PocketMQError
+from tests.broker.pairs import caught_up, pair
+from tests.broker.serving import Peer
+from tests.cli.servers import Server
+from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
+from tests.interop.conftest import Shared, or_missing
+from tests.interop.driver import Session
+from tests.kit.waiting import until
 
 # The other two with --reference: a real broker takes ten seconds to start and stop.
 JAVA_SLAVES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]

@@ -1,6 +1,7 @@
 """Restarts of the broker under official clients: clean stop, kill -9, and what survives both."""
 
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import NewBroker
 from tests.interop.driver import PeerError, Session, message

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+
+from pocketmq.admin import Admin
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import Producer, PushConsumer, Session, message
 from tests.kit.waiting import until
-
-from pocketmq.admin import Admin
 
 
 @pytest.mark.parametrize("java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True)

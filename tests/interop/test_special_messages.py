@@ -1,6 +1,7 @@
 """Delay levels, transactions and request-reply of the official Java clients."""
 
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic
 from tests.interop.driver import Session, message

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import RunningBroker, make_broker
-from tests.interop.conftest import or_missing
-from tests.interop.driver import PeerError, Queue, Received, Session, message
-from tests.kit.waiting import until
 
 from pocketmq.cli.app import run
 from pocketmq.files.records import Entry
 from pocketmq.remoting import fastjson
 from pocketmq.store.repair.reader import StoreReader
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.interop.conftest import or_missing
+from tests.interop.driver import PeerError, Queue, Received, Session, message
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 REFERENCE = pytest.mark.reference
@@ -244,7 +244,7 @@ def test_a_repaired_store_starts_in_the_real_broker(
         log.seek(lost.position)
         log.write(bytes(lost.size))
     assert run(["store", "verify", str(first.store)]) == 1
-    assert run(["store", "repair", str(first.store)]) == 0
+    assert run(["store", "repair", str(first.store), "--yes"]) == 0
     second = start("rocketmq-4.9.7", first)
     read = read_all(java_498, second, group + "-2", topic)
     # An entry of what is lost points to the next message, which clients keep once, by its offset.

@@ -8,10 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
-from tests.interop.conftest import Shared
-from tests.interop.driver import PeerError, Received, Session, message
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.client import (
@@ -24,6 +20,10 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.client.errors import BrokerRefused
+from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
+from tests.interop.conftest import Shared
+from tests.interop.driver import PeerError, Received, Session, message
+from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 

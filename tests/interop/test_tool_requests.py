@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+from pocketmq.model.message_codec import parse_offset_msg_id
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.fastjson import ObjectKey
 from tests.interop.asking import ask, ask_json
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
@@ -23,11 +28,6 @@ from tests.interop.tool_requests import (
     Row,
 )
 from tests.kit.waiting import until
-
-from pocketmq.model.message_codec import parse_offset_msg_id
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.fastjson import ObjectKey
 
 TOPIC, GROUP, SENDERS, KEY = "ToolRequests", "tool_requests", "tool_senders", "order-4711"
 

@@ -1,6 +1,7 @@
 """A machine without one of the toolchains: what its user is told, and what CI makes of it."""
 
 import pytest
+
 from tests.interop.conftest import or_missing
 from tests.interop.toolchain import ToolchainMissing, program
 

@@ -6,8 +6,6 @@ import copy
 import zlib
 from pathlib import Path
 
-from tests.namesrv.test_name_server import OwnBroker, ext, register
-
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
@@ -16,6 +14,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.transport.client import RemotingClient
+from tests.namesrv.test_name_server import OwnBroker, ext, register
 
 RECORDED = Path(__file__).with_name("access.txt")
 ELSEWHERE = register()

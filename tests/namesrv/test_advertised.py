@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.kit.rough_proxy import RoughProxy
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
@@ -15,6 +14,7 @@ from pocketmq.client import Message, Producer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.testing.in_process import SETTINGS
+from tests.kit.rough_proxy import RoughProxy
 
 
 @asynccontextmanager

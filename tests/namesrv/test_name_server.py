@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.kit.waiting import until_async
 
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.tables import TopicConfig
@@ -19,6 +18,7 @@ from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import ConfigFile
+from tests.kit.waiting import until_async
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
@@ -15,6 +14,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.transport.connection import Connection
+from tests.namesrv.recordings import Exchange, exchanges, recordings
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 REGISTER = RequestCode.REGISTER_BROKER

@@ -9,9 +9,9 @@ import pytest
 
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.tables import TopicConfig
-from pocketmq.namesrv.quota import NoRoom
+from pocketmq.namesrv.quota import QuotaExceeded
 from pocketmq.namesrv.registration_body import decode_registration, decoding
-from pocketmq.namesrv.route_info import Registered, Registration, RouteInfo
+from pocketmq.namesrv.route_info import BrokerRegistration, Registered, RouteInfo
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import ProtocolError
 
@@ -25,8 +25,8 @@ def registration(
     version: int = 1,
     cluster: str = "c",
     timeout_ms: int = 120_000,
-) -> Registration:
-    return Registration(
+) -> BrokerRegistration:
+    return BrokerRegistration(
         cluster,
         name,
         broker_id,
@@ -375,7 +375,7 @@ def test_a_large_registration_is_taken_in_steps(packed: bool) -> None:
     assert sum(1 for _ in decoding(body, compressed=packed)) >= 10
     table = decode_registration(body, compressed=packed)
     routes = RouteInfo(ManualClock())
-    taken = Registration("c", "b", 0, "1.1.1.1:1", topics=table.topics)
+    taken = BrokerRegistration("c", "b", 0, "1.1.1.1:1", topics=table.topics)
     steps = routes.registering(taken, "connection")
     assert sum(1 for _ in steps) >= 10
     assert routes.topics() == sorted(names)
@@ -404,20 +404,20 @@ def test_all_registrations_together_have_a_bound(
     for number in range(9):
         routes.register(registration(f"b{number}", address=f"10.0.1.{number}:1", topics={}), "fake")
     for name, address in (("c", "10.0.2.1:1"), ("c", "10.0.1.1:1"), ("a", "10.0.2.1:1")):
-        with pytest.raises(NoRoom, match="limit"):
+        with pytest.raises(QuotaExceeded, match="limit"):
             routes.register(registration(name, address=address), "fake")
-    with pytest.raises(NoRoom, match="characters"):
+    with pytest.raises(QuotaExceeded, match="characters"):
         routes.register(registration("a" * 2_000), "fake")
     many = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}
     for version in (1, 2):
-        with pytest.raises(NoRoom, match="do not fit"):
+        with pytest.raises(QuotaExceeded, match="do not fit"):
             routes.register(
                 registration("b1", address="10.0.1.1:1", topics=many, version=version), "fake"
             )
     assert 100 < len(routes.topics()) < 200
     routes.register_topic("late", {"a": TopicConfig("late", 4, 4, 6)})
     assert routes.route("late") is None
-    with pytest.raises(NoRoom, match="1 topics"):
+    with pytest.raises(QuotaExceeded, match="1 topics"):
         routes.register(
             registration(topics={"T": TopicConfig("T", 8, 8, 6), **dict(list(many.items())[-1:])}),
             "known",

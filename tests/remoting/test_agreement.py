@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pocketmq.model.agreement import (
     Camp,
-    Finding,
+    GroupFinding,
     Loss,
     camps,
     differences,
@@ -62,13 +62,13 @@ def test_a_finding_survives_its_json() -> None:
     found = camps([("c1", asks(T="A")), ("c2", asks(T="B"))], "T")
     lost = losses(found, build_subscription("T", "B"), {0: "c1", 1: "c2"})
     assert Loss((0,), "c1", "B", ("c2",)) in lost
-    finding = Finding("g", "T", 1_000, True, "B", tuple(found), tuple(lost))
-    assert Finding.from_json(finding.to_json()).to_json() == finding.to_json()
+    finding = GroupFinding("g", "T", 1_000, True, "B", tuple(found), tuple(lost))
+    assert GroupFinding.from_json(finding.to_json()).to_json() == finding.to_json()
     nobody = Loss((1,), None, "A", ("c",))
-    unknown = Finding("g", "T", None, True, None, (Camp(None, None, ("c",)),), (nobody,))
+    unknown = GroupFinding("g", "T", None, True, None, (Camp(None, None, ("c",)),), (nobody,))
     assert "since" not in unknown.text
     # A broker's answer leaves out what is null.
-    assert Finding.from_json(fastjson.loads(fastjson.dumps(unknown.to_json()))) == unknown
+    assert GroupFinding.from_json(fastjson.loads(fastjson.dumps(unknown.to_json()))) == unknown
 
 
 @pytest.mark.parametrize(

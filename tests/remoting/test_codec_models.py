@@ -32,7 +32,7 @@ from pocketmq.model.record import (
 )
 from pocketmq.model.subscription import build_subscription, parse_tags
 from pocketmq.remoting import fastjson, json_codec
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.errors import (
     FrameError,
     FrameTooLarge,
@@ -60,7 +60,7 @@ commands = st.builds(
     remark=st.none() | texts.filter(bool),
     language=st.sampled_from(["JAVA", "GO", "PYTHON"]),
     version=st.integers(0, 600),
-    encoding=st.sampled_from(list(Encoding)),
+    encoding=st.sampled_from(list(SerializeType)),
 )
 
 
@@ -279,7 +279,7 @@ def test_known_answer_frames() -> None:
         b'{"code":30,"extFields":{"queueId":"3","topic":"TopicTest"},"flag":0,"language":"JAVA",'
         b'"opaque":7,"serializeTypeCurrentRPC":"JSON","version":0}'
     )
-    command.encoding = Encoding.ROCKETMQ
+    command.encoding = SerializeType.ROCKETMQ
     assert encode(command).hex() == (
         "0000003b01000037" + "001e000000000000070000000000000000"
         "00000022"

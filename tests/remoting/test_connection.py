@@ -20,10 +20,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.kit.waiting import until_async
 
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -40,6 +39,7 @@ from pocketmq.remoting.transport.outbox import PIECE_SIZE
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig, client_context
+from tests.kit.waiting import until_async
 
 _PATIENCE_S = 60
 ECHO, SLOW, BROKEN, ASK_BACK, LARGE, LONG, HOW_FAR = range(1, 8)
@@ -92,7 +92,7 @@ async def running(
 
 async def test_an_answer_uses_the_encoding_of_its_request() -> None:
     async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
-        for encoding in Encoding:
+        for encoding in SerializeType:
             answer = await remoting.invoke(
                 address, RemotingCommand(ECHO, {"a": "b"}, b"body", encoding=encoding)
             )
@@ -434,7 +434,7 @@ async def test_a_large_frame_comes_through_when_those_silent_within_theirs_are_c
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         for _, writer in silent:
             writer.write((2 << 20).to_bytes(4, "big") + bytes((2 << 20) - 1))
-        await until_async(lambda: server.shares.input_size > 3 << 20)
+        await until_async(lambda: server.shared_limits.input_size > 3 << 20)
         connection = await remoting.connection(address)
         large = connection.begin(RemotingCommand(ECHO, body=bytes(1 << 20)))
 
@@ -533,8 +533,8 @@ async def test_of_those_who_leave_too_much_unread_together_the_worst_is_closed(
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(encode(RemotingCommand(LARGE)) * 40)
             opened.append(writer)
-        await until_async(lambda: server.shares.dropped_count > 0)
-        assert server.shares.output_size <= limits.output_size_max
+        await until_async(lambda: server.shared_limits.dropped_count > 0)
+        assert server.shared_limits.output_size <= limits.output_size_max
         assert "unread bytes" in caplog.text
         for writer in opened:
             writer.transport.abort()
@@ -549,7 +549,7 @@ async def test_connections_beyond_the_limit_are_closed_as_they_come(
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         with contextlib.suppress(ConnectionError):
             assert await opened[2][0].read() == b""
-        assert server.shares.refused_count == 1
+        assert server.shared_limits.refused_count == 1
         assert "2 connections are open, which is the limit" in caplog.text
         for _, writer in opened:
             writer.close()
@@ -564,7 +564,7 @@ async def test_connections_leave_descriptors_for_files(
     """An eighth, at least 64: else idle clients would keep the store from opening its files."""
     monkeypatch.setattr(resource, "getrlimit", lambda _limit: (soft, soft))
     async with running(Peer(), ManualClock()) as (server, _):
-        assert server.shares.limits.count_max == most
+        assert server.shared_limits.limits.count_max == most
 
 
 class _Writes:
@@ -671,12 +671,12 @@ async def test_a_connection_whose_requests_wait_for_others_is_not_read_beyond_a_
                 )
                 for _ in range(40)
             ]
-            await until_async(lambda: server.shares.kept_size > 2 << 20)
+            await until_async(lambda: server.shared_limits.kept_size > 2 << 20)
             for _ in range(3):
                 await other.invoke(address, RemotingCommand(ECHO, body=b"x"))
             # What one read brought is begun still.
-            assert server.shares.kept_size < 4 << 20
+            assert server.shared_limits.kept_size < 4 << 20
             peer.release.set()
             answers = await asyncio.gather(*calls)
             assert {answer.remark for answer in answers} == {"slow"}
-            assert server.shares.kept_size == 0
+            assert server.shared_limits.kept_size == 0

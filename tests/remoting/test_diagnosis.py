@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.model.agreement import Camp, Finding, Loss
+from pocketmq.model.agreement import Camp, GroupFinding, Loss
 from pocketmq.model.diagnosis import (
     GroupFacts,
     MemberFacts,
@@ -161,7 +161,7 @@ def test_what_forbids_to_consume_is_told() -> None:
 
 def test_a_difference_is_one_short_line() -> None:
     camps = (Camp(("TAG", ("A",)), "A", ("c1", "c2")), Camp(None, None, ("c3",)))
-    finding = Finding("g", "T", 5, True, "A", camps, (Loss((0, 1), None, "A", ("c1", "c2")),))
+    finding = GroupFinding("g", "T", 5, True, "A", camps, (Loss((0, 1), None, "A", ("c1", "c2")),))
     [symptom] = diagnose(GroupFacts("g", ONE, findings=[finding]), LIMITS)
     assert (symptom.kind, symptom.severity) == ("GROUP_DIFFERS", Severity.ERROR)
     assert symptom.text == (

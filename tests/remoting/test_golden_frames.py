@@ -13,7 +13,7 @@ from pocketmq.model.message_codec import to_message
 from pocketmq.model.record import read_records
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Encoding, decode, encode
+from pocketmq.remoting.command import SerializeType, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.requests import REQUESTS
 
@@ -46,7 +46,7 @@ def test_each_recorded_frame_decodes_and_encodes_to_itself(path: Path) -> None:
         )
         assert len(command.body) == entry["bodyLength"]
         again = encode(command)
-        if command.encoding == Encoding.ROCKETMQ:
+        if command.encoding == SerializeType.ROCKETMQ:
             assert again == raw
         else:
             assert decode(again[4:]) == command

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.kit.forgetful_proxy import ForgetfulProxy
-from tests.kit.waiting import until_async
 
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
@@ -19,6 +17,8 @@ from pocketmq.remoting.errors import ConnectionLost, RequestTimeout
 from pocketmq.remoting.transport.client import IDLE_MS, RemotingClient
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.server import RemotingServer
+from tests.kit.forgetful_proxy import ForgetfulProxy
+from tests.kit.waiting import until_async
 
 _PATIENCE_MS = 60_000
 _SHORT_MS = 300

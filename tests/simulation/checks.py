@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tests.simulation.ledger import Queue, Sent
-from tests.simulation.story import TAGS, TOPIC_OF, group_of, tag_of
-
 from pocketmq.client import MessageQueue
 from pocketmq.model.message_codec import to_message
 from pocketmq.model.record import read_record
 from pocketmq.store import MessageStore
+from tests.simulation.ledger import Queue, Sent
+from tests.simulation.story import TAGS, TOPIC_OF, group_of, tag_of
 
 if TYPE_CHECKING:
     from tests.simulation.run import Cluster

@@ -8,11 +8,6 @@ import contextlib
 import random
 from collections.abc import Awaitable
 
-from tests.simulation.ledger import Queue, Sent
-from tests.simulation.network import Host
-from tests.simulation.nodes import NAME_SERVER, Node
-from tests.simulation.story import DELAYS_S, TAGS, TOPIC_OF, WAVES, group_of, tag_of, topic_of
-
 from pocketmq.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -27,6 +22,10 @@ from pocketmq.client import (
     TransactionState,
 )
 from pocketmq.remoting.errors import PocketMQError
+from tests.simulation.ledger import Queue, Sent
+from tests.simulation.network import Host
+from tests.simulation.nodes import NAME_SERVER, Node
+from tests.simulation.story import DELAYS_S, TAGS, TOPIC_OF, WAVES, group_of, tag_of, topic_of
 
 
 def batched(messages: list[Message], size: int) -> list[list[Message]]:

@@ -16,14 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.simulation.clients import ConsumerNode
-from tests.simulation.ledger import Ledger
-from tests.simulation.machine import Machine
-from tests.simulation.network import HOST, Network
-from tests.simulation.nodes import ADDRESSES, NAME_SERVER, BrokerNode, NameServerNode, NodeClock
-from tests.simulation.run import silence
-from tests.simulation.story import topic_of
-
 from pocketmq.admin import Admin
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.refused import Refused
@@ -32,6 +24,13 @@ from pocketmq.model.message_codec import parse_offset_msg_id, to_message
 from pocketmq.model.names import SCHEDULE_TOPIC, retry_topic
 from pocketmq.model.record import read_record
 from pocketmq.remoting.errors import PocketMQError
+from tests.simulation.clients import ConsumerNode
+from tests.simulation.ledger import Ledger
+from tests.simulation.machine import Machine
+from tests.simulation.network import HOST, Network
+from tests.simulation.nodes import ADDRESSES, NAME_SERVER, BrokerNode, NameServerNode, NodeClock
+from tests.simulation.run import silence
+from tests.simulation.story import topic_of
 
 NAME = "pair"
 TOPIC, GROUP = topic_of("plain", 0), "reader"

@@ -23,13 +23,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor as _Executor
 from typing import Any, Self
 
-from tests.simulation.disk import Disk
-from tests.simulation.loop import Fiber, SimulatedLoop
-from tests.simulation.network import HOST, Host, SimulatedSocket
-
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import store_lock
 from pocketmq.testing.folders import MEMORY, RunFolder
+from tests.simulation.disk import Disk
+from tests.simulation.loop import Fiber, SimulatedLoop
+from tests.simulation.network import HOST, Host, SimulatedSocket
 
 START_MS = 1_700_000_000_000
 _PID = 4_711

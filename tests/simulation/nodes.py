@@ -12,11 +12,6 @@ import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from tests.simulation.disk import Disk
-from tests.simulation.ledger import Ledger
-from tests.simulation.machine import START_MS, Machine
-from tests.simulation.network import HOST, Host, Network
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
@@ -26,6 +21,10 @@ from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
 from pocketmq.store import MessageStore, StoreError
+from tests.simulation.disk import Disk
+from tests.simulation.ledger import Ledger
+from tests.simulation.machine import START_MS, Machine
+from tests.simulation.network import HOST, Host, Network
 
 NAME_SERVER = "10.0.0.1:9876"
 ADDRESSES = {

@@ -11,6 +11,11 @@ from functools import partial
 from typing import Any, cast
 
 from h2.exceptions import ProtocolError
+
+from pocketmq.grpc.messages import classes
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.transport.client import RemotingClient
 from tests.broker.popping import Popped, Popper, popped
 from tests.broker.serving import Peer
 from tests.grpc.asking import Asking, asking
@@ -19,11 +24,6 @@ from tests.simulation.ledger import Queue
 from tests.simulation.machine import START_MS
 from tests.simulation.network import Host
 from tests.simulation.nodes import ADDRESSES, BROKER_PORT, GRPC_PORT
-
-from pocketmq.grpc.messages import classes
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.transport.client import RemotingClient
 
 INVISIBLE_MS = 4_000
 """How long a popped message is nobody else's."""

@@ -12,6 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from pocketmq.admin import Admin
+from pocketmq.broker.broker import Broker
+from pocketmq.client.errors import NoRoute
+from pocketmq.files.layout import ENTRY_SIZE
+from pocketmq.remoting.errors import PocketMQError
 from tests.simulation import checks
 from tests.simulation.clients import ConsumerNode, Member, ProducerNode
 from tests.simulation.disk import Fault
@@ -29,12 +34,6 @@ from tests.simulation.nodes import (
 )
 from tests.simulation.poppers import PopperNode, PoppingMember, ReceiverNode, SortedNode
 from tests.simulation.story import TOPIC_OF, Event, Story, group_of
-
-from pocketmq.admin import Admin
-from pocketmq.broker.broker import Broker
-from pocketmq.client.errors import NoRoute
-from pocketmq.files.layout import ENTRY_SIZE
-from pocketmq.remoting.errors import PocketMQError
 
 SETTLE_S = 400
 _POWER_OFF_S = 1.0

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy
 import pytest
+
+from pocketmq.store import MessageStore
+from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 from tests.simulation.disk import Disk
 from tests.simulation.machine import Machine
 from tests.simulation.test_power_cuts import _flush_log, _sync_below
 from tests.store.stores import HOST, open_store, read_all, send
-
-from pocketmq.store import MessageStore
-from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 
 PENDING_MAX = 12
 # Of a story with more pending writes, or with torn ones.

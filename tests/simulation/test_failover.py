@@ -1,6 +1,7 @@
 """A slave is promoted once its master is gone: what was acknowledged is there, by one broker at a time."""
 
 import pytest
+
 from tests.simulation.failover import plan_of, run
 
 

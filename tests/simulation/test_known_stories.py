@@ -1,6 +1,7 @@
 """Stories that ended badly once, told on purpose: what a seed shows only now and then."""
 
 import pytest
+
 from tests.simulation.run import run
 from tests.simulation.story import Event, Story
 

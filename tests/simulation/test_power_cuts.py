@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+from pocketmq.store import MessageStore
 from tests.simulation.machine import Machine
 from tests.store.stores import open_store, read_all, send
 from tests.store.test_timer import Timers
-
-from pocketmq.store import MessageStore
 
 
 def _sync_below(folder: Path, chance: float, machine: Machine) -> None:

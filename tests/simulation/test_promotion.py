@@ -4,6 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
+from pocketmq.admin import Admin
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.refused import Refused
+from pocketmq.client import Message, Producer
 from tests.simulation.ledger import Ledger
 from tests.simulation.machine import Machine
 from tests.simulation.network import HOST, Network
@@ -15,11 +20,6 @@ from tests.simulation.nodes import (
     NameServerNode,
     NodeClock,
 )
-
-from pocketmq.admin import Admin
-from pocketmq.broker.ha.replication import Replication
-from pocketmq.broker.refused import Refused
-from pocketmq.client import Message, Producer
 
 LIMIT_S = 1.0
 ONE_NAME = {"brokerName": "pair", "haHousekeepingInterval": 5_000, "slaveSyncInterval": 1_000}

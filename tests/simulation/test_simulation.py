@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.simulation.run import run
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, story_of

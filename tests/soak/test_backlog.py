@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.crash.mixed_load import Peer, peer
 from tests.interop.brokers import PocketBroker
 from tests.soak.fill_store import QUEUES

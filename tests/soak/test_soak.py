@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.interop.brokers import PocketBroker
 
 from pocketmq.client import (
     ConsumeContext,
@@ -25,6 +24,7 @@ from pocketmq.client import (
     TransactionProducer,
     TransactionState,
 )
+from tests.interop.brokers import PocketBroker
 
 log = logging.getLogger(__name__)
 TOPIC = "Soak"

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.kit.jvm import SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
     from tests.interop.brokers import RunningBroker
 
 # How often brokers, drivers and executors are killed in the tests that do so.

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketmq.bulk.archive import Archiver
 from tests.interop.brokers import make_broker
 from tests.kit.waiting import until
 from tests.spark.broker_topics import make_topic, send
 from tests.spark.conftest import BROKER_CONF
 from tests.store.bulk_stores import Message, WrittenStore
-
-from pocketmq.bulk.archive import Archiver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.interop.brokers import RunningBroker
-from tests.remoting.test_connection import certificate
-from tests.spark.broker_topics import make_topic, send, wait_readable
-from tests.spark.cutting_proxy import CuttingProxy
 
 from pocketmq.model.record import MAGIC_V1, Record, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -23,13 +19,17 @@ from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMaxOffsetHeader
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import PullSettings
 from pocketmq.spark.brokers.reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import TaskSender
+from tests.interop.brokers import RunningBroker
+from tests.remoting.test_connection import certificate
+from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.cutting_proxy import CuttingProxy
 
 SETTINGS = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
 
@@ -181,7 +181,7 @@ def test_a_broker_that_reads_no_further_until_its_answers_are_taken_is_no_deadlo
     thread.start()
     address = f"127.0.0.1:{server.getsockname()[1]}"
     asked = (address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetHeader(topic="T" * 4096, queue_id=0))
-    with server, BrokerClient(Access(address, use_tls=secure)) as client:
+    with server, BrokerClient(BrokerAccess(address, use_tls=secure)) as client:
         answers = client.many([asked] * 300)
     thread.join()
     assert [len(a.body) for a in answers] == [len(body)] * 300
@@ -194,7 +194,7 @@ def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) ->
     cuts = iter(["", "answer"])
     with (
         CuttingProxy(broker.address, lambda _: next(cuts, "")) as proxy,
-        BrokerClient(Access(broker.namesrv)) as client,
+        BrokerClient(BrokerAccess(broker.namesrv)) as client,
     ):
         queues = [
             BrokerQueue(q.topic, q.broker_name, proxy.address, q.queue_id)
@@ -218,10 +218,10 @@ def test_an_idle_plan_asks_each_queue_for_its_end_only(broker: RunningBroker) ->
 def test_the_mean_size_of_large_messages_is_that_of_those_that_came(broker: RunningBroker) -> None:
     """A broker gives fewer than it is asked for: partitions would be many times too large."""
     topic = make_topic(broker, 1)
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         sender = TaskSender(client, "SparkTests", "q/0/0", "roundrobin", 4096)
         for _ in range(24):
-            sender.send(Outgoing(topic, os.urandom(100_000), "", 0, None, None, False))
+            sender.send(RowMessage(topic, os.urandom(100_000), "", 0, None, None, False))
         sender.finish()
         wait_readable(broker, topic, 24)
         queues = client.queues(topic, Perm.READ)
@@ -234,7 +234,7 @@ def test_the_mean_size_of_large_messages_is_that_of_those_that_came(broker: Runn
 
 def test_routes_of_many_topics_are_those_of_each(broker: RunningBroker) -> None:
     topics = [make_topic(broker, n) for n in (1, 2, 3)]
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         found = client.queues_of([*topics, "NoSuchTopic"], Perm.READ)
         assert found == {t: client.queues(t, Perm.READ) for t in [*topics, "NoSuchTopic"]}
     assert [len(q) for q in found.values()] == [1, 2, 3, 0]

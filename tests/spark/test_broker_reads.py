@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from tests.interop.brokers import RunningBroker
-from tests.spark.broker_topics import make_topic, send, wait_readable
 
 from pocketmq.bulk.columns.schema import ALL
 from pocketmq.bulk.offsets import LossRule
@@ -17,10 +15,12 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import ConnectFailed, IllegalArgument, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
-from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.connection import BrokerAccess
+from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.times import first_at_time
 from pocketmq.spark.source import PocketMQDataSource
+from tests.interop.brokers import RunningBroker
+from tests.spark.broker_topics import make_topic, send, wait_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,11 +104,13 @@ def test_where_clauses_narrow_what_is_pulled(load: Load, topic: str) -> None:
 
 def test_offsets_by_time_are_exact(broker: RunningBroker, topic: str) -> None:
     """RocketMQ 4.9 answers with the nearest message; Kafka's meaning is the first at or behind the time."""
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         queue = client.queues(topic, Perm.READ)[0]
         high = client.max_offset(queue)
         times: list[int] = []
-        for batch in read_ranges(client, [Range(queue, 0, high)], SETTINGS, Read(ALL), LossRule()):
+        for batch in read_ranges(
+            client, [OffsetRange(queue, 0, high)], SETTINGS, Read(ALL), LossRule()
+        ):
             times += [t.value // 1_000 for t in batch.column("storeTimestamp")]
         probes = {t + d for t in times for d in (-1, 0, 1)}
         for ms in sorted(probes)[:: max(1, len(probes) // 40)]:
@@ -119,10 +121,10 @@ def test_offsets_by_time_are_exact(broker: RunningBroker, topic: str) -> None:
 def test_a_range_that_is_no_longer_there_follows_fail_on_data_loss(
     broker: RunningBroker, topic: str
 ) -> None:
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         queue = client.queues(topic, Perm.READ)[0]
         high = client.max_offset(queue)
-        beyond = [Range(queue, high - 2, high + 5)]
+        beyond = [OffsetRange(queue, high - 2, high + 5)]
         with pytest.raises(Exception, match="truncated or recreated"):
             list(read_ranges(client, beyond, SETTINGS, Read(ALL), LossRule()))
         loss = LossRule(fail=False)
@@ -152,7 +154,7 @@ def test_a_mistake_is_reported_before_a_task_starts(
 def test_a_group_begins_where_its_offsets_stand(
     load: Load, broker: RunningBroker, topic: str
 ) -> None:
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         queues = client.queues(topic, Perm.READ)
         ends = [client.max_offset(q) for q in queues]
         for queue, end in zip(queues, ends, strict=True):
@@ -186,15 +188,15 @@ def dying_server() -> Iterator[tuple[str, list[int]]]:
 
 def test_a_read_is_tried_again_on_a_new_connection(dying_server: tuple[str, list[int]]) -> None:
     address, taken = dying_server
-    with BrokerClient(Access(address)) as client, pytest.raises(RemotingError, match=address):
+    with BrokerClient(BrokerAccess(address)) as client, pytest.raises(RemotingError, match=address):
         client.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
     assert len(taken) >= 3
 
 
 def test_names_servers_are_tried_in_turn(broker: RunningBroker, topic: str) -> None:
-    with BrokerClient(Access(f"127.0.0.1:1;{broker.namesrv}")) as client:
+    with BrokerClient(BrokerAccess(f"127.0.0.1:1;{broker.namesrv}")) as client:
         assert client.queues(topic, Perm.READ)
-    with BrokerClient(Access("127.0.0.1:1")) as client, pytest.raises(ConnectFailed):
+    with BrokerClient(BrokerAccess("127.0.0.1:1")) as client, pytest.raises(ConnectFailed):
         client.topics()
-    with BrokerClient(Access("")) as client, pytest.raises(IllegalArgument):
+    with BrokerClient(BrokerAccess("")) as client, pytest.raises(IllegalArgument):
         client.topics()

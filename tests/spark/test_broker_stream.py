@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.interop.brokers import RunningBroker, make_broker
-from tests.kit.waiting import until
-from tests.spark.broker_topics import make_topic, send, wait_readable
-from tests.spark.conftest import BROKER_CONF
 
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.progress import commit_progress
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import HAS_LIMITS, OffsetStream
+from tests.interop.brokers import RunningBroker, make_broker
+from tests.kit.waiting import until
+from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.conftest import BROKER_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def drain(frame: Any, checkpoint: Path, out: Path, name: str = "") -> Any:
 
 
 def offsets_of(broker: RunningBroker, topic: str, group: str) -> list[int | None]:
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         return [client.group_offset(q, group) for q in client.queues(topic, Perm.READ)]
 
 

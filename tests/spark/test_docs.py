@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from pocketmq.spark.bundle import main as bundle_main
 from tests.house.doc_blocks import NAME_SERVER, ROOT, Block, blocks
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.store.bulk_stores import Message, WrittenStore
 from tools import spark_tables
-
-from pocketmq.spark.bundle import main as bundle_main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

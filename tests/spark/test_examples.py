@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.store.bulk_stores import Message, WrittenStore, manifest, moment, unpack
 
 if TYPE_CHECKING:

@@ -9,12 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
-from tests.kit.nursery import Nursery
-from tests.kit.waiting import until
-from tests.spark.broker_topics import make_topic, send, wait_readable
-from tests.spark.conftest import BROKER_CONF, KILLS
-from tests.spark.cutting_proxy import CuttingProxy
 
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, each
@@ -26,19 +20,25 @@ from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingErro
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue, NeverAnswered
-from pocketmq.spark.brokers.connection import _OPAQUES, Access
-from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.connection import _OPAQUES, BrokerAccess
+from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.reader import BrokerReader
 from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.retry import Patience
+from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import OffsetStream
 from pocketmq.spark.stream_offset import from_offset, seen_of, to_offset
-from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import TaskSender
 from pocketmq.spark.write.sink import make_writer
+from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
+from tests.kit.nursery import Nursery
+from tests.kit.waiting import until
+from tests.spark.broker_topics import make_topic, send, wait_readable
+from tests.spark.conftest import BROKER_CONF, KILLS
+from tests.spark.cutting_proxy import CuttingProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ class Clock:
 
 def test_pauses_double_up_to_5_s_until_the_time_is_used_up() -> None:
     clock = Clock()
-    patience = Patience(20_000, clock=clock, sleep=clock.sleep)
+    patience = RetryPause(20_000, clock=clock, sleep=clock.sleep)
     error = ConnectionLost("gone")
 
     def wait_for_ever() -> None:
@@ -79,7 +79,7 @@ def test_pauses_double_up_to_5_s_until_the_time_is_used_up() -> None:
 
 def test_a_fault_after_a_success_gets_the_whole_time() -> None:
     clock = Clock()
-    patience = Patience(1000, clock=clock, sleep=clock.sleep)
+    patience = RetryPause(1000, clock=clock, sleep=clock.sleep)
     for _ in range(50):
         patience.pause(ConnectionLost("gone"))
         patience.succeeded()
@@ -89,7 +89,7 @@ def test_a_fault_after_a_success_gets_the_whole_time() -> None:
 def test_without_time_the_first_fault_is_the_last() -> None:
     clock = Clock()
     with pytest.raises(ConnectionLost):
-        Patience(0, clock=clock, sleep=clock.sleep).pause(ConnectionLost("gone"))
+        RetryPause(0, clock=clock, sleep=clock.sleep).pause(ConnectionLost("gone"))
     assert clock.slept == []
 
 
@@ -142,10 +142,10 @@ def test_a_read_goes_on_where_it_was_when_the_broker_comes_back(own: RunningBrok
     count = 300 + 300 * KILLS
     send(own, topic, count)
     wait_readable(own, topic, count)
-    access = Access(own.namesrv, retry_timeout_ms=120_000)
+    access = BrokerAccess(own.namesrv, retry_timeout_ms=120_000)
     with BrokerClient(access) as client:
         queues = client.queues(topic, Perm.READ)
-        ranges = [Range(q, 0, client.max_offset(q)) for q in queues]
+        ranges = [OffsetRange(q, 0, client.max_offset(q)) for q in queues]
         settings = PullSettings("TOOLS_CONSUMER", "*", "TAG", 32)
         read = Read(("queueId", "queueOffset"), batch_bytes=1)
         batches = read_ranges(client, ranges, settings, read, LossRule())
@@ -176,12 +176,12 @@ def test_what_a_broker_passes_over_is_a_loss(tmp_path: Path) -> None:
         log.seek(position + 4)
         log.write(bytes(4))
     broker.start()
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         (queue,) = client.queues(topic, Perm.READ)
 
         def read(start: int, end: int, loss: LossRule, expression: str = "*") -> int:
             settings = PullSettings("TOOLS_CONSUMER", expression, "TAG", 32)
-            ranges = [Range(queue, start, end)]
+            ranges = [OffsetRange(queue, start, end)]
             batches = read_ranges(client, ranges, settings, Read(("queueOffset",)), loss)
             return sum(b.num_rows for b in batches)
 
@@ -322,7 +322,7 @@ def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroke
     # So may one topic alone, at a broker that stands all the time.
     steady = started()
     assert after(steady, other)[0] == other
-    with BrokerClient(Access(own.namesrv)) as client:
+    with BrokerClient(BrokerAccess(own.namesrv)) as client:
         gone = DeleteTopicHeader(topic="Exchanged")
         client.call(own.address, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
     fill(50)
@@ -354,17 +354,17 @@ def test_a_send_whose_answer_is_lost_goes_out_again_and_is_counted(broker: Runni
 
     with (
         CuttingProxy(broker.address, cut) as proxy,
-        BrokerClient(Access(broker.namesrv, retry_timeout_ms=60_000)) as client,
+        BrokerClient(BrokerAccess(broker.namesrv, retry_timeout_ms=60_000)) as client,
     ):
         sender = TaskSender(client, "SparkTests", "q/0/0", "roundrobin", 1000)
         sender._routes[topic] = [rerouted(proxy)(q) for q in client.queues(topic, Perm.WRITE)]
         for i in range(100):
-            sender.send(Outgoing(topic, b"%d" % i, "", 0, None, None, False))
+            sender.send(RowMessage(topic, b"%d" % i, "", 0, None, None, False))
         sender.finish()
     assert sender.sent == 100
     assert 0 < sender.repeated < 40
     wait_readable(broker, topic, 100)
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         (queue,) = client.queues(topic, Perm.READ)
         stored = client.max_offset(queue)
     # One of the two batches had arrived.
@@ -391,11 +391,11 @@ def test_an_answer_that_came_before_its_connection_was_lost_is_one() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         peer = threading.Thread(target=serve, args=(listener,), daemon=True)
         peer.start()
-        with BrokerClient(Access(address, retry_timeout_ms=5_000)) as client:
+        with BrokerClient(BrokerAccess(address, retry_timeout_ms=5_000)) as client:
             sender = TaskSender(client, "SparkTests", "q/0/0", "column", 1000)
             sender._routes["T"] = [BrokerQueue("T", "b", address, n) for n in range(3)]
             for number in range(3):
-                sender.send(Outgoing("T", b"x", "", 0, number, None, False))
+                sender.send(RowMessage("T", b"x", "", 0, number, None, False))
             sender.finish()
         peer.join()
     assert asked == [0, 1, 2, 0]

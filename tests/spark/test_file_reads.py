@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from benchmarks import bulk_store
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+from benchmarks import bulk_store
+from pocketmq import bulk
+from pocketmq.spark import read
+from pocketmq.spark.file_reader import told
+from pocketmq.spark.source import PocketMQDataSource
+from pocketmq.spark.stream import HAS_LIMITS
 from tests.store.bulk_stores import (
     GOLDEN_NAMES,
     Message,
@@ -23,12 +29,6 @@ from tests.store.bulk_stores import (
     table_rows,
     unpack,
 )
-
-from pocketmq import bulk
-from pocketmq.spark import read
-from pocketmq.spark.file_reader import told
-from pocketmq.spark.source import PocketMQDataSource
-from pocketmq.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.spark.conftest import CHILD_ENV, KILLS, need_java
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import Offsets, QueueKey, each, store_at
@@ -29,6 +27,8 @@ from pocketmq.spark.home import make_home
 from pocketmq.spark.options import parse_options
 from pocketmq.spark.stream import HAS_LIMITS, share_out
 from pocketmq.spark.stream_offset import from_offset, to_offset
+from tests.spark.conftest import CHILD_ENV, KILLS, need_java
+from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

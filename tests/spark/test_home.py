@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from tests.spark.conftest import CHILD_ENV, need_java
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.spark.home import without_zip
+from tests.spark.conftest import CHILD_ENV, need_java
+from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,15 +15,15 @@ from pocketmq.bulk.rows import Read
 from pocketmq.model.record import MAGIC_V1, Record, body_crc, write_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
-from pocketmq.remoting.errors import IllegalArgument, Refused, RequestTimeout
+from pocketmq.remoting.errors import IllegalArgument, RequestRefused, RequestTimeout
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMinOffsetHeader
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
-from pocketmq.spark.brokers.connection import Access, Connection
-from pocketmq.spark.brokers.pull import PullSettings, Range, read_ranges
+from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
+from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.reader import cut_ranges
 from pocketmq.spark.brokers.times import first_at_time
-from pocketmq.spark.retry import Patience
+from pocketmq.spark.retry import RetryPause
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 QUEUES = [BrokerQueue("T", "broker-a", "b:1", number) for number in range(2)]
@@ -54,11 +54,11 @@ class OneBroker:
     def connection(self, address: str) -> "OneBroker":
         return self
 
-    def patience(self) -> Patience:
-        return Patience(0)
+    def patience(self) -> RetryPause:
+        return RetryPause(0)
 
     def call(self, address: str, code: RequestCode, header: object) -> RemotingCommand:
-        raise Refused(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), "too old", address)
+        raise RequestRefused(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), "too old", address)
 
     def forget(self, address: str) -> None:
         pass
@@ -80,7 +80,7 @@ class OneBroker:
 
 def read(given: Given, loss: LossRule, expression: str = "*") -> list[tuple[str, int, int, str]]:
     settings = PullSettings("TOOLS_CONSUMER", expression, "TAG", 32)
-    ranges = [Range(queue, 0, END) for queue in QUEUES]
+    ranges = [OffsetRange(queue, 0, END) for queue in QUEUES]
     columns = Read(("topic", "queueId", "queueOffset", "body"))
     batches = read_ranges(OneBroker(given), ranges, settings, columns, loss)  # type: ignore[arg-type]
     return [
@@ -276,7 +276,7 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
         peer.sendall(encode(request.answer(0, None, {"offset": "7"})))
 
     with answering(write) as address:
-        connection = Connection(address, Access(address))
+        connection = BrokerConnection(address, BrokerAccess(address))
         header = GetMinOffsetHeader(topic="T", queue_id=0)
         try:
             opaque = connection.request(RequestCode.GET_MIN_OFFSET, header)
@@ -294,7 +294,7 @@ def test_bytes_that_are_no_answer_do_not_hold_a_plan_up() -> None:
             time.sleep(0.02)
 
     with answering(write) as address:
-        access = Access(address, timeout_ms=200, retry_timeout_ms=0)
+        access = BrokerAccess(address, timeout_ms=200, retry_timeout_ms=0)
         header = GetMinOffsetHeader(topic="T", queue_id=0)
         began = time.monotonic()
         with BrokerClient(access) as client, pytest.raises(RequestTimeout):

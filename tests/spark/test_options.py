@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark import options as options_
@@ -28,6 +27,7 @@ from pocketmq.spark.options import (
 )
 from pocketmq.spark.positions import topics_of
 from pocketmq.spark.source import PocketMQDataSource
+from tests.store.bulk_stores import Message, WrittenStore
 
 # (option, a bad value, what the error says is allowed)
 BAD_VALUES = [

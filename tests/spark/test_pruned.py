@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark import read
 from pocketmq.spark.analysed import Analysed
-from pocketmq.spark.pruned import Messages, _template
+from pocketmq.spark.pruned import PrunedMessages, _template
 from pocketmq.spark.pushdown import Pushed
+from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
-def messages(spark: "SparkSession", tmp_path: Path) -> Messages:
+def messages(spark: "SparkSession", tmp_path: Path) -> PrunedMessages:
     store = WrittenStore(tmp_path / "broker-a" / "store")
     store.add(
         Message(topic="Orders", queue_id=i % 2, body=b"x" * i, properties=b"TAGS\x01t%d\x02" % (i % 5))
@@ -33,7 +33,7 @@ def leaves(frame: "DataFrame") -> set[str]:
     return {out.apply(n).name() for out in outputs for n in range(out.size())}
 
 
-def test_a_query_decodes_what_it_names(spark: "SparkSession", messages: Messages) -> None:
+def test_a_query_decodes_what_it_names(spark: "SparkSession", messages: PrunedMessages) -> None:
     chosen = messages.where("tags = 't1'").apply(
         lambda frame: frame.selectExpr("queueOffset", "length(body) AS size")
     )
@@ -76,13 +76,13 @@ def test_a_query_decodes_what_it_names(spark: "SparkSession", messages: Messages
     ],
 )  # fmt: skip
 def test_what_the_index_answers(
-    spark: "SparkSession", messages: Messages, query: str, pushed: Pushed
+    spark: "SparkSession", messages: PrunedMessages, query: str, pushed: Pushed
 ) -> None:
     template = _template(spark)
     assert Analysed(spark.sql(query, messages=template)).pushed == pushed
 
 
-def test_parts_of_a_query_may_look_at_other_columns(messages: Messages) -> None:
+def test_parts_of_a_query_may_look_at_other_columns(messages: PrunedMessages) -> None:
     """What only a subquery or a common table names is decoded, too."""
     found = messages.sql(
         "WITH t AS (SELECT tags, queueId, queueOffset AS o FROM {messages} WHERE queueId = 0) "
@@ -91,7 +91,7 @@ def test_parts_of_a_query_may_look_at_other_columns(messages: Messages) -> None:
     assert [tuple(row) for row in found.collect()] == [(5, 21)]
 
 
-def test_a_query_that_shows_everything_has_everything(messages: Messages) -> None:
+def test_a_query_that_shows_everything_has_everything(messages: PrunedMessages) -> None:
     assert len(Analysed(messages.apply(lambda frame: frame)).columns) == 23
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.spark import bare_python
-from tests.spark.conftest import CHILD_ENV, KILLS, need_java
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.spark.bundle import main, write_bundle
 from pocketmq.spark.environment import JAVA_VERSIONS, java_problem
 from pocketmq.spark.home import make_home
+from tests.spark import bare_python
+from tests.spark.conftest import CHILD_ENV, KILLS, need_java
+from tests.store.bulk_stores import Message, WrittenStore
 
 PLANNING = (
     "pocketmq.spark.source",

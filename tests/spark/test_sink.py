@@ -13,14 +13,14 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from tests.interop.brokers import RunningBroker
-from tests.spark.broker_topics import make_topic, wait_readable
 
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.write.rows import check_schema, outgoing
+from tests.interop.brokers import RunningBroker
+from tests.spark.broker_topics import make_topic, wait_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +125,7 @@ def test_a_failed_task_says_how_many_messages_are_out(
         Exception, match=r"40 messages of this task were sent and acknowledged, 1 were"
     ):
         write(frame, broker, topic=topic, batchBytes="2k")
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         (queue,) = client.queues(topic, Perm.READ)
     wait_readable(broker, topic, 40)
     assert len(read(spark, broker, topic)) == 40

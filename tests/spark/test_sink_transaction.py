@@ -5,19 +5,19 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.interop.brokers import RunningBroker
-from tests.spark.broker_topics import make_topic, wait_readable
-from tests.spark.cutting_proxy import CuttingProxy
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.options import parse_options
-from pocketmq.spark.write.rows import Outgoing
-from pocketmq.spark.write.send import Half, SendFailed, TaskSender
-from pocketmq.spark.write.sink import BatchWriter, Sent, make_writer
+from pocketmq.spark.write.rows import RowMessage
+from pocketmq.spark.write.send import Half, TaskSender, WriteFailed
+from pocketmq.spark.write.sink import BatchWriter, TaskCommit, make_writer
+from tests.interop.brokers import RunningBroker
+from tests.spark.broker_topics import make_topic, wait_readable
+from tests.spark.cutting_proxy import CuttingProxy
 
 GROUP = "SparkTxTests"
 BODY = StructType([StructField("body", StringType())])
@@ -32,10 +32,10 @@ def writer_of(broker: RunningBroker, topic: str, **more: str) -> BatchWriter:
 
 def halves_of(broker: RunningBroker, topic: str, count: int, address: str) -> list[Half]:
     """Half messages that a task sent; they are to be ended at `address`."""
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         sender = TaskSender(client, GROUP, "q/0/0", "roundrobin", 4096, half=True)
         for i in range(count):
-            sender.send(Outgoing(topic, b"%d" % i, "", 0, None, None, False))
+            sender.send(RowMessage(topic, b"%d" % i, "", 0, None, None, False))
         sender.finish()
     for half in sender.halves:
         half.address = address
@@ -43,7 +43,7 @@ def halves_of(broker: RunningBroker, topic: str, count: int, address: str) -> li
 
 
 def visible(broker: RunningBroker, topic: str) -> int:
-    with BrokerClient(Access(broker.namesrv)) as client:
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
         return sum(client.max_offset(q) for q in client.queues(topic, Perm.READ))
 
 
@@ -65,7 +65,7 @@ def test_a_commit_shows_every_row_once_though_connections_break(broker: RunningB
     cuts = at_end({1: "request", 150: "answer", 400: "request", 700: "answer"})
     with CuttingProxy(broker.address, cuts) as proxy:
         halves = halves_of(broker, topic, 1000, proxy.address)
-        writer_of(broker, topic).commit([Sent(0, 1000, False, halves)])
+        writer_of(broker, topic).commit([TaskCommit(0, 1000, False, halves)])
     assert proxy.cuts == 4
     ended = [(r.ext or {})["tranStateTableOffset"] for r in proxy.passed if r.code == 37]
     assert len(ended) == len(set(ended)) == 1000
@@ -82,8 +82,8 @@ def test_a_commit_that_cannot_be_carried_out_raises_and_says_how_much_is_visible
     ) as proxy:
         halves = halves_of(broker, topic, 1000, proxy.address)
         writer = writer_of(broker, topic, retryTimeoutMs="50")
-        with pytest.raises(SendFailed, match=r"of 1000 messages, 600 were made visible"):
-            writer.commit([Sent(0, 1000, False, halves)])
+        with pytest.raises(WriteFailed, match=r"of 1000 messages, 600 were made visible"):
+            writer.commit([TaskCommit(0, 1000, False, halves)])
     assert visible(broker, topic) == 600
 
 
@@ -92,6 +92,6 @@ def test_a_commit_that_the_broker_refuses_raises(broker: RunningBroker) -> None:
     topic = make_topic(broker, 1)
     halves = halves_of(broker, topic, 3, broker.address)
     writer = writer_of(broker, topic, group="AnotherGroup")
-    with pytest.raises(SendFailed, match=r"The producer group wrong"):
-        writer.commit([Sent(0, 3, False, halves)])
+    with pytest.raises(WriteFailed, match=r"The producer group wrong"):
+        writer.commit([TaskCommit(0, 3, False, halves)])
     assert visible(broker, topic) == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic
 from tests.spark.conftest import CHILD_ENV, need_java

@@ -8,6 +8,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.record import encode_batch, read_record, read_records
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.remoting.hosts import pack_host
+from pocketmq.store import (
+    MessageStore,
+    ReadStatus,
+    RecordIllegal,
+    RecordTooLarge,
+)
+from pocketmq.store.doctor.examination import diagnose
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.deleted_queues import DeletedQueues
+from pocketmq.store.repair.reader import StoreReader
 from tests.store.stores import (
     HOST,
     LONG_MAX,
@@ -18,18 +35,6 @@ from tests.store.stores import (
     send,
     told_store,
 )
-
-from pocketmq.model.java_hash import string_hash
-from pocketmq.model.message_codec import properties_to_dict
-from pocketmq.model.record import encode_batch, read_record, read_records
-from pocketmq.remoting.clock import ManualClock
-from pocketmq.remoting.hosts import pack_host
-from pocketmq.store import MessageIllegal, MessageStore, MessageTooLarge, ReadStatus
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.queue.deleted_queues import DeletedQueues
-from pocketmq.store.repair.doctor import diagnose
-from pocketmq.store.repair.reader import StoreReader
 
 
 def test_a_message_is_stored_with_all_its_fields(tmp_path: Path) -> None:
@@ -202,7 +207,7 @@ def test_a_batch_whose_lengths_do_not_add_up_is_refused_as_a_whole(
     store = open_store(tmp_path)
     good = encode_batch([(0, b"good", b"")])
     for bad in (batch, good + batch if batch else batch):
-        with pytest.raises(MessageIllegal):
+        with pytest.raises(RecordIllegal):
             store.append_batch("Topic", 0, bad, b"", 0, 1, HOST)
     assert store.max_offset("Topic", 0) == 0
     assert store.commit_log_max_position == 0
@@ -233,7 +238,7 @@ def test_what_can_never_be_stored_is_refused_and_changes_nothing(
         ("Topic", 1 << 31, b"", b"", 0, 0),
     ]
     for topic, queue_id, body, properties, flag, sys_flag in attempts:
-        with pytest.raises(MessageIllegal):
+        with pytest.raises(RecordIllegal):
             store.append(topic, queue_id, body, properties, flag, sys_flag, 1, HOST)
     assert store.commit_log_max_position == before
     assert send(store) == 1
@@ -244,10 +249,10 @@ def test_a_record_that_fits_in_no_file_is_refused_not_lost(tmp_path: Path) -> No
     """disk.md 3: both brokers write two blank files, answer SEND_OK and lose it."""
     store = open_store(tmp_path, mapped_file_size_commit_log=4096)
     send(store)
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(RecordTooLarge):
         send(store, body=b"x" * 4096)
     fits = 4096 - 8 - 91 - len("Topic")
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(RecordTooLarge):
         send(store, body=b"x" * (fits + 1))
     assert send(store, body=b"x" * fits) == 1
     assert len(read_all(store)) == 2

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.model.record import MAGIC_V1, encode_batch, middle_struct, read_record
-from pocketmq.store import MessageIllegal, MessageTooLarge
+from pocketmq.store import RecordIllegal, RecordTooLarge
 from pocketmq.store.index.record_keys import keys_of
 from pocketmq.store.log.alike_batch import AlikeBatches
 from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
@@ -96,17 +96,17 @@ def test_lengths_that_do_not_add_up_refuse_the_batch(
     """A byte less, a byte more, a length changed: refused, or the same number of bytes is understood."""
     whole = encode_batch(members)
     for broken in (whole[:-1], whole + b"\0", whole[1:]):
-        with pytest.raises(MessageIllegal):
+        with pytest.raises(RecordIllegal):
             batch_records(broken, FRAME, b"", 0, 0)
     place = data.draw(st.sampled_from([0, 1, 2, 16, 17, 18]))
     changed = bytearray(whole)
     changed[place] ^= 0x81
-    with pytest.raises(MessageIllegal):
+    with pytest.raises(RecordIllegal):
         batch_records(bytes(changed), FRAME, b"", 0, 0)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_properties_that_are_too_long_with_the_outer_ones(count: int) -> None:
     batch = encode_batch([(0, b"", b"k\x01" + b"v" * 32_760)] * count)
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(RecordTooLarge):
         batch_records(batch, FRAME, b"CLUSTER\x01c", 0, 0)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
-from pocketmq.bulk.catalog import Part
+from pocketmq.bulk.catalog import CatalogPart
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planning.archived import JoinedBounds
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.remoting.errors import IllegalArgument
+from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
 
 START_MS = 1_700_000_000_000
 
@@ -346,7 +346,7 @@ def test_a_catalog_of_before_it_had_a_checksum_is_read_and_of_a_later_version_is
     good = read(archive)
     path.write_bytes(edited(whole, {}, {}))
     assert read(archive) == good
-    part = Part.of_bytes(pa.py_buffer(whole))
+    part = CatalogPart.of_bytes(pa.py_buffer(whole))
     later = part.rows.replace_schema_metadata({"version": "2", "files": "[]"})
     with pa.ipc.new_file(path, later.schema) as writer:
         writer.write_table(later)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore, table_rows
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
 from pocketmq.bulk.planning.planner import Planner
+from tests.store.bulk_stores import Message, WrittenStore, table_rows
 
 QUEUES = 160
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "commitLogOffset", "storeSize")

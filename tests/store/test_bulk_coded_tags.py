@@ -4,15 +4,15 @@ import random
 from pathlib import Path
 
 import pytest
-from benchmarks import bulk_store
-from tests.store.bulk_stores import Message, WrittenStore
 
+from benchmarks import bulk_store
 from pocketmq import bulk
 from pocketmq.bulk.api import plan
 from pocketmq.bulk.columns import coded_tags
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
+from tests.store.bulk_stores import Message, WrittenStore
 
 
 def rows(

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.bulk_stores import Message, WrittenStore, rows_of_record, table_rows
 
 from pocketmq import bulk
 from pocketmq.bulk.columns.body import unpack
@@ -24,6 +23,7 @@ from pocketmq.model.message_codec import compress, properties_to_dict
 from pocketmq.model.record import encode_batch
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
+from tests.store.bulk_stores import Message, WrittenStore, rows_of_record, table_rows
 
 # Text that may hold the separators, line ends, several alphabets and characters beyond the BMP.
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

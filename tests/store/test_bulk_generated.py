@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from benchmarks import bulk_store
 from benchmarks.bench_bulk import verify
 

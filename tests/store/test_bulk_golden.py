@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pocketmq import bulk
+from pocketmq.model.names import SCHEDULE_TOPIC
 from tests.store.bulk_stores import (
     GOLDEN_NAMES,
     index_entries,
@@ -17,9 +20,6 @@ from tests.store.bulk_stores import (
     table_rows,
     unpack,
 )
-
-from pocketmq import bulk
-from pocketmq.model.names import SCHEDULE_TOPIC
 
 TORN = {n for n in GOLDEN_NAMES if "torn" in n}
 # Their manifests show a log that recovery cut behind a bad checksum; a reader shows what lies behind it too.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.partition import Partition
+from tests.store.bulk_stores import Message, WrittenStore
 
 
 def written(root: Path, name: str, count: int) -> WrittenStore:

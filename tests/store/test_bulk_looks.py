@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.planning import live_store as looks
-from pocketmq.bulk.planning.plan_cache import Kept
+from pocketmq.bulk.planning.plan_cache import CachedPlan
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.files.layout import Listed
+from tests.store.bulk_stores import Message, WrittenStore
 
 Found = dict[QueueKey, tuple[int, int]]
 
@@ -30,7 +30,7 @@ class Watched:
             for n in range(stores)
         ]
         self.topics = bulk.Topics(pattern="T.*")
-        self._kept = Kept()
+        self._kept = CachedPlan()
         self._aged = 0
 
     def look(self, *, kept: bool = True) -> Found:

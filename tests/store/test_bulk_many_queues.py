@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.offsets import LossRule, Offsets, QueueKey, each, lookup, store_at
 from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange
 from pocketmq.bulk.planning.planner import Planner
+from tests.store.bulk_stores import Message, WrittenStore
 
 QUEUES = 240
 

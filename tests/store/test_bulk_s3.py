@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planning.planner import Planner
+from tests.store.bulk_stores import Message, WrittenStore
 
 MIB = 1 << 20
 

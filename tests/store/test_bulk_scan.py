@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import bulk_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
-from tests.store.bulk_stores import Message, WrittenStore
 
+from benchmarks import bulk_store
 from pocketmq import bulk
 from pocketmq.bulk import fetch
 from pocketmq.bulk import store as layout
@@ -28,8 +27,9 @@ from pocketmq.bulk.queue import Queue
 from pocketmq.bulk.rows import Read
 from pocketmq.bulk.scanner import read_partition
 from pocketmq.bulk.side_files import offset_rows
-from pocketmq.bulk.store import Root, Store, find_roots
+from pocketmq.bulk.store import Root, StoreSnapshot, find_roots
 from pocketmq.remoting.errors import IllegalArgument
+from tests.store.bulk_stores import Message, WrittenStore
 
 START_MS = 1_700_000_000_000
 
@@ -152,7 +152,7 @@ def test_planning_does_not_grow_with_the_messages(
     (path,) = folder.iterdir()
     entry = path.read_bytes()[:20]
     path.write_bytes(entry * 1_000_000 + bytes(20 * 1000))
-    opened = layout.Store(Root(str(store.root), "b"))
+    opened = layout.StoreSnapshot(Root(str(store.root), "b"))
     queue = opened.queue("T", 0)
     looks = 0
     original = Queue.entry
@@ -332,7 +332,7 @@ def test_offsets_come_from_the_backup_where_the_file_is_no_json(
     offsets.parent.mkdir(exist_ok=True)
     offsets.write_bytes(b'{"offsetTable":{"T@G":{0:')
     offsets.with_name("consumerOffset.json.bak").write_bytes(b'{"offsetTable":{"T@G":{0:3}}}')
-    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
 
 
 def test_offsets_of_a_store_with_light_queues_are_in_another_file(
@@ -343,17 +343,17 @@ def test_offsets_of_a_store_with_light_queues_are_in_another_file(
     light = root / "config" / "lmqConsumerOffset.json"
     light.parent.mkdir(exist_ok=True)
     light.write_bytes(b'{"lmqOffsetTable":{},"offsetTable":{"T@G":{0:3}}}')
-    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
     usual = light.with_name("consumerOffset.json")
     usual.write_bytes(b'{"offsetTable":{"T@G":{0:2}}}')
     now = usual.stat().st_mtime
     os.utime(light, (now - 60, now - 60))
-    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 2)]
+    assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 2)]
     os.utime(light, (now + 60, now + 60))
-    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
     usual.unlink()
     light.rename(light.with_name("lmqConsumerOffset.json.bak"))
-    assert list(offset_rows(Store(Root(str(root), "b")))) == [("G", "T", 0, 3)]
+    assert list(offset_rows(StoreSnapshot(Root(str(root), "b")))) == [("G", "T", 0, 3)]
 
 
 def test_a_generated_store_is_counted_and_hashed_against_its_generator(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq.bulk.columns import decode as decode_module
 from pocketmq.bulk.columns.decode import decode
@@ -15,6 +14,7 @@ from pocketmq.bulk.columns.properties import PropertyTable
 from pocketmq.bulk.columns.property_shapes import ShapedProperties, shape_of
 from pocketmq.bulk.log_walk import record_starts
 from pocketmq.model.message_codec import properties_to_dict
+from tests.store.bulk_stores import Message, WrittenStore
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "é", "missing")
 

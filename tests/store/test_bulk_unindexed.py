@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.bulk_stores import Message, WrittenStore
 
 from pocketmq import bulk
 from pocketmq.bulk.planning.tail_records import is_held
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
+from tests.store.bulk_stores import Message, WrittenStore
 
 START_MS = 1_700_000_000_000
 
@@ -120,7 +120,7 @@ def test_a_store_that_was_stopped_is_read_by_its_index(store: WrittenStore) -> N
 
 def test_a_store_that_a_broker_holds_is_read_by_its_index(store: WrittenStore) -> None:
     """And the lock is left alone: closing the file would drop a lock of this process."""
-    root = Store(bulk.Root(str(store.root), "broker-a"))
+    root = StoreSnapshot(bulk.Root(str(store.root), "broker-a"))
     lock = os.open(store.root / "lock", os.O_RDWR | os.O_CREAT)
     try:
         assert not is_held(root)

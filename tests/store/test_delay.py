@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, open_store, read_all, running_store, send
 
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store import ConfigFile, DelayService, DiskFull, MessageIllegal, MessageStore
+from pocketmq.store import ConfigFile, DelayService, DiskFull, MessageStore, RecordIllegal
 from pocketmq.store.queue.tags_code import parse_delay_levels
+from tests.store.stores import HOST, open_store, read_all, running_store, send
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -191,7 +191,7 @@ def test_what_was_taken_is_delivered_when_the_largest_body_is_smaller_now(tmp_pa
     while delay.step() == 0:
         pass
     assert [bytes(record.body) for record in read_all(store, "Topic", 2)] == [b"late"]
-    with pytest.raises(MessageIllegal):
+    with pytest.raises(RecordIllegal):
         send(store)
     store.close()
 

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from pocketmq.model.java_hash import string_hash
+from pocketmq.model.record import encode_batch
+from pocketmq.store import DiskFull
 from tests.store.stores import (
     HOST,
     Arrivals,
@@ -16,10 +20,6 @@ from tests.store.stores import (
     send,
     told_store,
 )
-
-from pocketmq.model.java_hash import string_hash
-from pocketmq.model.record import encode_batch
-from pocketmq.store import DiskFull
 
 
 class FullDisk:

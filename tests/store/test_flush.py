@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
 from pocketmq.store.store_lock import AbortFile, LastStop
+from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
 
 class Disk:

@@ -6,6 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from pocketmq.files.records import Entry
+from pocketmq.remoting.clock import ManualClock
+from pocketmq.store import MessageStore, StoreNotWriteable
+from pocketmq.store.errors import Diverged
+from pocketmq.store.following import STEP, STEP_SIZE, Following
+from pocketmq.store.queue.consume_queue import GAP_MAX
+from pocketmq.store.repair.reader import StoreReader
 from tests.store.stores import (
     HOST,
     LONG_MAX,
@@ -15,14 +23,6 @@ from tests.store.stores import (
     send,
     small_config,
 )
-
-from pocketmq.files.records import Entry
-from pocketmq.remoting.clock import ManualClock
-from pocketmq.store import MessageStore, StoreNotWriteable
-from pocketmq.store.errors import Diverged
-from pocketmq.store.following import STEP, STEP_SIZE, Following
-from pocketmq.store.queue.consume_queue import GAP_MAX
-from pocketmq.store.repair.reader import StoreReader
 
 KEYS = "KEYS\x01"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.stores import read_all, running_store, send
 
 from pocketmq.cli.app import run
+from tests.store.stores import read_all, running_store, send
 
 COMMANDS = ("ls", "verify", "du", "dump", "export", "archive", "diff", "repair")
 
@@ -33,6 +33,7 @@ def asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., A
         words = {
             "archive": [str(root), str(tmp_path / f"{root.name}-archive")],
             "diff": [str(root), str(root)],
+            "repair": [str(root), "--yes"],
             "export": [str(root), "--out", str(tmp_path / f"{root.name}.export")],
         }
         code = run(["store", command, *words.get(command, [str(root)])])

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.stores import HOST, LONG_MAX, open_store
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import encode_batch, read_record
@@ -27,6 +27,7 @@ from pocketmq.store.index.index_keys import key_hashes
 from pocketmq.store.index.index_round import index_round
 from pocketmq.store.index.index_service import index_hash
 from pocketmq.store.index.record_keys import keys_of, rows_of
+from tests.store.stores import HOST, LONG_MAX, open_store
 
 
 def put(store: MessageStore, properties: bytes, topic: str = "Topic") -> int:
@@ -215,6 +216,48 @@ def test_after_a_crash_every_key_is_found_again(tmp_path: Path, lost: str) -> No
     store = open_store(tmp_path, max_index_num=40)
     for key, position in positions.items():
         assert find(store, key) == [position], key
+    store.close()
+
+
+def two_keys_each(root: Path) -> tuple[MessageStore, list[int]]:
+    """Fill several files; keys of one record are in two of them, as entries are odd in number."""
+    store = open_store(root)
+    return store, [put(store, b"KEYS\x01a%d b%d\x02" % (n, n)) for n in range(200)]
+
+
+def all_keys(store: MessageStore, count: int) -> list[list[int]]:
+    return [find(store, f"a{n}") + find(store, f"b{n}") for n in range(count)]
+
+
+def test_newest_files_that_are_lost_after_a_clean_stop_are_built_again(tmp_path: Path) -> None:
+    store, positions = two_keys_each(tmp_path)
+    store.close()
+    *_, newer, newest = sorted((tmp_path / "index").iterdir())
+    newest.unlink()
+    newer.unlink()
+    store = open_store(tmp_path)
+    assert all_keys(store, 200) == [[each, each] for each in positions]
+    store.close()
+
+
+def test_an_index_that_is_ahead_of_an_older_log_takes_the_keys_of_what_is_stored_next(
+    tmp_path: Path,
+) -> None:
+    """As after the log alone was put back from a copy."""
+    older = tmp_path / "older"
+    store, positions = two_keys_each(tmp_path / "store")
+    kept = positions[120]
+    store.close()
+    shutil.copytree(tmp_path / "store", older)
+    [log] = (older / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(kept)
+        file.write(bytes(positions[-1] + 200 - kept))
+    store = open_store(older)
+    assert all_keys(store, 200) == [[each, each] for each in positions[:120]] + [[]] * 80
+    again = put(store, b"KEYS\x01new\x02")
+    assert again == kept
+    assert find(store, "new") == [again]
     store.close()
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.stores import open_store, read_all, send
 
 from pocketmq.files.layout import ENTRY
 from pocketmq.remoting.clock import ManualClock
@@ -14,6 +13,7 @@ from pocketmq.store import MessageStore
 from pocketmq.store.log import descriptors, mapped_file
 from pocketmq.store.queue import consume_queue_table
 from pocketmq.store.store_lock import AbortFile, LastStop
+from tests.store.stores import open_store, read_all, send
 
 TOPICS, QUEUES = 60, 4
 # The last MiB of the log, which each start checks, holds a third of the records.

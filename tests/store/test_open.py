@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.store.stores import open_store, read_all, send
 
 from pocketmq import bulk
-from pocketmq.store import ConfigFile, MessageIllegal, StoreForeign, StoreLocked, StoreUnreadable
+from pocketmq.store import ConfigFile, RecordIllegal, StoreForeign, StoreLocked, StoreUnreadable
 from pocketmq.store.log.mapped_file import MappedFile
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.repair.reader import StoreReader
+from tests.store.stores import open_store, read_all, send
 
 
 def test_a_store_that_is_open_is_refused_to_others(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_queues_without_a_log_are_not_thrown_away(tmp_path: Path) -> None:
 
 def test_a_log_in_several_folders_is_refused_with_what_to_do(tmp_path: Path) -> None:
     folders = f"{tmp_path}/a,{tmp_path}/b"
-    with pytest.raises(MessageIllegal, match=rf"{folders}.*Move the files .* into one folder"):
+    with pytest.raises(RecordIllegal, match=rf"{folders}.*Move the files .* into one folder"):
         open_store(tmp_path, store_path_commit_log=folders)
 
 

@@ -4,10 +4,10 @@ import mmap
 from pathlib import Path
 
 import pytest
-from tests.store.stores import running_store, send
 
 from pocketmq.files import records
 from pocketmq.files.records import next_record
+from tests.store.stores import running_store, send
 
 
 @pytest.mark.parametrize("searched", [1, 2, 3, 7, 64, 1 << 16])

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.store.stores import HOST, LONG_MAX, open_store, read_all, running_store, send
 
 from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
@@ -17,6 +16,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.store import DiskFull, MessageStore, ReadStatus
 from pocketmq.store.log.mapped_file import MappedFile
 from pocketmq.store.log.retention import disk_use
+from tests.store.stores import HOST, LONG_MAX, open_store, read_all, running_store, send
 
 HOUR_MS = 3_600_000
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy
 import pytest
-from tests.faults.faulty_disk import FaultyDisk
-from tests.store.stores import HOST, open_store, read_all, send
 
 from pocketmq.model.record import encode_batch
 from pocketmq.store import MessageStore
 from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
+from tests.faults.faulty_disk import FaultyDisk
+from tests.store.stores import HOST, open_store, read_all, send
 
 _COUNT = 130
 

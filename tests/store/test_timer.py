@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.golden.golden_stores import unpack
 
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record, read_record, read_records
 from pocketmq.remoting.clock import ManualClock
-from pocketmq.store import DiskFull, MessageIllegal, MessageStore, StoreConfig
+from pocketmq.store import DiskFull, MessageStore, RecordIllegal, StoreConfig
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
 from pocketmq.store.timer.log import UNIT_SIZE, TimerLog
 from pocketmq.store.timer.properties import (
@@ -33,6 +32,7 @@ from pocketmq.store.timer.properties import (
 )
 from pocketmq.store.timer.service import ROLL_SECONDS, TimerService
 from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
+from tests.golden.golden_stores import unpack
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 DAY_MS = 86_400_000
@@ -125,7 +125,7 @@ def test_what_is_taken_is_delivered_however_much_it_carries(timers: Timers, size
     text = "x" * (size - 120)
     try:
         timers.send("T", "body", TIMER_DELAY_SEC=5 * 86_400, TEXT=text)
-    except MessageIllegal:
+    except RecordIllegal:
         assert size > 32_000
         return
     timers.store._body_size_max = 3

@@ -1,6 +1,7 @@
 """docs/testing.md: its tests are run as a reader would run them."""
 
 import pytest
+
 from tests.house.doc_blocks import ROOT, blocks
 
 pytest_plugins = ["pytester"]

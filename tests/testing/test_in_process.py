@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.waiting import until
 
 from pocketmq.admin import Admin
 from pocketmq.client import (
@@ -25,6 +24,7 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import AdvancingClock, InProcess
+from tests.kit.waiting import until
 
 
 @pytest.fixture

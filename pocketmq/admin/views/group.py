@@ -12,7 +12,7 @@ from pocketmq.admin.admin import Admin
 from pocketmq.admin.groups import with_owners
 from pocketmq.admin.types import GroupConnection, Member, QueueProgress, RunningInfo
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.model.agreement import Finding, Subscriptions, differences, differing, losses
+from pocketmq.model.agreement import GroupFinding, Subscriptions, differences, differing, losses
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import is_retry_topic
 from pocketmq.model.subscription import SubscriptionData
@@ -66,7 +66,7 @@ class GroupView:
     members: list[MemberView]
     progress: list[QueueProgress]
     told: dict[str, dict[str, Any]]
-    findings: list[tuple[str | None, Finding]]
+    findings: list[tuple[str | None, GroupFinding]]
 
     @property
     def stored(self) -> Subscriptions:
@@ -237,32 +237,32 @@ def subscriptions_of(data: Iterable[Mapping[str, Any]]) -> dict[str, Subscriptio
     return {each.topic: each for each in found}
 
 
-def _told_findings(told: Mapping[str, Mapping[str, Any]]) -> list[tuple[str | None, Finding]]:
+def _told_findings(told: Mapping[str, Mapping[str, Any]]) -> list[tuple[str | None, GroupFinding]]:
     found = [
-        (broker, Finding.from_json(each))
+        (broker, GroupFinding.from_json(each))
         for broker, group in told.items()
         for each in group["findings"]
     ]
     return once(found)
 
 
-def once(found: Iterable[tuple[str | None, Finding]]) -> list[tuple[str | None, Finding]]:
+def once(found: Iterable[tuple[str | None, GroupFinding]]) -> list[tuple[str | None, GroupFinding]]:
     """Merge duplicates: members register at every broker, so each broker has its finding of a difference."""
-    seen: dict[tuple[Any, ...], tuple[str | None, Finding]] = {}
+    seen: dict[tuple[Any, ...], tuple[str | None, GroupFinding]] = {}
     for broker, each in found:
         seen.setdefault((each.group, each.topic, each.camps), (broker, each))
     return list(seen.values())
 
 
-def _compared(view: GroupView) -> list[tuple[str | None, Finding]]:
+def _compared(view: GroupView) -> list[tuple[str | None, GroupFinding]]:
     """Return findings like the guard's, from what the members reported themselves."""
     if view.connection is None:
         return []
     own = [(each.member.client_id, each.own) for each in view.members if each.own is not None]
-    found: list[tuple[str | None, Finding]] = []
+    found: list[tuple[str | None, GroupFinding]] = []
     for topic, camps in differences(own, view.connection.consume_type).items():
         stored = view.stored.get(topic)
-        finding = Finding(
+        finding = GroupFinding(
             view.group,
             topic,
             None,

@@ -20,7 +20,7 @@ from pocketmq.remoting.errors import IllegalArgument
 _KEY_SIZE_MIN = 7
 
 
-class Permission(IntFlag):
+class AccountPermission(IntFlag):
     """What an account may do with a topic or group."""
 
     DENY = 1
@@ -29,16 +29,16 @@ class Permission(IntFlag):
 
 
 _WORDS = {
-    "DENY": Permission.DENY,
-    "PUB": Permission.PUB,
-    "SUB": Permission.SUB,
-    "PUB|SUB": Permission.PUB | Permission.SUB,
-    "SUB|PUB": Permission.PUB | Permission.SUB,
+    "DENY": AccountPermission.DENY,
+    "PUB": AccountPermission.PUB,
+    "SUB": AccountPermission.SUB,
+    "PUB|SUB": AccountPermission.PUB | AccountPermission.SUB,
+    "SUB|PUB": AccountPermission.PUB | AccountPermission.SUB,
 }
 
-EITHER = Permission.PUB | Permission.SUB
+EITHER = AccountPermission.PUB | AccountPermission.SUB
 _NO_SECRET = "******"
-Need = tuple[str, Permission]
+Need = tuple[str, AccountPermission]
 """A topic, or %RETRY%group for a group, and what is needed there."""
 
 
@@ -50,9 +50,9 @@ class Account:
     secret_key: str = field(repr=False)
     white_address: AddressPattern
     admin: bool
-    topic_default: Permission
-    group_default: Permission
-    perms: dict[str, Permission]
+    topic_default: AccountPermission
+    group_default: AccountPermission
+    perms: dict[str, AccountPermission]
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> "Account":
@@ -110,9 +110,11 @@ class Account:
                     f"No default permission for {what}:{name.removeprefix(RETRY_PREFIX)}"
                 )
 
-    def has(self, name: str, wanted: Permission) -> bool:
+    def has(self, name: str, wanted: AccountPermission) -> bool:
         """Return True if the account holds `wanted` for a topic, or for %RETRY%group in case of a group."""
-        return self._held(name) & wanted != 0 or (name == TRACE_TOPIC and wanted == Permission.PUB)
+        return self._held(name) & wanted != 0 or (
+            name == TRACE_TOPIC and wanted == AccountPermission.PUB
+        )
 
     def covers(self, other: "Account") -> bool:
         """Return True if this account is signed as the other one, and may do all that the other may do."""
@@ -127,7 +129,7 @@ class Account:
         names = {*self.perms, *other.perms, "", RETRY_PREFIX}
         return not any(other._held(name) & ~self._held(name) & EITHER for name in names)
 
-    def _held(self, name: str) -> Permission:
+    def _held(self, name: str) -> AccountPermission:
         held = self.perms.get(name)
         if held is not None:
             return held
@@ -136,7 +138,7 @@ class Account:
             return held
         return held & self._held_of_pop_retries(name)
 
-    def _held_of_pop_retries(self, name: str) -> Permission:
+    def _held_of_pop_retries(self, name: str) -> AccountPermission:
         """Return what the lists leave of the default for %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC.
 
         With the underscore it may be some other group's own: only a group that is denied counts.
@@ -144,29 +146,29 @@ class Account:
         group, plus, topic = name.partition("+")
         if plus:
             return self._held(group) & self._held(topic)
-        denied = (each for each, held in self.perms.items() if not held & Permission.SUB)
+        denied = (each for each, held in self.perms.items() if not held & AccountPermission.SUB)
         taken = any(name.startswith(f"{each}_") for each in denied if is_retry_topic(each))
-        return Permission.DENY if taken else EITHER
+        return AccountPermission.DENY if taken else EITHER
 
-    def _default(self, name: str) -> Permission:
+    def _default(self, name: str) -> AccountPermission:
         """Return the permission for a name that the account's lists lack (invariant 2)."""
         if self.may_all:
             return EITHER
         if is_internal(name):
-            return Permission.DENY
+            return AccountPermission.DENY
         return self.group_default if is_retry_topic(name) else self.topic_default
 
 
-def _permission(word: object) -> Permission:
+def _permission(word: object) -> AccountPermission:
     """Parse a permission as Java does: an unknown word means DENY."""
-    return _WORDS.get(str(word or "").strip(), Permission.DENY)
+    return _WORDS.get(str(word or "").strip(), AccountPermission.DENY)
 
 
-def _word(permission: Permission) -> str:
+def _word(permission: AccountPermission) -> str:
     return next(word for word, held in _WORDS.items() if held == permission)
 
 
-def _perms(listed: object, prefix: str) -> Iterator[tuple[str, Permission]]:
+def _perms(listed: object, prefix: str) -> Iterator[tuple[str, AccountPermission]]:
     if listed is None:
         return
     if not isinstance(listed, list):

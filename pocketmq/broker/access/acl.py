@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.access import acl_file
-from pocketmq.broker.access.account import EITHER, Account, Need, Permission
+from pocketmq.broker.access.account import EITHER, Account, AccountPermission, Need
 from pocketmq.broker.access.address_pattern import AddressPattern
 from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.broker.access.fronts import AccessDenied as AccessDenied
-from pocketmq.broker.access.fronts import Caller, Wanted
+from pocketmq.broker.access.fronts import Caller, NeededRights
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.names import is_broker_only, is_retry_topic, retry_topic
@@ -76,7 +76,7 @@ def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> 
     if access.group is not None:
         groups = _named(values, access.group, access)
         for group in groups:
-            yield retry_topic(group), Permission.SUB
+            yield retry_topic(group), AccountPermission.SUB
     if access.publish is not None:
         for topic in _named(values, access.publish, access):
             yield _write_need(topic)
@@ -85,10 +85,10 @@ def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> 
             yield topic, EITHER
     if access.subscribe is not None:
         for topic in _named(values, access.subscribe, access):
-            yield normal_topic(topic, groups[0]) if access.popped else topic, Permission.SUB
+            yield normal_topic(topic, groups[0]) if access.popped else topic, AccountPermission.SUB
     if access.read_at is not None:
         for topic in _topics_at(values, access.read_at, access, message_at):
-            yield topic, Permission.SUB
+            yield topic, AccountPermission.SUB
     if access.write_at is not None:
         for topic in _topics_at(values, access.write_at, access, message_at):
             yield _write_need(topic)
@@ -123,7 +123,7 @@ def _text(record: Record, name: bytes) -> str | None:
 
 def _write_need(topic: str) -> Need:
     """Return the permission needed to write to a topic: a retry topic belongs to its own group."""
-    return topic, Permission.SUB if is_retry_topic(topic) else Permission.PUB
+    return topic, AccountPermission.SUB if is_retry_topic(topic) else AccountPermission.PUB
 
 
 def _named(values: Any, path: str, access: Right) -> list[str]:
@@ -207,11 +207,11 @@ def _check(
     account.check_needs(needs_of(request, access, message_at))
 
 
-def _needs(wanted: Wanted) -> Iterator[Need]:
-    yield from ((retry_topic(group), Permission.SUB) for group in wanted.groups)
+def _needs(wanted: NeededRights) -> Iterator[Need]:
+    yield from ((retry_topic(group), AccountPermission.SUB) for group in wanted.groups)
     yield from (_write_need(topic) for topic in wanted.publish)
     yield from ((topic, EITHER) for topic in wanted.either)
-    yield from ((topic, Permission.SUB) for topic in wanted.subscribe)
+    yield from ((topic, AccountPermission.SUB) for topic in wanted.subscribe)
 
 
 class PlainAccessValidator:
@@ -429,7 +429,7 @@ class PlainAccessValidator:
         caller: Caller,
         access_key: str | None,
         holds: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: NeededRights,
     ) -> None:
         """Check a request of another front. holds: whether the signature was made with a given secret key.
 

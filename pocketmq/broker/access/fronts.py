@@ -10,7 +10,7 @@ from pocketmq.remoting.transport.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NeededRights:
     """The topics that a request publishes to, reads, or either; its groups."""
 
     publish: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class BearerAccess(Protocol):
         caller: Caller,
         access_key: str | None,
         holds: Callable[[str], bool],
-        wanted: Wanted,
+        wanted: NeededRights,
     ) -> None:
         """Check a request. holds: whether it is signed with a given secret key. Raises: AccessDenied."""
         ...

@@ -19,7 +19,7 @@ from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ClientActs:
         self._untold: dict[str, set[Peer]] = {}
         # Members of new groups whose retry topic is being stored: once notified, they ask for its route.
         self._early: dict[str, set[Peer]] = {}
-        self._notices = Slices[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
+        self._notices = Turns[tuple[str, Peer]](node.clock, node.call_soon, self._notice)
 
     def heartbeat(self, beat: Heartbeat, peer: Peer) -> Iterator[None]:
         """Register the client in its groups, step by step: other requests may run between two steps.

@@ -5,10 +5,10 @@ Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 
 import logging
 
-from pocketmq.broker.delivery.record import EventKind
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -32,7 +32,7 @@ class OffsetActs:
         self._reach = messages.reach
         self._deliveries = messages.deliveries
 
-    def query(self, queue: QueueOf, peer: Peer, *, or_zero: bool = True) -> int:
+    def query(self, queue: GroupQueue, peer: Peer, *, or_zero: bool = True) -> int:
         """Return the group's next offset in a queue.
 
         Without a stored offset: 0 while the queue's beginning is there and still in memory, whatever
@@ -57,7 +57,7 @@ class OffsetActs:
             )
         return 0
 
-    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+    def commit(self, queue: GroupQueue, offset: int, peer: Peer, *, as_member: bool) -> bool:
         """Store a group's offset; any value of 64 bits is accepted.
 
         as_member: sent one-way, as members do; administrators wait for a response.
@@ -84,11 +84,12 @@ class OffsetActs:
                 )
                 return False
             self._offsets.resets.pop(queue, None)
+        by_hand = not is_member and not as_member
         if not is_member:
             old = max(self._offsets.query(*queue), 0)
+            kind = EventKind.RESET if by_hand else EventKind.COMMIT
             text = f"by {peer.address}, which is not a member"
-            self._deliveries.event(EventKind.RESET, queue, old, offset, text)
-        by_hand = not is_member and not as_member
+            self._deliveries.event(kind, queue, old, offset, text)
         if by_hand:
             self._offsets.set_by_hand(*queue, offset, peer.address)
         else:

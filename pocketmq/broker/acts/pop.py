@@ -27,7 +27,7 @@ from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX
 from pocketmq.broker.pop.pop_polling import PopPolling
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped, PopTaking
 from pocketmq.broker.refused import Refused
@@ -153,7 +153,7 @@ class PopActs:
     def waiting(self, ask: PollingInfoHeader, peer: Peer) -> int:
         """Return the number of pops that wait. Raises: Refused."""
         self._check(ask, peer, "peeking")
-        return self._pop.polling.polling(QueueOf(ask.consumer_group, ask.topic, ask.queue_id))
+        return self._pop.polling.polling(GroupQueue(ask.consumer_group, ask.topic, ask.queue_id))
 
     # ------------------------------------------------------------ before it
 
@@ -198,7 +198,7 @@ class PopActs:
             raise Refused(ResponseCode.NO_PERMISSION, remark)
 
     def _has_message(self, topic: str, queue_id: int, ask: NotificationHeader) -> bool:
-        queue = QueueOf(ask.consumer_group, topic, queue_id)
+        queue = GroupQueue(ask.consumer_group, topic, queue_id)
         if ask.order and self._pop.order.is_blocked(queue, ask.attempt_id):
             return False
         offset = self._pop.log.state.next_offset(queue, self._offsets.query(*queue))
@@ -217,13 +217,13 @@ class PopActs:
         """Hold a pop (invariant 3). Returns: the response code if it cannot be held, else None."""
         if ask.poll_time <= 0 or polling.closing:
             return ResponseCode.POLLING_TIMEOUT
-        queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
+        queue = GroupQueue(ask.consumer_group, ask.topic, ask.queue_id)
         if not polling.has_room(queue):
             log.warning("too many pops are waiting, refused one %s", queue)
             return ResponseCode.POLLING_FULL
         if held.deadline_ms - self._clock.monotonic_ms() < _HOLD_MIN_MS:
             return ResponseCode.POLLING_TIMEOUT
-        held.weigh(ask.exp)
+        held.weigh(ask.exp, ask.exp_type, ask.attempt_id, ask.bname)
         polling.hold(queue, held)
         return None
 

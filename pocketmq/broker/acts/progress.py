@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 
-class QueueProgress(NamedTuple):
+class QueueOffsets(NamedTuple):
     """One queue. end, consumed, pulled: offsets; no stored offset counts as 0. last_ms: store time of the
     last consumed message, 0 without one."""
 
@@ -36,7 +36,7 @@ class TopicProgress:
 
     topic: str
     tps: float
-    queues: list[QueueProgress]
+    queues: list[QueueOffsets]
 
     @property
     def lag(self) -> int:
@@ -67,6 +67,7 @@ class ProgressActs:
         self, node: Node, tables: Tables, consumers: ConsumerManager, messages: Messages
     ) -> None:
         self._now_ms = node.clock.now_ms
+        self._offset_set = node.events.offset_set
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -118,13 +119,13 @@ class ProgressActs:
                 yield config
 
     def _progress(self, group: str, topic: str, count: int) -> TopicProgress:
-        queues: list[QueueProgress] = []
+        queues: list[QueueOffsets] = []
         for queue_id in range(count):
             consumed = max(0, self._offsets.query(group, topic, queue_id))
             last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             end = self._store.max_offset(topic, queue_id)
             pulled = max(consumed, self._pulled_to(group, topic, queue_id))
-            queues.append(QueueProgress(queue_id, end, consumed, pulled, max(0, last_ms)))
+            queues.append(QueueOffsets(queue_id, end, consumed, pulled, max(0, last_ms)))
         return TopicProgress(topic, self._stats.group_get_tps(group, topic), queues)
 
     def spans(self, group: str, topic: str) -> list[QueueSpan] | None:
@@ -164,17 +165,20 @@ class ProgressActs:
         return found
 
     def copy(
-        self, source: str, target: str, topics: Iterable[str] | None, *, offline: bool
+        self, source: str, target: str, topics: Iterable[str] | None, *, offline: bool, by: str
     ) -> list[str]:
         """Copy `source`'s offsets in these topics, or in all, to `target`. Returns: the topics.
 
-        offline: copy also where `source` is online and does not subscribe the topic.
+        offline: copy also where `source` is online and does not subscribe the topic; by: an address.
         """
         wanted = sorted(self._offsets.topics_of(source)) if topics is None else topics
         if offline:
             copied = [topic for topic in wanted if self._topics.get(topic) is not None]
         else:
             copied = [each.topic for each in self._consumed(source, wanted)]
+        text = f"by {by} with a copy of the offsets of group {source}"
         for topic in copied:
+            for queue_id, offset in self._offsets.of_topic(source, topic).items():
+                self._offset_set(target, topic, queue_id, offset, text)
             self._offsets.clone(source, target, topic)
         return copied

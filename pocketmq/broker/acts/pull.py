@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.filters.pull_filter import properties_filter
 from pocketmq.broker.groups.consumer_offset import OffsetTableFull
 from pocketmq.broker.modes.policy import Compatible
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import OffsetMoved, Refused
 from pocketmq.broker.waiting.long_polling import HeldPull, LongPolling
 from pocketmq.model.names import FAQ, MASTER_ID, OFFSET_MOVED_EVENT
@@ -38,6 +39,12 @@ _SIZE_MAX = 262_144
 _SIZE_LIMIT = 8 << 20
 
 _EMPTY = (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE)
+# What was asked for is not stored any more.
+_DELETED = (
+    ReadStatus.OFFSET_TOO_SMALL,
+    ReadStatus.MESSAGE_WAS_REMOVING,
+    ReadStatus.OFFSET_FOUND_NULL,
+)
 # Which code a status is answered with; the two of _EMPTY depend on the offset asked for.
 _CODES: dict[ReadStatus, ResponseCode] = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -110,7 +117,7 @@ class PullActs:
                 self._commit(ask, policy, peer)
             return self._sent_back(ask, group, moved.offset)
         if self._offsets.resets:
-            queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
+            queue = GroupQueue(ask.consumer_group, ask.topic, ask.queue_id)
             offset = policy.reset_to(queue, ask.queue_offset, peer)
             if offset is not None:
                 return self._sent_back(ask, group, offset)
@@ -127,7 +134,13 @@ class PullActs:
         if policy.keeps_offsets:
             policy.pulled(ask, peer, result.next_offset)
         if result.next_offset >= ask.queue_offset:
-            self._deliveries.pulled(ask, peer, matches, result.next_offset, result.count, began_ms)
+            if result.count or result.status not in _DELETED:
+                self._deliveries.pulled(
+                    ask, peer, matches, result.next_offset, result.count, began_ms
+                )
+            else:
+                key, begin = (ask.consumer_group, ask.topic, ask.queue_id), max(0, ask.queue_offset)
+                self._deliveries.event(EventKind.EXPIRED, key, begin, result.next_offset, "")
         if result.count:
             counter = self._stats.get_counter(ask.consumer_group, ask.topic, ask.queue_id)
             counter.nums += result.count
@@ -176,7 +189,7 @@ class PullActs:
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         passes = properties_filter(matches)
         held = HeldPull(again, peer, ask.queue_offset, matches, deadline_ms, passes)
-        held.weigh(ask.subscription)
+        held.weigh(ask.subscription, ask.expression_type)
         self._long_polling.hold(ask.topic, ask.queue_id, held)
 
     # ------------------------------------------------------------ before it
@@ -230,7 +243,7 @@ class PullActs:
             return
         group, topic, queue_id = ask.consumer_group, ask.topic, ask.queue_id
         if policy.keeps_offsets and policy.commit(
-            QueueOf(group, topic, queue_id), offset, peer, as_member=True
+            GroupQueue(group, topic, queue_id), offset, peer, as_member=True
         ):
             return
         try:

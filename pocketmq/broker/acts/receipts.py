@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import MOMENT_MS, Name
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.check_point import MOMENT_MS, CheckPointName
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import FAQ
@@ -39,7 +39,7 @@ CHANGED_MAX = 10_000
 class Acknowledged:
     """Acknowledged messages of one check point, relative to the receipt's start offset."""
 
-    queue: QueueOf
+    queue: GroupQueue
     receipt: Receipt
     places: list[int]
 
@@ -65,9 +65,9 @@ class ReceiptActs:
         self._store = messages.store
         self._pop = pop
         # Receipts that were replaced by another.
-        self._changed: dict[tuple[Name, int], None] = {}
+        self._changed: dict[tuple[CheckPointName, int], None] = {}
 
-    def ack(self, queue: QueueOf, offset: int, receipt_text: str, peer: Peer) -> int | None:
+    def ack(self, queue: GroupQueue, offset: int, receipt_text: str, peer: Peer) -> int | None:
         """Acknowledge one message. Returns: see invariant 1. Raises: Refused."""
         self._check(queue, peer)
         low, high = self._bounds(queue)
@@ -84,7 +84,7 @@ class ReceiptActs:
         return self._ack(self._name(queue, receipt), [offset], receipt.revive_queue)
 
     def done(
-        self, queue: QueueOf, receipt: Receipt, offsets: Iterable[int], peer: Peer
+        self, queue: GroupQueue, receipt: Receipt, offsets: Iterable[int], peer: Peer
     ) -> tuple[set[int], int | None]:
         """Messages that one pop took out of one queue are done, as far as the receipt is valid (invariant 4).
 
@@ -109,7 +109,7 @@ class ReceiptActs:
         # The first acknowledgement may still be on its way to the disk.
         return found | self._done_before(queue, receipt, asked - found), end or self._pop.log.end
 
-    def _done_before(self, queue: QueueOf, receipt: Receipt, offsets: set[int]) -> set[int]:
+    def _done_before(self, queue: GroupQueue, receipt: Receipt, offsets: set[int]) -> set[int]:
         """Return the offsets that were acknowledged under this receipt, while its time is not over."""
         if receipt.pop_ms + receipt.invisible_ms <= self._clock.now_ms():
             return set()
@@ -159,7 +159,7 @@ class ReceiptActs:
             raise refused
         return end
 
-    def is_valid(self, queue: QueueOf, offset: int, receipt: Receipt) -> bool:
+    def is_valid(self, queue: GroupQueue, offset: int, receipt: Receipt) -> bool:
         """Return True while the message is in flight under this receipt (invariant 2)."""
         if receipt.is_order:
             return self._pop.order.is_out(queue, offset, receipt.pop_ms)
@@ -167,7 +167,7 @@ class ReceiptActs:
 
     def postpone(
         self,
-        queue: QueueOf,
+        queue: GroupQueue,
         offset: int,
         receipt_text: str,
         invisible_ms: int,
@@ -211,20 +211,20 @@ class ReceiptActs:
 
     def _replace(
         self,
-        old: Name,
+        old: CheckPointName,
         offset: int,
         now: int,
         invisible_ms: int,
         receipt: Receipt,
         *,
         suspend: bool,
-    ) -> Name:
+    ) -> CheckPointName:
         """Apply invariant 3. Returns: the new check point's name. Raises: Refused."""
         # A receipt of a clock that ran far ahead is not followed there.
         is_of_now = now <= old.pop_ms < now + MOMENT_MS
         pop_ms = old.pop_ms + 1 if is_of_now else now
         new = self._pop.log.free_name(
-            Name(old.topic, old.group, old.queue_id, offset, pop_ms, receipt.broker_name)
+            CheckPointName(old.topic, old.group, old.queue_id, offset, pop_ms, receipt.broker_name)
         )
         revive_queue = receipt.revive_queue
         try:
@@ -246,7 +246,7 @@ class ReceiptActs:
 
     # ------------------------------------------------------------ what they share
 
-    def _check(self, queue: QueueOf, peer: Peer) -> None:
+    def _check(self, queue: GroupQueue, peer: Peer) -> None:
         topic = self._topics.get(queue.topic)
         if topic is None:
             log.error("the topic %s not exist, consumer: %s", queue.topic[:300], peer.address)
@@ -260,12 +260,12 @@ class ReceiptActs:
             log.warning("%s", remark)
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
-    def _bounds(self, queue: QueueOf) -> tuple[int, int]:
+    def _bounds(self, queue: GroupQueue) -> tuple[int, int]:
         topic, queue_id = queue.topic, queue.queue_id
         return self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
 
-    def _name(self, queue: QueueOf, receipt: Receipt) -> Name:
-        return Name(
+    def _name(self, queue: GroupQueue, receipt: Receipt) -> CheckPointName:
+        return CheckPointName(
             queue.topic,
             queue.group,
             queue.queue_id,
@@ -274,13 +274,13 @@ class ReceiptActs:
             receipt.broker_name or self._config.broker_name,
         )
 
-    def _ack(self, name: Name, offsets: Iterable[int], revive_queue: int) -> int | None:
+    def _ack(self, name: CheckPointName, offsets: Iterable[int], revive_queue: int) -> int | None:
         try:
             return self._pop.log.ack(name, offsets, revive_queue)
         except StoreError as error:
             raise _not_stored("store an acknowledgement", name, error) from error
 
-    def _is_out(self, name: Name, offset: int, receipt: Receipt) -> bool:
+    def _is_out(self, name: CheckPointName, offset: int, receipt: Receipt) -> bool:
         """Return True while a receipt is valid."""
         point = self._pop.log.state.get(name)
         if point is not None:
@@ -292,7 +292,7 @@ class ReceiptActs:
         )
 
     def _ack_in_order(
-        self, queue: QueueOf, offsets: Iterable[int], pop_ms: int, peer: Peer
+        self, queue: GroupQueue, offsets: Iterable[int], pop_ms: int, peer: Peer
     ) -> int | None:
         """Acknowledge messages of an orderly pop. Returns: see invariant 1. Raises: Refused."""
         old, end = self._offsets.query(*queue), self._bounds(queue)[1]
@@ -314,6 +314,6 @@ class ReceiptActs:
         return self._pop.log.end
 
 
-def _not_stored(what: str, of: QueueOf | Name, error: StoreError) -> Refused:
+def _not_stored(what: str, of: GroupQueue | CheckPointName, error: StoreError) -> Refused:
     log.error("cannot %s %s reason=%s", what, of, error)
     return Refused(ResponseCode.SYSTEM_ERROR, str(error))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.acts.send import SendActs, SendAsk
 from pocketmq.broker.groups.producer_manager import ProducerManager
-from pocketmq.broker.internal_append import BROKERS_FLAGS, MessagePut
+from pocketmq.broker.internal_append import BROKERS_FLAGS, InternalAppend
 from pocketmq.broker.node import Node
 from pocketmq.model.message_codec import (
     add_property,
@@ -42,7 +42,7 @@ class ReplyActs:
     """See the head of the file."""
 
     def __init__(
-        self, node: Node, sends: SendActs, producers: ProducerManager, put: MessagePut
+        self, node: Node, sends: SendActs, producers: ProducerManager, put: InternalAppend
     ) -> None:
         self._config = node.config
         self._clock = node.clock

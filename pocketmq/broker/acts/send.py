@@ -5,7 +5,7 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
    for it. Then `send` or `send_batch`.
 2. A refusal carries RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
-4. Sent.end: the sender is answered once the log is safe up to there, `messages.promise.kept(end)`.
+4. SentMessage.end: the sender is answered once the log is safe up to there, `messages.durability.kept(end)`.
 5. A plain message may take the short path of wire/sends/send.py, or `send_plain`: `plain_queue_count` says
    for which topics, and tests hold all paths to the same record.
 """
@@ -69,7 +69,7 @@ _INT_MIN = -0x8000_0000
 _BATCH_PROPERTIES_MAX = 256
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """Where a message was stored; queue_id is the one reported to the sender. end: see invariant 4,
     None if the sender does not wait. recall_handle: for cancelling a timed message. transaction_id: of a
     half message that a client of 5.x sent.
@@ -121,7 +121,7 @@ class SendActs:
         self._stats = messages.stats
         self._put = messages.put
         self._random_below = random_below
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._cluster = node.config.broker_cluster_name.encode()
         self._plain_end = b"CLUSTER\x01" + self._cluster
         # Properties of a batch as they came -> as they are stored, and whether a send waits.
@@ -141,7 +141,7 @@ class SendActs:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
             )
-        if self._promise.replicas.too_few and _waits(ask):
+        if self._durability.replicas.too_few and _waits(ask):
             raise Refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         fault = topic_fault(name)
         if fault is not None:
@@ -199,7 +199,7 @@ class SendActs:
             or topic.by_priority
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
-            or self._promise.replicas.may_refuse
+            or self._durability.replicas.may_refuse
         ):
             return None
         return max(topic.read_queues, topic.write_queues)
@@ -254,7 +254,7 @@ class SendActs:
         *,
         times_max: int | None = None,
         as_five: bool = False,
-    ) -> Sent:
+    ) -> SentMessage:
         """Store one message of a topic that `check` returned.
 
         times_max: maximum of redeliveries of a retry message, overriding its group's.
@@ -309,8 +309,8 @@ class SendActs:
             raise store_refusal(error, self._store) from error
         put = stored.appended
         handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
-        end = put.position + put.size if wait and self._promise.waits else None
-        return Sent(put.position, queue_id, put.queue_offset, end, handle, transaction)
+        end = put.position + put.size if wait and self._durability.waits else None
+        return SentMessage(put.position, queue_id, put.queue_offset, end, handle, transaction)
 
     def traced(self) -> bytes:
         """Return the properties that 5.x brokers add: they tell consumers whether and where to trace."""
@@ -410,7 +410,7 @@ class SendActs:
         counter.size += end - end_before
         # Those of a batch are taken to be alike.
         counter.sizes[((end - end_before) // batch.count - 1).bit_length()] += batch.count
-        waits = end if wait and self._promise.waits else None
+        waits = end if wait and self._durability.waits else None
         return _new_tuple(SentBatch, (batch.positions, queue_id, batch.queue_offset, waits))
 
     def batch_properties(self, text: str, as_five: bool) -> tuple[bytes, bool]:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.broker.delivery.record import EventKind
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
@@ -77,7 +77,7 @@ class SendBackActs:
         self._store = messages.store
         self._stats = messages.stats
         self._put = messages.put
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._deliveries = messages.deliveries
         self._random_below = random_below
 
@@ -127,11 +127,11 @@ class SendBackActs:
     @property
     def waits(self) -> bool:
         """Return True if the response must wait for `kept`."""
-        return self._promise.waits
+        return self._durability.waits
 
     async def kept(self) -> None:
         """Wait until the copy is safe (invariant 4). Raises: Refused."""
-        code = await self._promise.kept(self._store.commit_log_max_position)
+        code = await self._durability.kept(self._store.commit_log_max_position)
         if code is not ResponseCode.SUCCESS:
             log.error("a message that was sent back is not yet flushed or replicated code=%d", code)
             raise Refused(

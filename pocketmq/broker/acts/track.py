@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord
-from pocketmq.broker.delivery.track import MessageTracks, Place
+from pocketmq.broker.delivery.track import MessagePlace, MessageTracks
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.record import read_record
@@ -54,13 +54,13 @@ class TrackActs:
             ],
         }
 
-    def _place(self, ask: GetMessageTrackHeader) -> Place | None:
+    def _place(self, ask: GetMessageTrackHeader) -> MessagePlace | None:
         if ask.msg_id is not None:
             data = self._by_id(ask.msg_id, ask.topic)
             if data is None:
                 return None
             record = read_record(data)
-            return Place(record.topic, record.queue_id, record.queue_offset, record)
+            return MessagePlace(record.topic, record.queue_id, record.queue_offset, record)
         if ask.topic is None or ask.queue_id is None or ask.queue_offset is None:
             raise HeaderError("name the message by msgId, or by topic, queueId and queueOffset")
         entries = self._store.entries(ask.topic, ask.queue_id, ask.queue_offset, 1)
@@ -68,7 +68,7 @@ class TrackActs:
         if found is None and ask.queue_offset >= self._store.max_offset(ask.topic, ask.queue_id):
             return None
         known = None if found is None else read_record(bytes(found))
-        return Place(ask.topic, ask.queue_id, ask.queue_offset, known)
+        return MessagePlace(ask.topic, ask.queue_id, ask.queue_offset, known)
 
     def _by_id(self, msg_id: str, topic: str | None) -> bytes | None:
         if topic is not None:

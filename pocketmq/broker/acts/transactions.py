@@ -62,7 +62,8 @@ class TransactionActs:
             if current is not None and not self._half.is_decided(current):
                 if decision is Decision.COMMIT:
                     self._commit(found)
-                self._half.decide(current)
+                keyless = get_property(found.properties, b"UNIQ_KEY") is None
+                self._half.decide(current, keyed=keyless)
                 self._half.count_end(found, committed=decision is Decision.COMMIT)
         except StoreError as error:
             log.error("cannot end a transaction reason=%s", error)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pocketmq.broker.delivery.record import Delivery, Event, EventKind, History
+from pocketmq.broker.delivery.rows import Delivery, DeliveryEvent, DeliveryHistory, EventKind
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
@@ -30,9 +30,11 @@ from pocketmq.model.track import TrackType, Verdict, track_type
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import MessageStore
 
+_MOVES = (EventKind.RESET, EventKind.COMMIT, EventKind.JUMP)
+
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """Where a message is; record is None if the log no longer holds it."""
 
     topic: str
@@ -92,18 +94,20 @@ class MessageTracks:
         self._guard = guard
         self._now_ms = now_ms
 
-    def groups(self, topic: str, history: Mapping[str, History]) -> list[str]:
+    def groups(self, topic: str, history: Mapping[str, DeliveryHistory]) -> list[str]:
         """Return the groups that consume or have consumed the topic, apart from tools that only view
         messages.
         """
         known = self._offsets.groups_of(topic) | self._consumers.groups_of_topic(topic)
         return sorted((known | history.keys()) - {TOOLS_GROUP})
 
-    def track(self, place: Place, group: str, history: History | None, since_ms: int) -> GroupTrack:
+    def track(
+        self, place: MessagePlace, group: str, history: DeliveryHistory | None, since_ms: int
+    ) -> GroupTrack:
         """Return the verdict for one group; since_ms: start of the record, 0 without a record."""
         online = self._consumers.get(group)
         verdict, text = self._verdict(
-            place, group, online, history or History([], [], since_ms), since_ms
+            place, group, online, history or DeliveryHistory([], [], since_ms), since_ms
         )
         return GroupTrack(
             group,
@@ -115,7 +119,9 @@ class MessageTracks:
 
     # ------------------------------------------------------------ RocketMQ's
 
-    def _track_type(self, place: Place, group: str, online: ConsumerGroup | None) -> TrackType:
+    def _track_type(
+        self, place: MessagePlace, group: str, online: ConsumerGroup | None
+    ) -> TrackType:
         if online is None:
             return TrackType.NOT_ONLINE
         record = place.record
@@ -132,10 +138,10 @@ class MessageTracks:
 
     def _verdict(
         self,
-        place: Place,
+        place: MessagePlace,
         group: str,
         online: ConsumerGroup | None,
-        history: History,
+        history: DeliveryHistory,
         since_ms: int,
     ) -> tuple[Verdict, str]:
         sent_back = self._sent_back(place, group, history)
@@ -163,7 +169,9 @@ class MessageTracks:
             )
         return self._waiting(place, group, online, offset)
 
-    def _sent_back(self, place: Place, group: str, history: History) -> tuple[Verdict, str] | None:
+    def _sent_back(
+        self, place: MessagePlace, group: str, history: DeliveryHistory
+    ) -> tuple[Verdict, str] | None:
         """Apply rule 1. The retry topic's own messages are judged like any others."""
         record = place.record
         back = [each for each in history.events if each.kind in (EventKind.RETRY, EventKind.DEAD)]
@@ -226,10 +234,12 @@ class MessageTracks:
             and get_property(each.properties, b"ORIGIN_MESSAGE_ID") in (origin_id, None)
         ]
 
-    def _passed_over(self, place: Place, history: History, since_ms: int) -> tuple[Verdict, str]:
+    def _passed_over(
+        self, place: MessagePlace, history: DeliveryHistory, since_ms: int
+    ) -> tuple[Verdict, str]:
         """Judge a message below the group's offset without a known delivery."""
         for event in reversed(history.events):
-            if event.kind is EventKind.RESET:
+            if event.kind in _MOVES:
                 return Verdict.SKIPPED_BY_RESET, (
                     f"the group's offset was set from {event.begin} to {event.end} at "
                     f"{_time(event.ms)} {event.text}"
@@ -251,7 +261,7 @@ class MessageTracks:
         )
 
     def _waiting(
-        self, place: Place, group: str, online: ConsumerGroup | None, offset: int
+        self, place: MessagePlace, group: str, online: ConsumerGroup | None, offset: int
     ) -> tuple[Verdict, str]:
         """Judge a message that the group has not reached yet."""
         at = f"the group's offset is {offset}" if offset >= 0 else "the group has no offset yet"
@@ -272,7 +282,7 @@ class MessageTracks:
 
 
 def _delivered(
-    place: Place, passed: list[Delivery], offset: int, online: ConsumerGroup | None
+    place: MessagePlace, passed: list[Delivery], offset: int, online: ConsumerGroup | None
 ) -> tuple[Verdict, str]:
     """Apply rules 2 and 3; of several deliveries, the last that its client kept counts."""
     kept = [each for each in passed if not each.own or _lets_through(each.own, place.record)]
@@ -331,4 +341,4 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-__all__ = ["Event", "GroupTrack", "MessageTracks", "Place", "Verdict"]
+__all__ = ["DeliveryEvent", "GroupTrack", "MessagePlace", "MessageTracks", "Verdict"]

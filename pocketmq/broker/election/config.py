@@ -25,6 +25,7 @@ class ElectionConfig(Settings):
     broker_election_priority: int = key(
         2_147_483_647,
         name="brokerElectionPriority",
+        runtime=True,
         min=0,
         help="Of two brokers with equal logs the one with the smaller number is elected.",
     )

@@ -17,7 +17,7 @@ from typing import cast
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.epochs import Epochs
-from pocketmq.broker.election.switch_wire import FromMaster, Piece, Welcome, hello, report
+from pocketmq.broker.election.switch_wire import FromMaster, LogPiece, Welcome, hello, report
 from pocketmq.broker.ha.follower import CannotFollow, Follower, FollowState, Taking, host_and_port
 from pocketmq.broker.ha.table_sync import Master
 from pocketmq.broker.ha.tail import Ends, common_end
@@ -204,7 +204,7 @@ class SwitchFollower(Follower):
         """Return True if there is not a byte of a log."""
         return self._store.log_is_empty
 
-    def heard(self, piece: Piece, received: int) -> None:
+    def heard(self, piece: LogPiece, received: int) -> None:
         """Note the epoch and the confirmed position of what has come. Raises: HaWireError, OSError."""
         if piece.epoch.number >= 0:
             self._epochs.append(piece.epoch)
@@ -265,7 +265,7 @@ class SwitchTaking(Taking):
             self._is_stepping = True
             self._loop.call_soon(self._step)
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, piece: LogPiece) -> None:
         following = self._following
         size = len(piece.data)
         if size:
@@ -309,7 +309,7 @@ async def fetched(address: str, position: int, size: int, broker_id: int) -> byt
                 if not data:
                     raise EOFError("the master closed the connection")
                 for frame in frames.feed(data):
-                    if isinstance(frame, Piece) and frame.data:
+                    if isinstance(frame, LogPiece) and frame.data:
                         if frame.offset != position + len(found):
                             raise HaWireError(
                                 f"asked for {position + len(found)}, but was sent {frame.offset}"

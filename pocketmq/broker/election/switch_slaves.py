@@ -16,7 +16,7 @@ from pocketmq.broker.election.in_sync import InSync
 from pocketmq.broker.election.switch_wire import Hello
 from pocketmq.broker.events import Event
 from pocketmq.broker.ha.config import SYNC_MASTER, HaConfig
-from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.slaves import LogEnds, Slave, Slaves
 from pocketmq.broker.ha.wire import HaWireError
 from pocketmq.remoting.clock import Clock
@@ -109,7 +109,7 @@ class SwitchSlaves(Slaves):
         return self.set.acked(self._store.commit_log_max_position)
 
 
-class SetReplicas(Replicas):
+class SetReplicas(ReplicaWaits):
     """The waits: for every broker of the union set (in_sync.py), not for a number of slaves."""
 
     def __init__(

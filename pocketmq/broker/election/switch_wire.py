@@ -59,7 +59,7 @@ class Welcome(NamedTuple):
     epochs: tuple[Epoch, ...]
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of the log from `offset` on; empty for a heartbeat."""
 
     offset: int
@@ -144,7 +144,7 @@ class FromMaster:
         self._size = 0
         self._needed = _STATE.size
 
-    def feed(self, data: bytes) -> Iterator[Welcome | Piece]:
+    def feed(self, data: bytes) -> Iterator[Welcome | LogPiece]:
         """Yield the complete frames so far. Raises: HaWireError."""
         self._parts.append(data)
         self._size += len(data)
@@ -180,10 +180,10 @@ def _frame_size(view: memoryview) -> int:
     return _WELCOME.size + int(size)
 
 
-def _frame(view: memoryview) -> Welcome | Piece:
+def _frame(view: memoryview) -> Welcome | LogPiece:
     if _STATE.unpack_from(view)[0] == _HANDSHAKE:
         _, _, end, _ = _WELCOME.unpack_from(view)
         entries = tuple(Epoch(*each) for each in _ENTRY.iter_unpack(view[_WELCOME.size :]))
         return Welcome(end, entries)
     _, _, offset, number, start, confirmed = _HEAD.unpack_from(view)
-    return Piece(offset, Epoch(number, start), confirmed, view[HEAD_SIZE:])
+    return LogPiece(offset, Epoch(number, start), confirmed, view[HEAD_SIZE:])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _slaves(broker: "Broker") -> list[Slave]:
-    slaves = broker.parts.messages.promise.replicas.slaves
+    slaves = broker.parts.messages.durability.replicas.slaves
     return [each for each in slaves.connected if each.served]
 
 
@@ -24,7 +24,7 @@ def _lag_bytes(broker: "Broker") -> Iterator[Sample]:
 
 
 def _lag_seconds(broker: "Broker") -> Iterator[Sample]:
-    slaves, now_ms = broker.parts.messages.promise.replicas.slaves, broker.clock.monotonic_ms()
+    slaves, now_ms = broker.parts.messages.durability.replicas.slaves, broker.clock.monotonic_ms()
     for each in _slaves(broker):
         yield (each.address,), slaves.lag_ms(each, now_ms) / 1000
 
@@ -59,7 +59,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
             (
                 (),
                 broker.config.in_sync_replicas - 1
-                if broker.parts.messages.promise.replicas.wanted
+                if broker.parts.messages.durability.replicas.wanted
                 else 0,
             )
         ],
@@ -69,14 +69,14 @@ REPLICA_METRICS: tuple[Metric, ...] = (
         "gauge",
         "Slaves that are in sync with this master",
         (),
-        lambda broker: [((), broker.parts.messages.promise.replicas.slaves.in_sync_count)],
+        lambda broker: [((), broker.parts.messages.durability.replicas.slaves.in_sync_count)],
     ),
     Metric(
         "pocketmq_replicas_refused",
         "gauge",
         "Slaves that are sent nothing, because their log differs",
         (),
-        lambda broker: [((), len(broker.parts.messages.promise.replicas.slaves.refused))],
+        lambda broker: [((), len(broker.parts.messages.durability.replicas.slaves.refused))],
     ),
     Metric(
         "pocketmq_replica_lag_bytes",

@@ -1,4 +1,4 @@
-"""MemoryReach: which messages count as still in memory, by their distance from the log's end.
+"""PageCache: which messages count as still in memory, by their distance from the log's end.
 
 A group without an offset starts at a queue's first message while that is in memory; otherwise the client
 decides (consumeFromWhere). Source: checkInDiskByConsumeOffset, RocketMQ 4.9.7.
@@ -9,7 +9,7 @@ import os
 from pocketmq.store import MessageStore
 
 
-class MemoryReach:
+class PageCache:
     """Stateless; asks the store."""
 
     def __init__(self, store: MessageStore, memory_size: int | None = None) -> None:

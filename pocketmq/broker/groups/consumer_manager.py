@@ -22,7 +22,7 @@ from pocketmq.model.agreement import same
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.turns import CallSoon, Slices
+from pocketmq.remoting.transport.turns import CallSoon, Turns
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ class ConsumerManager:
         merge: Merge | None = None,
         call_soon: CallSoon | None = None,
     ) -> None:
-        """call_soon: see Slices."""
+        """call_soon: see Turns."""
         self._clock = clock
         # Disconnected members not yet removed, and the groups that they were in.
-        self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
-        self._losses = Slices[str](clock, call_soon, self._settle)
+        self._gone = Turns[tuple[Peer, str]](clock, call_soon, self._forget)
+        self._losses = Turns[str](clock, call_soon, self._settle)
         self._bereft: set[str] = set()
         self._events = events or Events()
         self._merge = merge

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.turns import CallSoon, Slices
+from pocketmq.remoting.transport.turns import CallSoon, Turns
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ class ProducerManager:
         call_soon: CallSoon | None = None,
         same_account: Callable[[Peer, Peer], bool] = _anybody,
     ) -> None:
-        """call_soon: see Slices. same_account: whether two clients have authenticated as the same."""
+        """call_soon: see Turns. same_account: whether two clients have authenticated as the same."""
         self._clock = clock
-        self._gone = Slices[tuple[Peer, str]](clock, call_soon, self._forget)
+        self._gone = Turns[tuple[Peer, str]](clock, call_soon, self._forget)
         self.groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._connection_of: dict[str, Peer] = {}
         # Which groups a connection is in, so that its end costs nothing to the others.

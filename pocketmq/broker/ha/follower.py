@@ -20,7 +20,7 @@ from typing import Protocol, cast
 from pocketmq.broker.ha.config import CUT, SLAVE, HaConfig
 from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
-from pocketmq.broker.ha.wire import COMPARED, HaWireError, Slices, report
+from pocketmq.broker.ha.wire import COMPARED, HaWireError, SliceDecoder, report
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.store import MessageStore
@@ -299,7 +299,7 @@ class Taking(asyncio.Protocol):
         self._following = following
         self._state = state
         self._monotonic_ms = clock.monotonic_ms
-        self._slices = Slices()
+        self._slices = SliceDecoder()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_stepping = False
@@ -370,7 +370,7 @@ async def fetched(address: str, position: int, size: int, greeting: Iterable[int
 
     Raises: OSError, EOFError, HaWireError.
     """
-    slices = Slices()
+    slices = SliceDecoder()
     # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
     found = bytearray(0 if position else 1)
     async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):

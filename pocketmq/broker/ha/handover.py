@@ -1,6 +1,6 @@
 """Handover: replace this master by a slave that must restart in order to lead, as Apache's must.
 
-    begin     clients are routed through a passage, which leads back to this server; the broker stops writing
+    begin     clients are routed through a proxy, which leads back to this server; the broker stops writing
               on its own (delays, timers, transaction checks), so that the slave's last copy of their state
               stays valid
     hold      clients wait, and the log does not change
@@ -26,7 +26,7 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerListHeader
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.proxy import Passage, members_of
+from pocketmq.remoting.transport.proxy import Proxy, members_of
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Leading(Protocol):
 
 
 class Handover:
-    """Owner of the passage."""
+    """Owner of the proxy."""
 
     def __init__(self, node: Node, replication: Leading, outside: Outside) -> None:
         self._node = node
@@ -59,7 +59,7 @@ class Handover:
         self._tasks = outside.tasks
         self._changing = asyncio.Lock()
         self._by: Connection | None = None
-        self._passage: Passage | None = None
+        self._proxy: Proxy | None = None
         self._own: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._is_handed_over = False
@@ -70,17 +70,17 @@ class Handover:
         async with self._changing:
             if self._replication.follows:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
-            if self._passage is not None:
+            if self._proxy is not None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already being moved")
             server = self._server
             self._by = by
             loop = asyncio.get_running_loop()
             self._own = await loop.create_server(server.make_plain_connection, "127.0.0.1", 0)
             host, port = self._own.sockets[0].getsockname()[:2]
-            passage = Passage(server, f"{host}:{port}", self._node.clock.monotonic_ms)
-            self._passage = passage
-            passage.open()
-            self._ticking = self._tasks.create_task(self._tick(passage), name="passage")
+            proxy = Proxy(server, f"{host}:{port}", self._node.clock.monotonic_ms)
+            self._proxy = proxy
+            proxy.open()
+            self._ticking = self._tasks.create_task(self._tick(proxy), name="proxy")
             for connection in list(server.connections):
                 if connection is not by:
                     connection.close()
@@ -90,14 +90,14 @@ class Handover:
     async def hold(self) -> None:
         """Hold the clients. Raises: Refused when a request does not end."""
         async with self._changing:
-            passage = self._begun()
-            passage.hold()
+            proxy = self._begun()
+            proxy.hold()
             try:
                 async with asyncio.timeout(_QUIET_S):
-                    while not passage.is_quiet:
+                    while not proxy.is_quiet:
                         await asyncio.sleep(_LOOK_S)
             except TimeoutError:
-                passage.go_on()
+                proxy.go_on()
                 raise Refused(
                     ResponseCode.SYSTEM_BUSY, f"a request has had no answer for {_QUIET_S:g} s"
                 ) from None
@@ -108,9 +108,9 @@ class Handover:
         slave. Raises: Refused.
         """
         async with self._changing:
-            passage = self._begun()
+            proxy = self._begun()
             self._is_handed_over = True
-            passage.move(address, self._is_known)
+            proxy.move(address, self._is_known)
             await self._replication.follow_successor(number)
             log.warning("clients are led to the new master address=%s", address)
 
@@ -123,39 +123,39 @@ class Handover:
     async def undo(self) -> None:
         """Return to the state before the handover. Raises: Refused."""
         async with self._changing:
-            passage = self._begun()
+            proxy = self._begun()
             if self._is_handed_over:
                 raise Refused(ResponseCode.SYSTEM_ERROR, "the other broker already leads")
             await self._replication.go_on_leading()
-            passage.serve_here()
+            proxy.serve_here()
             self.close()
             log.warning("this broker is not being moved; it still leads")
 
     def close(self) -> None:
-        """Close the passage and every connection through it."""
-        passage, self._passage = self._passage, None
-        if passage is None:
+        """Close the proxy and every connection through it."""
+        proxy, self._proxy = self._proxy, None
+        if proxy is None:
             return
         if self._ticking is not None:
             self._ticking.cancel()
-        passage.close()
+        proxy.close()
         if self._own is not None:
             self._own.close()
         self._by = None
         self._is_handed_over = False
 
-    def _begun(self) -> Passage:
-        if self._passage is None:
+    def _begun(self) -> Proxy:
+        if self._proxy is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, "this broker is not being moved: begin the move first"
             )
-        return self._passage
+        return self._proxy
 
-    async def _tick(self, passage: Passage) -> None:
+    async def _tick(self, proxy: Proxy) -> None:
         while True:
-            passage.tick()
+            proxy.tick()
             if self._is_handed_over:
-                passage.close_left()
+                proxy.close_left()
             await asyncio.sleep(_TICK_S)
 
     def _closed(self, connection: Peer) -> None:
@@ -172,8 +172,8 @@ class Handover:
 
     async def _is_known(self, heartbeat: RemotingCommand) -> bool:
         """Return True if the client's consumers have reached the new master themselves. Raises nothing."""
-        passage = self._passage
-        if passage is None:
+        proxy = self._proxy
+        if proxy is None:
             return False
         try:
             client, groups = members_of(heartbeat)
@@ -181,7 +181,7 @@ class Handover:
                 asked = RemotingCommand(
                     RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group).ext()
                 )
-                answer = await self._client.invoke(passage.target, asked)
+                answer = await self._client.invoke(proxy.target, asked)
                 if client not in (fastjson.loads(answer.body or b"{}").get("consumerIdList") or ()):
                     return False
         except (PocketMQError, OSError, LookupError, TypeError, ValueError):

@@ -94,7 +94,7 @@ class Introductions:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class DialledMaster:
     """A master that a slave has dialled. ha_address: empty if it has not proved itself; why: the reason."""
 
     address: str
@@ -122,7 +122,7 @@ class Introducer:
         self._client = client
         self._random_bytes = random_bytes
 
-    async def meet(self, address: str) -> Met:
+    async def meet(self, address: str) -> DialledMaster:
         """Have the broker at `address` prove itself. Raises: OSError, PocketMQError if it is not reached."""
         nonce = self._random_bytes(16).hex()
         header = IntroduceHeader(self._account, nonce, address)
@@ -133,20 +133,20 @@ class Introducer:
             signed=False,
         )
         if answer.code != ResponseCode.SUCCESS:
-            return Met(address, why=f"{answer.code} {answer.remark}")
+            return DialledMaster(address, why=f"{answer.code} {answer.remark}")
         try:
             shown = IntroduceResponseHeader.parse(answer.ext)
         except HeaderError as error:
-            return Met(address, why=str(error))
+            return DialledMaster(address, why=str(error))
         words = (self._account, nonce, address, shown.challenge, shown.ha_address)
         if not proves(self._key(), "master", words, shown.proof):
-            return Met(address, why="its proof is wrong")
-        return Met(address, nonce, shown.challenge, shown.ha_address)
+            return DialledMaster(address, why="its proof is wrong")
+        return DialledMaster(address, nonce, shown.challenge, shown.ha_address)
 
     def _key(self) -> bytes:
         return derived_key(self._account, self._secret)
 
-    async def ticket(self, met: Met) -> int | None:
+    async def ticket(self, met: DialledMaster) -> int | None:
         """Return a ticket of a master that has proved itself on this connection; None if it gives none.
 
         Raises: OSError, PocketMQError.

@@ -23,7 +23,7 @@ from pocketmq.broker.access.fronts import BearerAccess
 from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.introduction import Introductions
-from pocketmq.broker.ha.replicas import Replicas
+from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.slaves import Slave
 from pocketmq.broker.ha.wire import REPORT_SIZE, head, position_of
 from pocketmq.broker.nameservers.addresses import address_text
@@ -70,7 +70,7 @@ class HaListener:
         config: HaConfig,
         clock: Clock,
         store: MessageStore,
-        replicas: Replicas,
+        replicas: ReplicaWaits,
         admission: Admission,
     ) -> None:
         self.config = config

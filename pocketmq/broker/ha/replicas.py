@@ -1,4 +1,4 @@
-"""Replicas: waits until slaves have a message (SYNC_MASTER); no I/O. Source: GroupTransferService, 4.9.7.
+"""ReplicaWaits: waits until slaves have a message (SYNC_MASTER); no I/O. Source: GroupTransferService, 4.9.7.
 
 1. A message counts as replicated when inSyncReplicas brokers have it, the master included: that many slaves
    less one have acknowledged its end.
@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import ResponseCode
 Done = Callable[[ResponseCode], object]
 
 
-class Replicas:
+class ReplicaWaits:
     """Owner of the waits.
 
     awaited: emitted when a send waits for slaves. The sender of the log then calls `sent`.

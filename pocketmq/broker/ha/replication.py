@@ -26,7 +26,7 @@ from pocketmq.broker.ha.handover import Handover
 from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
 from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.outside import Outside
-from pocketmq.broker.ha.table_sync import Copied, Master, Metadata
+from pocketmq.broker.ha.table_sync import CopiedState, Master, TableSync
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
@@ -55,7 +55,7 @@ class Replication:
         node: Node,
         tables: Tables,
         messages: Messages,
-        copied: Copied,
+        copied: CopiedState,
         load_anew: Callable[[], None],
     ) -> None:
         """load_anew: reloads the state kept in the log only (2)."""
@@ -64,14 +64,14 @@ class Replication:
         self._store = messages.store
         self.copied = copied
         self._load_anew = load_anew
-        self.replicas = messages.promise.replicas
+        self.replicas = messages.durability.replicas
         self.introductions = Introductions(node.clock, node.accounts, self._own_addresses)
         self.listener = self._make_listener()
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
         self.follower: Follower | None = None
-        self.metadata: Metadata | None = None
+        self.metadata: TableSync | None = None
         self.handover: Handover | None = None
 
     def _make_listener(self) -> HaListener:
@@ -196,7 +196,7 @@ class Replication:
         outside = self._outside
         assert outside is not None
         master = self._make_master(outside)
-        self.metadata = metadata = Metadata(
+        self.metadata = metadata = TableSync(
             self._node, self._tables, self._store, self.copied, master
         )
         self.follower = follower = self._make_follower(master)
@@ -218,7 +218,7 @@ class Replication:
         self.metadata.forget()
         self._load_anew()
 
-    async def _copy_tables(self, follower: Follower, metadata: Metadata) -> None:
+    async def _copy_tables(self, follower: Follower, metadata: TableSync) -> None:
         """Copy the tables round by round until cancelled; they go with the log."""
 
         async def one() -> None:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.flow import Flow
-from pocketmq.broker.ha.wire import COMPARED, Reports
+from pocketmq.broker.ha.wire import COMPARED, ReportDecoder
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Slave:
     has_compared: bool = False
     first: int = -1
     sent: Flow = field(default_factory=Flow)
-    reports: Reports = field(default_factory=Reports)
+    reports: ReportDecoder = field(default_factory=ReportDecoder)
 
     @property
     def served(self) -> bool:

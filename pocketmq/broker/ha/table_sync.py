@@ -1,4 +1,4 @@
-"""Metadata: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
+"""TableSync: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
 
     21 topics            whole table, if its version differs; a topic's queues go if the master has none
     201 groups           whole table, if its version differs
@@ -6,7 +6,7 @@
     45 delay offsets     as they are
     60 timers            the progress of the master's timers; 5.x
     402 request modes    as they are; 5.x
-    900005               what only PocketMQ has beside its log: `Ours`
+    900005               what only PocketMQ has beside its log: `PocketState`
 
 43, 45, 60 and 900005 say how far the master was: they are taken once the log is here that the master had
 then. Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out
@@ -33,7 +33,7 @@ from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.ha.config import HaConfig
-from pocketmq.broker.ha.introduction import Introducer, Met
+from pocketmq.broker.ha.introduction import DialledMaster, Introducer
 from pocketmq.broker.ha.received_tables import (
     MasterRefused,
     is_known,
@@ -110,7 +110,7 @@ class Master:
         credentials = own_credentials(config)
         self._introducer = None if credentials is None else Introducer(credentials, client)
         # The master that was asked last, if this broker has an account.
-        self._met: Met | None = None
+        self._met: DialledMaster | None = None
         self._address = ""
         self._ha_address = ""
 
@@ -206,7 +206,7 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class PocketState:
     """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
     locks, where new groups began, and which queues were deleted.
     """
@@ -244,7 +244,7 @@ class Ours:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MasterProgress:
     """How far a master was; end: where its log ended soon after. check: None with 4.9; ours: empty with any
     Apache broker.
     """
@@ -257,19 +257,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedState:
     """State copied besides the tables; delay and timer keep the master's progress themselves."""
 
     delay: DelayService
     timer: TimerService
-    ours: Ours
+    ours: PocketState
 
 
-class Metadata:
+class TableSync:
     """Copies the master's state, round by round."""
 
     def __init__(
-        self, node: Node, tables: Tables, store: MessageStore, copied: Copied, master: Master
+        self, node: Node, tables: Tables, store: MessageStore, copied: CopiedState, master: Master
     ) -> None:
         self._events = node.events
         self._monotonic_ms = node.clock.monotonic_ms
@@ -281,7 +281,7 @@ class Metadata:
         # The master's last offsets, to recognise one that was set back.
         self._said: dict[str, dict[int, int]] = {}
         # What waits for the log.
-        self._ahead: Progress | None = None
+        self._ahead: MasterProgress | None = None
         # Topics that the master's table lacks while this broker has their queues: how often to ask it again.
         self._let_go_of: dict[str, int] = {}
         # Where this log ended when the master was last asked for its topics: those that began later are not
@@ -323,7 +323,7 @@ class Metadata:
             # Groups may have begun since that report.
             self._take_offsets(await self._progress(), is_here=False)
 
-    async def _progress(self) -> Progress:
+    async def _progress(self) -> MasterProgress:
         """Ask for it; the end of the log comes last."""
         master = self._master
         offsets = await master.json(_C.GET_ALL_CONSUMER_OFFSET)
@@ -340,7 +340,7 @@ class Metadata:
         if ours:
             with readable():
                 self._copied.ours.take_locks(ours)
-        return Progress(offsets, delay, check, ours, await master.end())
+        return MasterProgress(offsets, delay, check, ours, await master.end())
 
     async def _arrives(self, end: int) -> bool:
         """Return True if the log is here up to `end`, or comes soon."""
@@ -409,7 +409,7 @@ class Metadata:
         rows = groups_told(data)
         groups.take_all(rows, data.get("dataVersion"))
 
-    def _take_offsets(self, progress: Progress, *, is_here: bool) -> None:
+    def _take_offsets(self, progress: MasterProgress, *, is_here: bool) -> None:
         with readable("the offsets of the master"):
             said = offsets_told(progress.offsets)
         with readable():

@@ -58,7 +58,7 @@ def head(offset: int, size: int) -> bytes:
     return _HEAD.pack(offset, size)
 
 
-class Reports:
+class ReportDecoder:
     """Decodes a slave's reports."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Slice(NamedTuple):
     data: memoryview
 
 
-class Slices:
+class SliceDecoder:
     """Decodes a master's slices."""
 
     def __init__(self) -> None:

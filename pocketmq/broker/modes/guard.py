@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pocketmq.broker.groups.allocation import averagely, utf16_order
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.model.agreement import Finding, Subscriptions, camps, differences, losses
+from pocketmq.model.agreement import GroupFinding, Subscriptions, camps, differences, losses
 from pocketmq.model.subscription import Wish
 from pocketmq.remoting.clock import Clock
 
@@ -111,9 +111,9 @@ class GroupGuard:
         else:
             self._groups.pop(group.name, None)
 
-    def tick(self) -> list[Finding]:
+    def tick(self) -> list[GroupFinding]:
         """Report findings older than the grace time (invariants 2 and 3); called about once a second."""
-        raised: list[Finding] = []
+        raised: list[GroupFinding] = []
         for name in self._unseen:
             unseen = self._consumers.get(name)
             if unseen is not None:
@@ -150,7 +150,7 @@ class GroupGuard:
             for difference in watched.differences.values()
         )
 
-    def findings(self, group: str | None = None) -> list[Finding]:
+    def findings(self, group: str | None = None) -> list[GroupFinding]:
         """Return every difference of one group, or of all, including those not raised yet."""
         names = self._groups if group is None else [group] if group in self._groups else []
         found = []
@@ -162,10 +162,10 @@ class GroupGuard:
                 found.append(self._finding(online, topic, difference))
         return found
 
-    def _finding(self, group: ConsumerGroup, topic: str, difference: _Difference) -> Finding:
+    def _finding(self, group: ConsumerGroup, topic: str, difference: _Difference) -> GroupFinding:
         found = camps(_asked(group), topic, group.consume_type)
         stored = group.subscriptions.get(topic)
-        return Finding(
+        return GroupFinding(
             group.name,
             topic,
             difference.since_ms,

@@ -28,7 +28,14 @@ from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.modes.isolated_group import IsolatedGroup
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
-from pocketmq.broker.modes.sub_group import LIFE, Change, Life, QueueKey, SubGroup, merged
+from pocketmq.broker.modes.sub_group import (
+    LIFE,
+    QueueKey,
+    SubGroup,
+    SubGroupEvent,
+    SubGroupState,
+    merged,
+)
 from pocketmq.broker.modes.sub_group_order import FirstMatch
 from pocketmq.broker.node import Node
 from pocketmq.broker.tables.config_manager import ConfigManager
@@ -234,7 +241,10 @@ class IsolatedGroups(ConfigManager):
         for isolated in self.groups.values():
             for sub_group in isolated.live():
                 is_over = now - sub_group.left_ms >= self._config.isolate_keep_time
-                if is_over and LIFE[sub_group.life, Change.KEEP_OVER] is Life.DEPARTED:
+                if (
+                    is_over
+                    and LIFE[sub_group.life, SubGroupEvent.KEEP_OVER] is SubGroupState.DEPARTED
+                ):
                     self._depart(isolated, sub_group, now)
             if isolated.forget_departed(now, self._config.isolate_remember_time):
                 self.persist_soon()

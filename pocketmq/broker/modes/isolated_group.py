@@ -12,14 +12,14 @@ from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.modes.sub_group import (
     LIFE,
-    Change,
-    Do,
-    Heard,
-    Life,
+    QueueEvent,
     QueueKey,
     QueueState,
+    Reaction,
     Rewind,
     SubGroup,
+    SubGroupEvent,
+    SubGroupState,
 )
 from pocketmq.broker.modes.sub_group_debts import forgettable, owe, write_off
 from pocketmq.broker.modes.sub_group_order import FirstMatch, SubGroupOrder
@@ -79,8 +79,10 @@ class IsolatedGroup(SubGroupOrder):
         self._of = of
         for each in self.sub_groups:
             before_it = each.life
-            life = LIFE[before_it, Change.MEMBER_IN if each.connections else Change.LAST_OUT]
-            if life is Life.ACTIVE:
+            life = LIFE[
+                before_it, SubGroupEvent.MEMBER_IN if each.connections else SubGroupEvent.LAST_OUT
+            ]
+            if life is SubGroupState.ACTIVE:
                 each.left_ms = 0
             elif life is not before_it:
                 each.left_ms = now_ms
@@ -147,8 +149,8 @@ class IsolatedGroup(SubGroupOrder):
             state = self._intrude(asker, key, offset)
         before = state.rewind
         if (
-            state.hear(Heard.PULL_AHEAD if offset > state.offset else Heard.PULL_HERE)
-            is not Do.ANSWER
+            state.hear(QueueEvent.PULL_AHEAD if offset > state.offset else QueueEvent.PULL_HERE)
+            is not Reaction.ANSWER
         ):
             raise OffsetMoved(state.offset)
         if before:
@@ -168,21 +170,21 @@ class IsolatedGroup(SubGroupOrder):
         if state is None:
             state = self._intrude(asker, key, offset)
         do = state.hear(
-            Heard.COMMIT_AHEAD
+            QueueEvent.COMMIT_AHEAD
             if offset > state.offset
-            else Heard.COMMIT_BEHIND
+            else QueueEvent.COMMIT_BEHIND
             if offset < state.offset
-            else Heard.COMMIT_HERE
+            else QueueEvent.COMMIT_HERE
         )
-        if do is Do.NOTE:
+        if do is Reaction.NOTE:
             state.own_from = max(state.own_from, offset)
             for debt in state.debts:
                 if not debt.is_ahead:
                     debt.begin = max(debt.begin, offset)
             state.debts = [debt for debt in state.debts if debt.begin < debt.end]
-        if do is Do.NOTE or do is Do.IGNORE:
+        if do is Reaction.NOTE or do is Reaction.IGNORE:
             return False
-        if do is Do.TAKE_AGAIN:
+        if do is Reaction.TAKE_AGAIN:
             state.own_from = offset
         state.offset = offset
         if offset >= state.own_from:
@@ -289,6 +291,6 @@ class IsolatedGroup(SubGroupOrder):
 def _send_back(sub_group: SubGroup) -> None:
     """Send a joining member, which may be in the middle of queues, to where its sub-group begins."""
     for state in sub_group.queues.values():
-        state.hear(Heard.MEMBER_CAME)
+        state.hear(QueueEvent.MEMBER_CAME)
         if not state.debts:
             state.own_from = state.end

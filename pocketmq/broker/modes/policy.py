@@ -24,7 +24,7 @@ from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.modes.isolate import IsolatedGroups
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
 from pocketmq.broker.modes.strict import StrictGroups
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.model.tables import GroupConfig
@@ -64,7 +64,7 @@ class Compatible:
         members = group.channels.values()
         return list(dict.fromkeys(each.client_id for each in members if each.connection.writable))
 
-    def start(self, queue: QueueOf, peer: Peer) -> int:
+    def start(self, queue: GroupQueue, peer: Peer) -> int:
         """Return a member's start offset in a queue; -1 if none is stored."""
         return self._offsets.query(*queue)
 
@@ -72,14 +72,14 @@ class Compatible:
         """Return a pull's filter; None lets everything through. Raises: Refused, OffsetMoved."""
         return self._filters.of_group(pull, group)
 
-    def reset_to(self, queue: QueueOf, offset: int, peer: Peer) -> int | None:
+    def reset_to(self, queue: GroupQueue, offset: int, peer: Peer) -> int | None:
         """Return where a reset redirects a member that pulls from `offset`; None: nowhere."""
         return self._offsets.reset_to(*queue, offset, peer)
 
     def pulled(self, pull: PullMessageHeader, peer: Peer, following: int) -> None:
         """Note that a member's pull was answered or held, with `following` as its next offset."""
 
-    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+    def commit(self, queue: GroupQueue, offset: int, peer: Peer, *, as_member: bool) -> bool:
         """Handle a commit; True if done here, False if it is to become the group's offset.
 
         as_member: sent one-way, as members do; administrators wait for a response.
@@ -149,7 +149,7 @@ class Isolate(Compatible):
         found = self._groups.peers(group, peer)
         return super().peers(group, peer) if found is None else found
 
-    def start(self, queue: QueueOf, peer: Peer) -> int:
+    def start(self, queue: GroupQueue, peer: Peer) -> int:
         own = self._groups.start(queue.group, peer, queue.topic, queue.queue_id)
         return super().start(queue, peer) if own is None else own
 
@@ -175,7 +175,7 @@ class Isolate(Compatible):
         isolated.check_pull(sub_group, (topic, pull.queue_id), pull.queue_offset)
         return isolated.filter(sub_group, topic, pull.queue_id, pull.queue_offset)
 
-    def reset_to(self, queue: QueueOf, offset: int, peer: Peer) -> int | None:
+    def reset_to(self, queue: GroupQueue, offset: int, peer: Peer) -> int | None:
         # It has sent its members there by itself.
         super().reset_to(queue, offset, peer)
         return None
@@ -183,7 +183,7 @@ class Isolate(Compatible):
     def pulled(self, pull: PullMessageHeader, peer: Peer, following: int) -> None:
         self._groups.pulled(pull.consumer_group, peer, pull.topic, pull.queue_id, following)
 
-    def commit(self, queue: QueueOf, offset: int, peer: Peer, *, as_member: bool) -> bool:
+    def commit(self, queue: GroupQueue, offset: int, peer: Peer, *, as_member: bool) -> bool:
         group, topic, queue_id = queue
         if self._groups.commit(group, peer, topic, queue_id, offset):
             return True

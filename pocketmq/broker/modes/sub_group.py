@@ -36,7 +36,7 @@ class Rewind(IntEnum):
     FOREIGN = 2
 
 
-class Heard(StrEnum):
+class QueueEvent(StrEnum):
     """Events of a sub-group in one queue; "here" is its offset."""
 
     PULL_AHEAD = "pull ahead"
@@ -48,7 +48,7 @@ class Heard(StrEnum):
     MEMBER_CAME = "a member comes from elsewhere"
 
 
-class Do(StrEnum):
+class Reaction(StrEnum):
     """Reactions to the events."""
 
     ANSWER = "the pull is answered"
@@ -61,33 +61,33 @@ class Do(StrEnum):
 
 
 # All that can happen, in each state: what is done, and the state after it.
-STEPS: Mapping[tuple[Rewind, Heard], tuple[Do, Rewind]] = {
-    (Rewind.NO, Heard.PULL_AHEAD): (Do.ANSWER, Rewind.NO),
-    (Rewind.NO, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
-    (Rewind.NO, Heard.COMMIT_AHEAD): (Do.TAKE, Rewind.NO),
-    (Rewind.NO, Heard.COMMIT_HERE): (Do.TAKE, Rewind.NO),
+STEPS: Mapping[tuple[Rewind, QueueEvent], tuple[Reaction, Rewind]] = {
+    (Rewind.NO, QueueEvent.PULL_AHEAD): (Reaction.ANSWER, Rewind.NO),
+    (Rewind.NO, QueueEvent.PULL_HERE): (Reaction.ANSWER, Rewind.NO),
+    (Rewind.NO, QueueEvent.COMMIT_AHEAD): (Reaction.TAKE, Rewind.NO),
+    (Rewind.NO, QueueEvent.COMMIT_HERE): (Reaction.TAKE, Rewind.NO),
     # The client itself went back: it wants its messages once more.
-    (Rewind.NO, Heard.COMMIT_BEHIND): (Do.TAKE_AGAIN, Rewind.NO),
-    (Rewind.NO, Heard.OWED): (Do.WAIT, Rewind.OWED),
-    (Rewind.NO, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
-    (Rewind.OWED, Heard.PULL_AHEAD): (Do.SEND_BACK, Rewind.OWED),
-    (Rewind.OWED, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
-    (Rewind.OWED, Heard.COMMIT_AHEAD): (Do.NOTE, Rewind.OWED),
-    (Rewind.OWED, Heard.COMMIT_HERE): (Do.TAKE, Rewind.OWED),
-    (Rewind.OWED, Heard.COMMIT_BEHIND): (Do.TAKE, Rewind.OWED),
-    (Rewind.OWED, Heard.OWED): (Do.WAIT, Rewind.OWED),
-    (Rewind.OWED, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.PULL_AHEAD): (Do.SEND_BACK, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.PULL_HERE): (Do.ANSWER, Rewind.NO),
-    (Rewind.FOREIGN, Heard.COMMIT_AHEAD): (Do.IGNORE, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.COMMIT_HERE): (Do.TAKE, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.COMMIT_BEHIND): (Do.TAKE, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.OWED): (Do.WAIT, Rewind.FOREIGN),
-    (Rewind.FOREIGN, Heard.MEMBER_CAME): (Do.WAIT, Rewind.FOREIGN),
+    (Rewind.NO, QueueEvent.COMMIT_BEHIND): (Reaction.TAKE_AGAIN, Rewind.NO),
+    (Rewind.NO, QueueEvent.OWED): (Reaction.WAIT, Rewind.OWED),
+    (Rewind.NO, QueueEvent.MEMBER_CAME): (Reaction.WAIT, Rewind.FOREIGN),
+    (Rewind.OWED, QueueEvent.PULL_AHEAD): (Reaction.SEND_BACK, Rewind.OWED),
+    (Rewind.OWED, QueueEvent.PULL_HERE): (Reaction.ANSWER, Rewind.NO),
+    (Rewind.OWED, QueueEvent.COMMIT_AHEAD): (Reaction.NOTE, Rewind.OWED),
+    (Rewind.OWED, QueueEvent.COMMIT_HERE): (Reaction.TAKE, Rewind.OWED),
+    (Rewind.OWED, QueueEvent.COMMIT_BEHIND): (Reaction.TAKE, Rewind.OWED),
+    (Rewind.OWED, QueueEvent.OWED): (Reaction.WAIT, Rewind.OWED),
+    (Rewind.OWED, QueueEvent.MEMBER_CAME): (Reaction.WAIT, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.PULL_AHEAD): (Reaction.SEND_BACK, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.PULL_HERE): (Reaction.ANSWER, Rewind.NO),
+    (Rewind.FOREIGN, QueueEvent.COMMIT_AHEAD): (Reaction.IGNORE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.COMMIT_HERE): (Reaction.TAKE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.COMMIT_BEHIND): (Reaction.TAKE, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.OWED): (Reaction.WAIT, Rewind.FOREIGN),
+    (Rewind.FOREIGN, QueueEvent.MEMBER_CAME): (Reaction.WAIT, Rewind.FOREIGN),
 }
 
 
-class Life(StrEnum):
+class SubGroupState(StrEnum):
     """The states of a sub-group."""
 
     ACTIVE = "active"
@@ -96,7 +96,7 @@ class Life(StrEnum):
     FORGOTTEN = "forgotten"
 
 
-class Change(StrEnum):
+class SubGroupEvent(StrEnum):
     """Events that change the state."""
 
     MEMBER_IN = "a member with its subscription is there"
@@ -107,22 +107,22 @@ class Change(StrEnum):
 
 
 # A member that comes when its sub-group has left for good begins a new one, at the end of the order.
-LIFE: Mapping[tuple[Life, Change], Life] = {
-    (Life.ACTIVE, Change.MEMBER_IN): Life.ACTIVE,
-    (Life.ACTIVE, Change.LAST_OUT): Life.AWAITED,
-    (Life.ACTIVE, Change.KEEP_OVER): Life.ACTIVE,
-    (Life.ACTIVE, Change.SETTLED): Life.ACTIVE,
-    (Life.ACTIVE, Change.RESTART): Life.AWAITED,
-    (Life.AWAITED, Change.MEMBER_IN): Life.ACTIVE,
-    (Life.AWAITED, Change.LAST_OUT): Life.AWAITED,
-    (Life.AWAITED, Change.KEEP_OVER): Life.DEPARTED,
-    (Life.AWAITED, Change.SETTLED): Life.AWAITED,
-    (Life.AWAITED, Change.RESTART): Life.AWAITED,
-    (Life.DEPARTED, Change.MEMBER_IN): Life.DEPARTED,
-    (Life.DEPARTED, Change.LAST_OUT): Life.DEPARTED,
-    (Life.DEPARTED, Change.KEEP_OVER): Life.DEPARTED,
-    (Life.DEPARTED, Change.SETTLED): Life.FORGOTTEN,
-    (Life.DEPARTED, Change.RESTART): Life.DEPARTED,
+LIFE: Mapping[tuple[SubGroupState, SubGroupEvent], SubGroupState] = {
+    (SubGroupState.ACTIVE, SubGroupEvent.MEMBER_IN): SubGroupState.ACTIVE,
+    (SubGroupState.ACTIVE, SubGroupEvent.LAST_OUT): SubGroupState.AWAITED,
+    (SubGroupState.ACTIVE, SubGroupEvent.KEEP_OVER): SubGroupState.ACTIVE,
+    (SubGroupState.ACTIVE, SubGroupEvent.SETTLED): SubGroupState.ACTIVE,
+    (SubGroupState.ACTIVE, SubGroupEvent.RESTART): SubGroupState.AWAITED,
+    (SubGroupState.AWAITED, SubGroupEvent.MEMBER_IN): SubGroupState.ACTIVE,
+    (SubGroupState.AWAITED, SubGroupEvent.LAST_OUT): SubGroupState.AWAITED,
+    (SubGroupState.AWAITED, SubGroupEvent.KEEP_OVER): SubGroupState.DEPARTED,
+    (SubGroupState.AWAITED, SubGroupEvent.SETTLED): SubGroupState.AWAITED,
+    (SubGroupState.AWAITED, SubGroupEvent.RESTART): SubGroupState.AWAITED,
+    (SubGroupState.DEPARTED, SubGroupEvent.MEMBER_IN): SubGroupState.DEPARTED,
+    (SubGroupState.DEPARTED, SubGroupEvent.LAST_OUT): SubGroupState.DEPARTED,
+    (SubGroupState.DEPARTED, SubGroupEvent.KEEP_OVER): SubGroupState.DEPARTED,
+    (SubGroupState.DEPARTED, SubGroupEvent.SETTLED): SubGroupState.FORGOTTEN,
+    (SubGroupState.DEPARTED, SubGroupEvent.RESTART): SubGroupState.DEPARTED,
 }
 
 
@@ -160,7 +160,7 @@ class QueueState:
         """Return the state of a sub-group that begins at this offset."""
         return cls(offset, offset)
 
-    def hear(self, heard: Heard) -> Do:
+    def hear(self, heard: QueueEvent) -> Reaction:
         """Enter the next state according to STEPS. Returns: the reaction."""
         do, self.rewind = STEPS[self.rewind, heard]
         return do
@@ -168,7 +168,7 @@ class QueueState:
     def cut(self, end: int) -> None:
         """Forget what is behind the end of the queue; a client that was there has to come back."""
         if self.end > end:
-            self.hear(Heard.MEMBER_CAME)
+            self.hear(QueueEvent.MEMBER_CAME)
         self.offset, self.own_from = min(self.offset, end), min(self.own_from, end)
         self.debts = [debt for debt in self.debts if debt.begin < end]
         for debt in self.debts:
@@ -237,11 +237,11 @@ class SubGroup:
         self._matches: dict[str, Matches] = {}
 
     @property
-    def life(self) -> Life:
+    def life(self) -> SubGroupState:
         """Return its state."""
         if self.departure > 0:
-            return Life.DEPARTED
-        return Life.AWAITED if self.left_ms else Life.ACTIVE
+            return SubGroupState.DEPARTED
+        return SubGroupState.AWAITED if self.left_ms else SubGroupState.ACTIVE
 
     @property
     def departed(self) -> bool:
@@ -321,7 +321,7 @@ class SubGroup:
             int(data["leftTimestamp"]) or now_ms,
         )
         made.departure = int(data["departure"])
-        if LIFE[made.life, Change.RESTART] is Life.AWAITED:
+        if LIFE[made.life, SubGroupEvent.RESTART] is SubGroupState.AWAITED:
             made.left_ms = now_ms
         for topic, queues in data["queues"].items():
             for queue_id, state in queues.items():

@@ -6,7 +6,7 @@ docs/decisions/0005-isolate-exactly-one.md.
 
 from collections.abc import Mapping
 
-from pocketmq.broker.modes.sub_group import Debt, Heard, QueueKey, QueueState, Rewind, SubGroup
+from pocketmq.broker.modes.sub_group import Debt, QueueEvent, QueueKey, QueueState, Rewind, SubGroup
 from pocketmq.broker.modes.sub_group_order import FirstMatch, SubGroupFilter, SubGroupOrder
 from pocketmq.model.record import properties_of, queue_offset_of
 
@@ -51,7 +51,7 @@ def owe(
         owing.debts[-1].begin = begin
         owing.debts[-1].is_ahead = begin < state.passed
         if rewind and begin < state.passed:
-            owing.hear(Heard.OWED)
+            owing.hear(QueueEvent.OWED)
         moved.add(key)
     return moved
 

@@ -1,4 +1,4 @@
-"""Outward: the broker's relations to the name servers."""
+"""NameServers: the broker's relations to the name servers."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pocketmq.broker.pop.assignment import TopicRoutes
 
 
 @dataclass(frozen=True, slots=True)
-class Outward:
+class NameServers:
     """registration: its own entry. announcements: values for other brokers. routes: the brokers of topics."""
 
     registration: Registration

@@ -30,7 +30,7 @@ OFFSETS_MAX = 32
 MOMENT_MS = 1_000
 
 
-class Name(NamedTuple):
+class CheckPointName(NamedTuple):
     """The identity of a check point (invariant 1)."""
 
     topic: str
@@ -64,7 +64,7 @@ class CheckPoint:
     )
 
     def __init__(
-        self, name: Name, invisible_ms: int, offsets: Sequence[int], acked: int = 0
+        self, name: CheckPointName, invisible_ms: int, offsets: Sequence[int], acked: int = 0
     ) -> None:
         self.name = name
         self.invisible_ms = invisible_ms
@@ -168,7 +168,7 @@ class CheckPoint:
 class Ack(NamedTuple):
     """Acknowledged messages of one check point."""
 
-    name: Name
+    name: CheckPointName
     offsets: tuple[int, ...]
 
     @property
@@ -219,8 +219,8 @@ def _object(body: bytes) -> Mapping[str, Any]:
     return data
 
 
-def _name(data: Mapping[str, Any], broker_name: str) -> Name:
-    return Name(
+def _name(data: Mapping[str, Any], broker_name: str) -> CheckPointName:
+    return CheckPointName(
         str(data["t"]),
         str(data["c"]),
         int(data["q"]),

@@ -21,7 +21,7 @@ from typing import Any
 from pocketmq.broker.events import Events
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.pop.check_point import HELD_MS_MAX
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.peer import Peer
@@ -147,9 +147,9 @@ class ConsumerOrderInfo(ConfigManager):
     def __init__(self, file: ConfigFile, clock: Clock, events: Events | None = None) -> None:
         super().__init__(file)
         self._clock = clock
-        self._table: dict[QueueOf, OrderInfo] = {}
+        self._table: dict[GroupQueue, OrderInfo] = {}
         # Queues that were reset since their last pop, and when that was.
-        self._cleared: dict[QueueOf, int] = {}
+        self._cleared: dict[GroupQueue, int] = {}
         self._ticked_ms = clock.now_ms()
         self._events = events or Events()
         self._logged: dict[str, int] = {}
@@ -175,7 +175,7 @@ class ConsumerOrderInfo(ConfigManager):
             topic, _, group = str(key).partition(SEPARATOR)
             try:
                 for queue_id, info in queues.items():
-                    self._table[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
+                    self._table[GroupQueue(group, topic, int(queue_id))] = OrderInfo.from_json(info)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 log.error(
                     "consumerOrderInfo.json: skipped an entry that cannot be read key=%s reason=%r",
@@ -192,7 +192,7 @@ class ConsumerOrderInfo(ConfigManager):
         for key, queues in data["table"].items():
             topic, _, group = str(key).partition(SEPARATOR)
             for queue_id, info in queues.items():
-                found[QueueOf(group, topic, int(queue_id))] = OrderInfo.from_json(info)
+                found[GroupQueue(group, topic, int(queue_id))] = OrderInfo.from_json(info)
         self._logged = _places(data)
         self.is_new = False
         self._table.clear()
@@ -209,11 +209,11 @@ class ConsumerOrderInfo(ConfigManager):
         """Note that the table has the effect of all records before `following`."""
         self._logged = {topic: following}
 
-    def get(self, queue: QueueOf) -> OrderInfo | None:
+    def get(self, queue: GroupQueue) -> OrderInfo | None:
         """Return what blocks a queue."""
         return self._table.get(queue)
 
-    def put(self, queue: QueueOf, info: OrderInfo | None) -> None:
+    def put(self, queue: GroupQueue, info: OrderInfo | None) -> None:
         """Set what blocks a queue; None: nothing."""
         if info is None:
             self._table.pop(queue, None)
@@ -223,7 +223,7 @@ class ConsumerOrderInfo(ConfigManager):
 
     # ------------------------------------------------------------ popping
 
-    def is_blocked(self, queue: QueueOf, attempt_id: str | None) -> bool:
+    def is_blocked(self, queue: GroupQueue, attempt_id: str | None) -> bool:
         """Return True if an orderly pop has to wait (invariant 1)."""
         info = self._table.get(queue)
         if info is None:
@@ -234,12 +234,12 @@ class ConsumerOrderInfo(ConfigManager):
         info.look_at_clock(now_ms)
         return now_ms < info.free_ms or info.is_held(now_ms)
 
-    def popped_ms(self, queue: QueueOf) -> int:
+    def popped_ms(self, queue: GroupQueue) -> int:
         """Return when the queue was popped last; -1 if that is not known."""
         info = self._table.get(queue)
         return -1 if info is None else info.pop_ms
 
-    def hold(self, queue: QueueOf, pop_ms: int, peer: Peer) -> None:
+    def hold(self, queue: GroupQueue, pop_ms: int, peer: Peer) -> None:
         """Let a peer keep what that pop handed out while it is connected."""
         info = self._table.get(queue)
         if info is not None and info.pop_ms == pop_ms:
@@ -255,7 +255,7 @@ class ConsumerOrderInfo(ConfigManager):
 
     def popped(
         self,
-        queue: QueueOf,
+        queue: GroupQueue,
         attempt_id: str | None,
         pop_ms: int,
         invisible_ms: int,
@@ -281,7 +281,7 @@ class ConsumerOrderInfo(ConfigManager):
         self.persist_soon()
         return info.consumed_times
 
-    def ack(self, queue: QueueOf, offset: int, pop_ms: int, committed: int) -> int | None:
+    def ack(self, queue: GroupQueue, offset: int, pop_ms: int, committed: int) -> int | None:
         """Acknowledge a message. Returns: the group's new offset; None if it does not change.
 
         Raises: ValueError if it was not handed out by that pop.
@@ -298,13 +298,13 @@ class ConsumerOrderInfo(ConfigManager):
         self.persist_soon()
         return info.next_offset
 
-    def announce(self, queue: QueueOf) -> None:
+    def announce(self, queue: GroupQueue) -> None:
         """Announce a queue that is free now."""
         info = self._table.get(queue)
         if info is not None and self._clock.now_ms() >= info.free_ms:
             self._events.poppable(queue.topic, queue.group)
 
-    def is_out(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
+    def is_out(self, queue: GroupQueue, offset: int, pop_ms: int) -> bool:
         """Return True if that pop handed out the message and it is neither acknowledged nor visible again."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
@@ -314,7 +314,7 @@ class ConsumerOrderInfo(ConfigManager):
         now_ms = self._clock.now_ms()
         return now_ms < info.visible_ms(offset) or info.is_held(now_ms)
 
-    def is_acked(self, queue: QueueOf, offset: int, pop_ms: int) -> bool:
+    def is_acked(self, queue: GroupQueue, offset: int, pop_ms: int) -> bool:
         """Return True if that pop handed out the message and it was acknowledged."""
         info = self._table.get(queue)
         if info is None or info.pop_ms != pop_ms or offset not in info.offsets:
@@ -322,7 +322,7 @@ class ConsumerOrderInfo(ConfigManager):
         return bool(info.acked >> info.offsets.index(offset) & 1)
 
     def postpone(
-        self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int, *, untried: bool = False
+        self, queue: GroupQueue, offset: int, pop_ms: int, visible_ms: int, *, untried: bool = False
     ) -> bool:
         """Change the time at which a message becomes visible again; False if that pop is not known."""
         info = self._table.get(queue)
@@ -337,7 +337,7 @@ class ConsumerOrderInfo(ConfigManager):
         self.persist_soon()
         return True
 
-    def clear(self, queue: QueueOf) -> bool:
+    def clear(self, queue: GroupQueue) -> bool:
         """Unblock a queue whose offset was set from outside; False if nothing was known of it."""
         info = self._table.pop(queue, None)
         if info is not None:
@@ -350,7 +350,7 @@ class ConsumerOrderInfo(ConfigManager):
         """Return the topics of which something is known for a group."""
         return {queue.topic for queue in self._table if queue.group == group}
 
-    def forget(self, group: str, topic: str) -> list[QueueOf]:
+    def forget(self, group: str, topic: str) -> list[GroupQueue]:
         """Drop a deleted group or topic. Returns: its queues of which something was known."""
         found = [queue for queue in self._table if queue[:2] == (group, topic)]
         for queue in found:

@@ -20,7 +20,7 @@ from typing import Any
 
 from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.order_info import OrderInfo
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.model.names import TAKEN_GROUP
 from pocketmq.model.record import Record
@@ -80,7 +80,7 @@ class OrderLog:
 
     def _apply(self, record: Record, taken: int) -> None:
         data = fastjson.loads(bytes(record.body))
-        queue = QueueOf(str(data["c"]), str(data["t"]), int(data["q"]))
+        queue = GroupQueue(str(data["c"]), str(data["t"]), int(data["q"]))
         info = data.get("info")
         self._order.put(queue, None if info is None else OrderInfo.from_json(info))
         following = int(data["n"])
@@ -92,7 +92,7 @@ class OrderLog:
 
     def popped(
         self,
-        queue: QueueOf,
+        queue: GroupQueue,
         attempt_id: str | None,
         pop_ms: int,
         invisible_ms: int,
@@ -112,7 +112,7 @@ class OrderLog:
             raise
         return times
 
-    def done(self, queue: QueueOf, offsets: Iterable[int], pop_ms: int) -> list[int]:
+    def done(self, queue: GroupQueue, offsets: Iterable[int], pop_ms: int) -> list[int]:
         """Acknowledge messages. Returns: those that this pop did not hand out.
 
         Raises: StoreError; nothing has happened then.
@@ -140,7 +140,7 @@ class OrderLog:
         return wrong
 
     def postpone(
-        self, queue: QueueOf, offset: int, pop_ms: int, visible_ms: int, *, untried: bool
+        self, queue: GroupQueue, offset: int, pop_ms: int, visible_ms: int, *, untried: bool
     ) -> None:
         """Change the time at which a message becomes visible again.
 
@@ -158,7 +158,7 @@ class OrderLog:
                 info.next_visible_ms, info.untried = before
                 raise
 
-    def clear(self, queue: QueueOf, offset: int) -> None:
+    def clear(self, queue: GroupQueue, offset: int) -> None:
         """Unblock a queue whose offset was set from outside."""
         if self._order.clear(queue):
             self._write_if_possible(queue, offset)
@@ -168,13 +168,13 @@ class OrderLog:
         for queue in self._order.forget(group, topic):
             self._write_if_possible(queue, _AS_IT_IS)
 
-    def _write_if_possible(self, queue: QueueOf, following: int) -> None:
+    def _write_if_possible(self, queue: GroupQueue, following: int) -> None:
         try:
             self._write(queue, following)
         except StoreError as error:
             log.error("cannot log that a queue is not blocked any more %s reason=%s", queue, error)
 
-    def _write(self, queue: QueueOf, following: int) -> None:
+    def _write(self, queue: GroupQueue, following: int) -> None:
         """Log what is known of a queue, and set the group's offset. Raises: StoreError."""
         group, topic, queue_id = queue
         info = self._order.get(queue)

@@ -11,7 +11,7 @@ Owner: the broker; one for pops, one for notifications. `arrived` costs a look-u
 from collections.abc import Callable
 
 from pocketmq.broker.node import Node
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.waiting.held_request import Arrival, HeldRequest, Woken
 
 
@@ -28,10 +28,10 @@ class PopPolling(Woken[HeldRequest]):
         self._config = node.config
         self._events = node.events
         # topic -> group and queue -> pops in the order of their coming
-        self._held: dict[str, dict[QueueOf, dict[HeldRequest, None]]] = {}
+        self._held: dict[str, dict[GroupQueue, dict[HeldRequest, None]]] = {}
         self.closing = False
 
-    def has_room(self, queue: QueueOf) -> bool:
+    def has_room(self, queue: GroupQueue) -> bool:
         """Return True if one more pop may be held."""
         waiting = self._held.get(queue.topic, {}).get(queue, ())
         return (
@@ -39,13 +39,13 @@ class PopPolling(Woken[HeldRequest]):
             and len(waiting) <= self._config.pop_polling_size
         )
 
-    def hold(self, queue: QueueOf, pop: HeldRequest) -> None:
+    def hold(self, queue: GroupQueue, pop: HeldRequest) -> None:
         """Hold a pop."""
         self.enter(pop, queue)
         self._held.setdefault(queue.topic, {}).setdefault(queue, {})[pop] = None
         self._events.pop_held()
 
-    def polling(self, queue: QueueOf) -> int:
+    def polling(self, queue: GroupQueue) -> int:
         """Return the number of pops held for exactly this queue."""
         return len(self._held.get(queue.topic, {}).get(queue, ()))
 
@@ -85,7 +85,7 @@ class PopPolling(Woken[HeldRequest]):
         """Run this held pop again: it has more to look at."""
         self._wake(pop)
 
-    def _wake_first(self, queue: QueueOf, wanted: Callable[[HeldRequest], bool]) -> bool:
+    def _wake_first(self, queue: GroupQueue, wanted: Callable[[HeldRequest], bool]) -> bool:
         for pop in self._held[queue.topic][queue]:
             if not pop.connection.closed and wanted(pop):
                 self._wake(pop)
@@ -99,7 +99,7 @@ class PopPolling(Woken[HeldRequest]):
         self.run_soon(pop)
 
     def _forget(self, held: HeldRequest) -> None:
-        queue: QueueOf = held.queue
+        queue: GroupQueue = held.queue
         topic = self._held[queue.topic]
         del topic[queue][held]
         if not topic[queue]:

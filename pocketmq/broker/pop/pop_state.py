@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pocketmq.broker.pop.check_point import CheckPoint, Name
+from pocketmq.broker.pop.check_point import CheckPoint, CheckPointName
 from pocketmq.remoting.transport.peer import Peer
 
 EARLY_MAX = 10_000
@@ -21,7 +21,7 @@ EARLY_MAX = 10_000
 _STALE_MIN = 1_000
 
 
-class QueueOf(NamedTuple):
+class GroupQueue(NamedTuple):
     """A queue as one group sees it."""
 
     group: str
@@ -33,11 +33,11 @@ class PopState:
     """Check points in flight, by name and by deadline; deadlines are monotonic ms."""
 
     def __init__(self) -> None:
-        self._live: dict[Name, CheckPoint] = {}
+        self._live: dict[CheckPointName, CheckPoint] = {}
         self._deadlines: list[tuple[int, int, CheckPoint]] = []
         self._count = 0
-        self._early: OrderedDict[Name, set[int]] = OrderedDict()
-        self._next: dict[QueueOf, int] = {}
+        self._early: OrderedDict[CheckPointName, set[int]] = OrderedDict()
+        self._next: dict[GroupQueue, int] = {}
 
     def __len__(self) -> int:
         """Return the number of check points in flight."""
@@ -45,22 +45,22 @@ class PopState:
 
     # ------------------------------------------------------------ next offsets
 
-    def next_offset(self, queue: QueueOf, committed: int) -> int:
+    def next_offset(self, queue: GroupQueue, committed: int) -> int:
         """Return the first offset not handed out yet; -1 if unknown.
 
         committed: the group's stored offset, -1 for none, which lags behind.
         """
         return max(self._next.get(queue, -1), committed)
 
-    def begin(self, queue: QueueOf, offset: int) -> None:
+    def begin(self, queue: GroupQueue, offset: int) -> None:
         """Note that the group pops the queue, from its stored offset on."""
         self._next.setdefault(queue, offset)
 
-    def is_popped(self, queue: QueueOf) -> bool:
+    def is_popped(self, queue: GroupQueue) -> bool:
         """Return True if the group has asked for messages of the queue by popping."""
         return queue in self._next
 
-    def move(self, queue: QueueOf, offset: int) -> None:
+    def move(self, queue: GroupQueue, offset: int) -> None:
         """Set the group's next offset, behind what was handed out."""
         self._next[queue] = offset
 
@@ -87,19 +87,19 @@ class PopState:
 
     # ------------------------------------------------------------ check points
 
-    def get(self, name: Name) -> CheckPoint | None:
+    def get(self, name: CheckPointName) -> CheckPoint | None:
         """Return the check point while it is in flight."""
         return self._live.get(name)
 
-    def knows(self, name: Name) -> bool:
+    def knows(self, name: CheckPointName) -> bool:
         """Return True if a check point or early acknowledgements have this name."""
         return name in self._live or name in self._early
 
-    def forget_early(self, name: Name) -> None:
+    def forget_early(self, name: CheckPointName) -> None:
         """Drop acknowledgements that came before any check point of this name."""
         self._early.pop(name, None)
 
-    def out_until_ms(self, queue: QueueOf, offset: int) -> int:
+    def out_until_ms(self, queue: GroupQueue, offset: int) -> int:
         """Return the wall time until which a message is invisible; 0 if not in flight. Scans everything."""
         group, topic, queue_id = queue
         return max(
@@ -139,7 +139,7 @@ class PopState:
         """Bring every deadline nearer: for a test's clock that is turned while its monotonic time stands."""
         self._deadlines = [(at - by_ms, count, point) for at, count, point in self._deadlines]
 
-    def ack(self, name: Name, offsets: Iterable[int]) -> CheckPoint | None:
+    def ack(self, name: CheckPointName, offsets: Iterable[int]) -> CheckPoint | None:
         """Acknowledge messages. Returns: their check point; None if it is not in flight (invariant 4)."""
         point = self._live.get(name)
         if point is None:

@@ -31,7 +31,7 @@ from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.store import StoreError
-from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.errors import RecordIllegal
 from pocketmq.store.queue.consume_queue_table import TOPIC_SIZE_MAX
 from pocketmq.store.timer.properties import without_timer
 
@@ -118,7 +118,7 @@ class PopRevive:
                 for offset in point.unacked:
                     try:
                         self._copy(point, offset, topic, group)
-                    except MessageIllegal as error:
+                    except RecordIllegal as error:
                         failure = error
                     else:
                         done.append(offset)
@@ -201,7 +201,7 @@ class PopRevive:
         """Store a copy. again: count one more consumption."""
         try:
             self._put.put_again(record, topic, 0, properties, again=again)
-        except MessageIllegal:
+        except RecordIllegal:
             # No room for what we add to its properties: better without than not at all.
             own = remove_property(without_timer(record.properties), b"DELAY")
             self._put.put_again(record, topic, 0, own, again=again)

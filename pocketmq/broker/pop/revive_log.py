@@ -30,9 +30,9 @@ from pocketmq.broker.pop.check_point import (
     CHECK_POINT_TAG,
     Ack,
     CheckPoint,
-    Name,
+    CheckPointName,
 )
-from pocketmq.broker.pop.pop_state import PopState, QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue, PopState
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX, TAKEN_GROUP, TIMER_TOPIC
 from pocketmq.model.record import Record, read_records
@@ -135,11 +135,11 @@ class ReviveLog:
 
     # ------------------------------------------------------------ writing
 
-    def is_taken(self, name: Name) -> bool:
+    def is_taken(self, name: CheckPointName) -> bool:
         """Return True if a new check point must not have this name (invariant 7)."""
         return self.state.knows(name)
 
-    def free_name(self, name: Name) -> Name:
+    def free_name(self, name: CheckPointName) -> CheckPointName:
         """Return the name, with the next pop time that makes it a new one (invariant 7)."""
         while self.is_taken(name):
             name = name._replace(pop_ms=name.pop_ms + 1)
@@ -147,7 +147,7 @@ class ReviveLog:
 
     def check_point(
         self,
-        name: Name,
+        name: CheckPointName,
         invisible_ms: int,
         offsets: Sequence[int],
         revive_queue: int,
@@ -166,7 +166,7 @@ class ReviveLog:
         self._enter(point, 0)
         return point
 
-    def ack(self, name: Name, offsets: Iterable[int], revive_queue: int) -> int | None:
+    def ack(self, name: CheckPointName, offsets: Iterable[int], revive_queue: int) -> int | None:
         """Log an acknowledgement (invariant 1). Raises: StoreError; nothing has happened then.
 
         Returns: the end of the record in the commit log; None if there was nothing left to acknowledge.
@@ -185,7 +185,9 @@ class ReviveLog:
         self._acked(ack)
         return self.end
 
-    def ack_unwritten(self, name: Name, offsets: Sequence[int], revive_queue: int) -> None:
+    def ack_unwritten(
+        self, name: CheckPointName, offsets: Sequence[int], revive_queue: int
+    ) -> None:
         """Acknowledge what cannot be logged now: after a kill before it is, it is in flight again."""
         if offsets:
             ack = Ack(name, tuple(offsets))
@@ -233,7 +235,7 @@ class ReviveLog:
         """Return the first record of a queue that the groups' offsets do not include."""
         return self._offsets.query(TAKEN_GROUP, self.topic, revive_queue)
 
-    def moved(self, queue: QueueOf, offset: int, point: CheckPoint | None = None) -> None:
+    def moved(self, queue: GroupQueue, offset: int, point: CheckPoint | None = None) -> None:
         """Set a group's next offset, by `point` or because nothing before concerns the group."""
         self.state.move(queue, offset)
         self._offsets.place(*queue, offset)
@@ -241,7 +243,7 @@ class ReviveLog:
             taken = point.revive_offset + 1
             self._offsets.place(TAKEN_GROUP, self.topic, point.revive_queue, taken)
 
-    def reset(self, queue: QueueOf, offset: int) -> None:
+    def reset(self, queue: GroupQueue, offset: int) -> None:
         """Apply an offset that was set from outside."""
         self.state.move(queue, offset)
 
@@ -262,7 +264,7 @@ class ReviveLog:
         self._next_queue = (self._next_queue + 1) % max(1, topic.write_queues)
         return self._next_queue
 
-    def may_be_hidden(self, name: Name, revive_queue: int) -> bool:
+    def may_be_hidden(self, name: CheckPointName, revive_queue: int) -> bool:
         """Return True if an unknown check point may still be in an Apache broker's timer."""
         if not self._hidden or name.pop_ms >= self._began_ms:
             return False
@@ -398,7 +400,7 @@ class ReviveLog:
         self._enter(point, TIMER_GRACE_MS if timed else 0)
         if record.queue_offset >= taken and not self._is_again(record):
             name = point.name
-            queue = QueueOf(name.group, name.topic, name.queue_id)
+            queue = GroupQueue(name.group, name.topic, name.queue_id)
             known = self.state.next_offset(queue, self._offsets.query(*queue))
             self.moved(queue, max(known, point.offsets[-1] + 1), point)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import Name
+from pocketmq.broker.pop.check_point import CheckPoint, CheckPointName
 from pocketmq.broker.pop.order_log import REVIVE_QUEUE, OrderLog
 from pocketmq.broker.pop.pop_polling import PopPolling
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.model.pop_receipt import Receipt
@@ -111,17 +111,17 @@ class PopService:
         self.polling.release()
         self.notifications.release()
 
-    def cancel(self, queue: QueueOf, peer: Peer, again: Callable[[], None]) -> None:
+    def cancel(self, queue: GroupQueue, peer: Peer, again: Callable[[], None]) -> None:
         """Drop the held pop with the callback `again`; a message that had woken it wakes another."""
         if not self.polling.cancel(peer, again):
             self.polling.wake(*queue)
 
-    def hold(self, queue: QueueOf, receipt: Receipt, peer: Peer) -> None:
+    def hold(self, queue: GroupQueue, receipt: Receipt, peer: Peer) -> None:
         """Let a peer keep what it popped while it is connected (auto-renew of 5.x)."""
         if receipt.is_order:
             self.order.hold(queue, receipt.pop_ms, peer)
             return
-        name = Name(
+        name = CheckPointName(
             queue.topic,
             queue.group,
             queue.queue_id,
@@ -145,7 +145,7 @@ class PopService:
 
     def offset_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Apply a group's offset that was set from outside."""
-        queue = QueueOf(group, topic, queue_id)
+        queue = GroupQueue(group, topic, queue_id)
         if self.log.state.is_popped(queue):
             # Members that pop keep no offsets to reset, so the broker sets the group's offset itself.
             self._offsets.place(*queue, offset)
@@ -158,14 +158,18 @@ class PopService:
         self.log.forget(group, topic)
         self.order_log.forget(group, topic)
 
+    def popped(self, group: str) -> list[CheckPoint]:
+        """Return a group's check points in flight."""
+        return self.log.state.of_group(group)
+
     def group_deleted(self, group: str) -> None:
         """Drop what a deleted group has in flight: redelivering it would make the group again.
 
         Where its offsets are kept, they go back to what it had not acknowledged.
         """
-        lowest: dict[QueueOf, int] = {}
+        lowest: dict[GroupQueue, int] = {}
         for point in self.log.state.of_group(group):
-            queue = QueueOf(group, point.name.topic, point.name.queue_id)
+            queue = GroupQueue(group, point.name.topic, point.name.queue_id)
             first = point.unacked[0]
             lowest[queue] = min(first, lowest.get(queue, first))
         for topic in {queue.topic for queue in lowest} | self.order.topics_of(group):

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import OFFSETS_MAX, Name
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.check_point import OFFSETS_MAX, CheckPointName
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.model.message_codec import add_property, remove_property
 from pocketmq.model.names import RETRY_PREFIX
@@ -118,7 +119,7 @@ class PopTaking:
         found = Popped(self._clock.now_ms(), revive_queue)
         topic, group = ask.topic, ask.consumer_group
         for name, queue_id in self.queues(topic, group, ask.queue_id, retry=not order):
-            queue = QueueOf(group, name, queue_id)
+            queue = GroupQueue(group, name, queue_id)
             if order and self._pop.order.is_blocked(queue, ask.attempt_id):
                 continue
             offset = self._begin(queue, ask.init_mode)
@@ -139,7 +140,7 @@ class PopTaking:
                 )
         return found
 
-    def _begin(self, queue: QueueOf, init_mode: int) -> int:
+    def _begin(self, queue: GroupQueue, init_mode: int) -> int:
         """Return the group's next offset in a queue, initialising it if absent."""
         group, topic, queue_id = queue
         committed = self._offsets.query(group, topic, queue_id)
@@ -153,12 +154,12 @@ class PopTaking:
         if from_max and (offset > 0 or self._begins_on_disk(topic, queue_id)):
             offset = max(0, self._store.max_offset(topic, queue_id) - 1)
         self._offsets.place(group, topic, queue_id, offset)
-        self._deliveries.starts.note(group, topic, queue_id, offset)
+        self._deliveries.started(queue, offset)
         return offset
 
     def _take_from(
         self,
-        queue: QueueOf,
+        queue: GroupQueue,
         offset: int,
         wanted: int,
         ask: PopMessageHeader,
@@ -176,6 +177,8 @@ class PopTaking:
             log.warning(
                 "pop: the offset is outside the queue %s %d->%d", queue, offset, result.next_offset
             )
+            if result.status is ReadStatus.OFFSET_TOO_SMALL:
+                self._deliveries.event(EventKind.EXPIRED, queue, offset, result.next_offset, "")
             offset = result.next_offset
             self._pop.log.reset(queue, offset)
             self._offsets.place(group, topic, queue_id, offset)
@@ -202,7 +205,7 @@ class PopTaking:
         found.rest += max(0, result.max_offset - result.next_offset)
         return (result.count, result.next_offset) if offset == begin else None
 
-    def _has_name(self, queue: QueueOf, offset: int, found: Popped, *, order: bool) -> bool:
+    def _has_name(self, queue: GroupQueue, offset: int, found: Popped, *, order: bool) -> bool:
         """Make sure that this pop's messages of the queue can be distinguished from an earlier pop's.
 
         Only a reset or a return within a millisecond leads here twice. Returns: False if the queue has to
@@ -214,7 +217,7 @@ class PopTaking:
                 taken = self._pop.order.popped_ms(queue) == found.pop_ms
             else:
                 group, topic, queue_id = queue
-                name = Name(topic, group, queue_id, offset, found.pop_ms, broker_name)
+                name = CheckPointName(topic, group, queue_id, offset, found.pop_ms, broker_name)
                 taken = self._pop.log.is_taken(name)
             if not taken or found.count:
                 return not taken
@@ -222,7 +225,7 @@ class PopTaking:
 
     def _hand_out(
         self,
-        queue: QueueOf,
+        queue: GroupQueue,
         offset: int,
         result: ReadResult,
         ask: PopMessageHeader,
@@ -244,7 +247,7 @@ class PopTaking:
             lowest = min((times.get(o, 0) for o in offsets), default=0)
             found.order_info.append(f"{flag} {queue_id} {lowest}")
         else:
-            name = Name(topic, group, queue_id, offset, found.pop_ms, broker_name)
+            name = CheckPointName(topic, group, queue_id, offset, found.pop_ms, broker_name)
             point = self._pop.log.check_point(name, ask.invisible_time, offsets, found.revive_queue)
             self._pop.log.moved(queue, result.next_offset, point)
         found.start_info.append(offsets_info(topic, queue_id, [offset]))
@@ -274,7 +277,7 @@ class PopTaking:
         group = ask.consumer_group
         for topic, queue_id in self.queues(ask.topic, group, ask.queue_id):
             committed = self._offsets.query(group, topic, queue_id)
-            offset = self._pop.log.state.next_offset(QueueOf(group, topic, queue_id), committed)
+            offset = self._pop.log.state.next_offset(GroupQueue(group, topic, queue_id), committed)
             if offset < 0:
                 offset = self._store.min_offset(topic, queue_id)
             found.rest += max(0, self._store.max_offset(topic, queue_id) - offset)
@@ -290,7 +293,7 @@ class PopTaking:
         return found
 
 
-def _as_pull(ask: PopMessageHeader, queue: QueueOf, offset: int) -> PullMessageHeader:
+def _as_pull(ask: PopMessageHeader, queue: GroupQueue, offset: int) -> PullMessageHeader:
     """Return the pop of one queue as a pull, for the delivery record: filtered by its own expression."""
     return PullMessageHeader(
         queue.group,

@@ -38,7 +38,7 @@ class IllegalExpression(Exception):
     """The grammar allows it, RocketMQ's checks do not; the text says what to write instead."""
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """The type of a value that is not None."""
 
     TEXT = "text"
@@ -52,11 +52,11 @@ class Kind(Enum):
     __hash__ = object.__hash__  # Enum's own is a call of Python.
 
 
-NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
+NUMBERS = frozenset({ValueType.INT, ValueType.LONG, ValueType.DOUBLE})
 
 
 @dataclass(slots=True)
-class Node:
+class Expression:
     """One part of an expression.
 
     is_boolean: may stand alone, under NOT, AND, OR; `as_boolean` makes a property so.
@@ -65,7 +65,7 @@ class Node:
     cost: the most parts that an evaluation visits.
     """
 
-    kind: Kind
+    kind: ValueType
     evaluate: Evaluate
     text: str
     is_boolean: bool = False
@@ -77,20 +77,22 @@ class Node:
     chain: tuple[str, list[Evaluate]] | None = None
 
 
-def literal(kind: Kind, value: Value, text: str) -> Node:
-    return Node(kind, lambda _: value, text, kind is Kind.BOOLEAN, is_constant=True, constant=value)
+def literal(kind: ValueType, value: Value, text: str) -> Expression:
+    return Expression(
+        kind, lambda _: value, text, kind is ValueType.BOOLEAN, is_constant=True, constant=value
+    )
 
 
-def decimal(text: str) -> Node:
+def decimal(text: str) -> Expression:
     """A whole number: int if it fits 32 bits, else long; a final L changes nothing."""
     digits = text.rstrip("lL")
     value = int(digits) if len(digits) < 20 else java_values.LONG_MAX + 1
     if value > java_values.LONG_MAX:
         raise IllegalExpression(f"{text} is greater than {java_values.LONG_MAX}")
-    return literal(Kind.INT if value <= java_values.INT_MAX else Kind.LONG, value, text)
+    return literal(ValueType.INT if value <= java_values.INT_MAX else ValueType.LONG, value, text)
 
 
-def floating(text: str) -> Node:
+def floating(text: str) -> Expression:
     """A double. RocketMQ requires at least Double.MIN_VALUE, which rules out 0.0: write 0 instead."""
     value = float(text)
     if value == float("inf"):
@@ -101,23 +103,23 @@ def floating(text: str) -> Node:
         raise IllegalExpression(
             f"{text} is less than the smallest double, 4.9E-324; write 0 for zero"
         )
-    return literal(Kind.DOUBLE, value, text)
+    return literal(ValueType.DOUBLE, value, text)
 
 
-def text_literal(image: str) -> Node:
+def text_literal(image: str) -> Expression:
     """A quoted text; two quotes inside stand for one."""
-    return literal(Kind.TEXT, unquote(image), image)
+    return literal(ValueType.TEXT, unquote(image), image)
 
 
 def unquote(image: str) -> str:
     return image[1:-1].replace("''", "'")
 
 
-def property_(name: str) -> Node:
-    return Node(Kind.TEXT, lambda properties: properties.get(name), name, name=name)
+def property_(name: str) -> Expression:
+    return Expression(ValueType.TEXT, lambda properties: properties.get(name), name, name=name)
 
 
-def as_boolean(node: Node) -> Node:
+def as_boolean(node: Expression) -> Expression:
     """Return the node as a condition. A lone property is unknown if missing, else **false**, even "true"."""
     if node.is_boolean:
         return node
@@ -129,20 +131,20 @@ def as_boolean(node: Node) -> Node:
     )
 
 
-def negated(node: Node) -> Node:
+def negated(node: Expression) -> Expression:
     """Minus. Of anything but a number, even a property that holds one, the result is unknown."""
     evaluate, text = node.evaluate, f"-{node.text}"
     if node.kind in NUMBERS:
         value = -evaluate({})
-        return Node(node.kind, lambda _: value, text, depth=_deeper(node), cost=node.cost + 1)
+        return Expression(node.kind, lambda _: value, text, depth=_deeper(node), cost=node.cost + 1)
 
     def nothing(properties: Properties) -> None:
         evaluate(properties)
 
-    return Node(Kind.NOTHING, nothing, text, depth=_deeper(node), cost=node.cost + 1)
+    return Expression(ValueType.NOTHING, nothing, text, depth=_deeper(node), cost=node.cost + 1)
 
 
-def inverted(node: Node) -> Node:
+def inverted(node: Expression) -> Expression:
     """NOT: unknown stays unknown."""
     evaluate = as_boolean(node).evaluate
 
@@ -153,17 +155,17 @@ def inverted(node: Node) -> Node:
     return _condition(invert, f"NOT {node.text}", node)
 
 
-def conjunction(left: Node, right: Node) -> Node:
+def conjunction(left: Expression, right: Expression) -> Expression:
     """AND: false as soon as one side is false; else unknown when one side is."""
     return _chained("AND", left, right, _every)
 
 
-def disjunction(left: Node, right: Node) -> Node:
+def disjunction(left: Expression, right: Expression) -> Expression:
     """OR: true as soon as one side is true; else unknown when one side is."""
     return _chained("OR", left, right, _some)
 
 
-def equal(left: Node, right: Node) -> Node:
+def equal(left: Expression, right: Expression) -> Expression:
     """`=`. Unlike SQL: two missing properties are equal, and a value differs from a missing right side."""
     for side in (left, right):
         if side.is_constant and side.constant is None:
@@ -173,15 +175,15 @@ def equal(left: Node, right: Node) -> Node:
     return _equal(left, right)
 
 
-def unequal(left: Node, right: Node) -> Node:
+def unequal(left: Expression, right: Expression) -> Expression:
     return inverted(equal(left, right))
 
 
-def is_null(node: Node) -> Node:
-    return _equal(node, literal(Kind.BOOLEAN, None, "NULL"))
+def is_null(node: Expression) -> Expression:
+    return _equal(node, literal(ValueType.BOOLEAN, None, "NULL"))
 
 
-def ordered(symbol: str, left: Node, right: Node) -> Node:
+def ordered(symbol: str, left: Expression, right: Expression) -> Expression:
     """`>`, `>=`, `<`, `<=`: numbers only; text is parsed as the type of number on the other side.
 
     A text against an int must be a whole number ("5.5" > 5 is an error); two texts are read as doubles.
@@ -192,7 +194,7 @@ def ordered(symbol: str, left: Node, right: Node) -> Node:
                 f"{side.text} cannot be compared with {symbol}: only numbers can"
             )
     text = f"{left.text} {symbol} {right.text}"
-    if left.name is not None and right.kind in (Kind.INT, Kind.LONG):
+    if left.name is not None and right.kind in (ValueType.INT, ValueType.LONG):
         return _condition(_property_against_whole(symbol, left.name, right), text, left, right)
     accepts = _ACCEPTS[symbol]
     compare = _comparison(left.kind, right.kind)
@@ -213,7 +215,7 @@ def ordered(symbol: str, left: Node, right: Node) -> Node:
     return _condition(evaluate, text, left, right)
 
 
-def between(value: Node, low: Node, high: Node) -> Node:
+def between(value: Expression, low: Expression, high: Expression) -> Expression:
     """BETWEEN. Two constants must be in order; a negative number is no constant and is not checked."""
     if low.is_constant and high.is_constant:
         if low.constant is None or high.constant is None:
@@ -226,12 +228,12 @@ def between(value: Node, low: Node, high: Node) -> Node:
     return conjunction(ordered(">=", value, low), ordered("<=", value, high))
 
 
-def not_between(value: Node, low: Node, high: Node) -> Node:
+def not_between(value: Expression, low: Expression, high: Expression) -> Expression:
     """NOT BETWEEN, without the check of `between`, as in RocketMQ."""
     return disjunction(ordered("<", value, low), ordered(">", value, high))
 
 
-def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
+def is_in(node: Expression, elements: Sequence[str], *, wanted: bool) -> Expression:
     """IN and NOT IN, of a property and texts only; a missing property is unknown."""
     if node.name is None:
         raise IllegalExpression(f"{node.text} stands before IN, where only a property may stand")
@@ -244,7 +246,7 @@ def is_in(node: Node, elements: Sequence[str], *, wanted: bool) -> Node:
     return _condition(evaluate, f"{node.text} IN (...)", node)
 
 
-def part(word: str, node: Node, search: str, *, wanted: bool) -> Node:
+def part(word: str, node: Expression, search: str, *, wanted: bool) -> Expression:
     """CONTAINS, STARTSWITH, ENDSWITH (RocketMQ 5). Unlike the rest: false, not unknown, without a text to
     search or to search for, even with NOT before it.
     """
@@ -277,20 +279,22 @@ _ORDERS: Mapping[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_READERS: Mapping[Kind, Callable[[str], Value]] = {
-    Kind.INT: java_values.integer,
-    Kind.LONG: java_values.long,
-    Kind.DOUBLE: java_values.double,
-    Kind.BOOLEAN: java_values.boolean,
+_READERS: Mapping[ValueType, Callable[[str], Value]] = {
+    ValueType.INT: java_values.integer,
+    ValueType.LONG: java_values.long,
+    ValueType.DOUBLE: java_values.double,
+    ValueType.BOOLEAN: java_values.boolean,
 }
 
 
-def _condition(evaluate: Evaluate, text: str, *parts: Node) -> Node:
+def _condition(evaluate: Evaluate, text: str, *parts: Expression) -> Expression:
     cost = 1 + sum([part.cost for part in parts])
-    return Node(Kind.BOOLEAN, evaluate, text, is_boolean=True, depth=_deeper(*parts), cost=cost)
+    return Expression(
+        ValueType.BOOLEAN, evaluate, text, is_boolean=True, depth=_deeper(*parts), cost=cost
+    )
 
 
-def _deeper(*parts: Node) -> int:
+def _deeper(*parts: Expression) -> int:
     depth = 1 + max([part.depth for part in parts])
     if depth > DEPTH_MAX:
         raise IllegalExpression(f"more than {DEPTH_MAX} operators are nested")
@@ -298,15 +302,18 @@ def _deeper(*parts: Node) -> int:
 
 
 def _chained(
-    word: str, left: Node, right: Node, fold: Callable[[list[Evaluate], Properties], bool | None]
-) -> Node:
+    word: str,
+    left: Expression,
+    right: Expression,
+    fold: Callable[[list[Evaluate], Properties], bool | None],
+) -> Expression:
     left, right = as_boolean(left), as_boolean(right)
     joined, text = left.chain is not None and left.chain[0] == word, f"({left.text} {word} ...)"
     # The left side is used nowhere else, so that its list may grow: a chain of n parts costs n.
     parts = left.chain[1] if left.chain is not None and joined else [left.evaluate]
     parts.append(right.evaluate)
-    return Node(
-        Kind.BOOLEAN,
+    return Expression(
+        ValueType.BOOLEAN,
         lambda properties: fold(parts, properties),
         left.text if joined else text,
         is_boolean=True,
@@ -338,7 +345,7 @@ def _some(parts: list[Evaluate], properties: Properties) -> bool | None:
     return result
 
 
-def _equal(left: Node, right: Node) -> Node:
+def _equal(left: Expression, right: Expression) -> Expression:
     same = _sameness(left.kind, right.kind)
     first, second = left.evaluate, right.evaluate
 
@@ -354,7 +361,7 @@ def _equal(left: Node, right: Node) -> Node:
             raise EvaluationError(str(error)) from None
 
     text = f"{left.text} = {right.text}"
-    if left.name is not None and right.kind is Kind.TEXT and right.is_constant:
+    if left.name is not None and right.kind is ValueType.TEXT and right.is_constant:
         return _condition(_property_is(left.name, right.constant), text, left, right)
     return _condition(evaluate, text, left, right)
 
@@ -369,7 +376,7 @@ def _property_is(name: str, text: str) -> Evaluate:
     return evaluate
 
 
-def _property_against_whole(symbol: str, name: str, right: Node) -> Evaluate:
+def _property_against_whole(symbol: str, name: str, right: Expression) -> Evaluate:
     """The common case `property > number`."""
     test, read, limit = _ORDERS[symbol], _READERS[right.kind], right.evaluate({})
 
@@ -386,16 +393,16 @@ def _property_against_whole(symbol: str, name: str, right: Node) -> Evaluate:
 
 
 @cache
-def _sameness(left: Kind, right: Kind) -> Callable[[Value, Value], bool]:
-    if left is Kind.BOOLEAN and right is Kind.TEXT:
+def _sameness(left: ValueType, right: ValueType) -> Callable[[Value, Value], bool]:
+    if left is ValueType.BOOLEAN and right is ValueType.TEXT:
         # RocketMQ casts the wrong side and throws ClassCastException: `TRUE = a` matches nothing,
         # while `a = TRUE` works.
         return _boolean_against_text
-    if Kind.BOOLEAN in (left, right) and left is not right and left is not Kind.TEXT:
+    if ValueType.BOOLEAN in (left, right) and left is not right and left is not ValueType.TEXT:
         return lambda _a, _b: False
     if left is right:
         return operator.eq
-    if left is Kind.TEXT and right is Kind.BOOLEAN:
+    if left is ValueType.TEXT and right is ValueType.BOOLEAN:
         return lambda a, b: java_values.boolean(a) is b
     compare = _comparison(left, right)
     return lambda a, b: compare(a, b) == 0
@@ -408,19 +415,19 @@ def _boolean_against_text(_boolean: Value, text: Value) -> bool:
 
 
 @cache
-def _comparison(left: Kind, right: Kind) -> Callable[[Value, Value], int]:
+def _comparison(left: ValueType, right: ValueType) -> Callable[[Value, Value], int]:
     """Return a function for the sign of left - right of two values that are not None; it raises ValueError
     for text that is not a number.
     """
-    if left is Kind.TEXT and right is Kind.TEXT:
+    if left is ValueType.TEXT and right is ValueType.TEXT:
         double = java_values.double
         return lambda a, b: java_values.compare_doubles(double(a), double(b))
-    if left is Kind.TEXT and right in NUMBERS:
+    if left is ValueType.TEXT and right in NUMBERS:
         read, compare = _READERS[right], _comparison(right, right)
         return lambda a, b: compare(read(a), b)
-    if right is Kind.TEXT and left in NUMBERS:
+    if right is ValueType.TEXT and left in NUMBERS:
         read, compare = _READERS[left], _comparison(left, left)
         return lambda a, b: compare(a, read(b))
-    if Kind.DOUBLE in (left, right):
+    if ValueType.DOUBLE in (left, right):
         return lambda a, b: java_values.compare_doubles(float(a), float(b))
     return lambda a, b: (a > b) - (a < b)

@@ -28,7 +28,7 @@ from typing import NamedTuple, NoReturn
 
 from pocketmq.broker.sql92 import expression
 from pocketmq.broker.sql92.errors import SelectorError
-from pocketmq.broker.sql92.expression import IllegalExpression, Kind, Node
+from pocketmq.broker.sql92.expression import Expression, IllegalExpression, ValueType
 
 TOKENS_MAX = 4_096
 """Words, signs, numbers and texts of an expression. Ours: RocketMQ has no limit but the frame's."""
@@ -69,13 +69,13 @@ class _Operator(NamedTuple):
 
     level: int
     token: Token
-    build: Callable[..., Node] | None = None
+    build: Callable[..., Expression] | None = None
     arity: int = 2
 
 
 _BRACKET, _BETWEEN, _OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 0, -1, 1, 2, 3, 4, 5
 
-_INFIX: dict[str, tuple[int, Callable[[Node, Node], Node]]] = {
+_INFIX: dict[str, tuple[int, Callable[[Expression, Expression], Expression]]] = {
     "OR": (_OR, expression.disjunction),
     "AND": (_AND, expression.conjunction),
     "=": (_EQUALITY, expression.equal),
@@ -83,23 +83,23 @@ _INFIX: dict[str, tuple[int, Callable[[Node, Node], Node]]] = {
     **{sign: (_COMPARISON, partial(expression.ordered, sign)) for sign in (">", ">=", "<", "<=")},
 }
 _BEHIND_IS_NULL = frozenset({"AND", "OR", "=", "<>", "IS", ")"})
-_PREFIXES: dict[str, Callable[[Node], Node]] = {
+_PREFIXES: dict[str, Callable[[Expression], Expression]] = {
     "+": lambda node: node,
     "-": expression.negated,
     "NOT": expression.inverted,
 }
-_VALUES: dict[str, Callable[[str], Node]] = {
+_VALUES: dict[str, Callable[[str], Expression]] = {
     "NAME": expression.property_,
     "TEXT": expression.text_literal,
     "DECIMAL": expression.decimal,
     "FLOATING": expression.floating,
-    "TRUE": lambda image: expression.literal(Kind.BOOLEAN, True, image),
-    "FALSE": lambda image: expression.literal(Kind.BOOLEAN, False, image),
-    "NULL": lambda image: expression.literal(Kind.BOOLEAN, None, image),
+    "TRUE": lambda image: expression.literal(ValueType.BOOLEAN, True, image),
+    "FALSE": lambda image: expression.literal(ValueType.BOOLEAN, False, image),
+    "NULL": lambda image: expression.literal(ValueType.BOOLEAN, None, image),
 }
 
 
-def parse(text: str) -> tuple[Node, frozenset[str]]:
+def parse(text: str) -> tuple[Expression, frozenset[str]]:
     """Return the condition that `text` states, and the names of the properties it reads.
 
     Raises: SelectorError with the position.
@@ -113,14 +113,14 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = _tokens(text)
-        self._values: list[Node] = []
+        self._values: list[Expression] = []
         self._operators: list[_Operator] = []
         self._brackets = 0
         # Behind IS NULL nothing can follow that binds more strongly.
         self._behind_is_null = False
         self._names: set[str] = set()
 
-    def parse(self) -> tuple[Node, frozenset[str]]:
+    def parse(self) -> tuple[Expression, frozenset[str]]:
         """See the function of this name."""
         self._operand(next(self._tokens))
         while self._goes_on(token := next(self._tokens)):
@@ -259,7 +259,9 @@ class _Parser:
         del values[-arity:]
         values.append(self._built(operator.token, operator.build, *operands))
 
-    def _built(self, token: Token, build: Callable[..., Node], *operands: object) -> Node:
+    def _built(
+        self, token: Token, build: Callable[..., Expression], *operands: object
+    ) -> Expression:
         """Build a node; what RocketMQ's checks refuse is an error at `token`."""
         try:
             return build(*operands)

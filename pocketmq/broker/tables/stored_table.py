@@ -32,7 +32,7 @@ _JOURNAL_ROW_SIZE = 64
 _PIECE = 256
 
 
-class Row(Protocol):
+class TableRow(Protocol):
     """A row of the file."""
 
     def to_json(self) -> dict[str, Any]: ...
@@ -42,7 +42,7 @@ class Row(Protocol):
         """Parse a row. Raises: AttributeError, KeyError, TypeError, ValueError if it is malformed."""
 
 
-V = TypeVar("V", bound=Row)
+V = TypeVar("V", bound=TableRow)
 
 
 class _Batch(Generic[V]):

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.remoting.transport.turns import CallSoon, Slices
+from pocketmq.remoting.transport.turns import CallSoon, Turns
 from pocketmq.store import EntryFilter
 
 log = logging.getLogger(__name__)
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 _LOW_WORD = 0xFFFF_FFFF
 # Parts of expressions that are evaluated for one message: about 5 ms.
 _LOOKS_COST_MAX = 20_000
-# Parts of an expression that weigh as much as a request without one: some KB of memory. So does an expression
-# of that many bytes.
+# Parts of an expression that weigh as much as a request without one: some KB of memory. So do texts of that
+# many bytes.
 _COST_OF_ONE, _SIZE_OF_ONE = 4, 4_096
 
 
@@ -60,9 +60,9 @@ class HeldRequest:
         self.weight = 1 + self.cost // _COST_OF_ONE
         self.queue: Any = None
 
-    def weigh(self, expression: str | None) -> None:
-        """Count what its expression takes; before it is held."""
-        self.weight += len(expression or "") // _SIZE_OF_ONE
+    def weigh(self, *texts: str | None) -> None:
+        """Count what the texts of the request take, which may have any length; before it is held."""
+        self.weight += sum([len(text) for text in texts if text]) // _SIZE_OF_ONE
 
 
 class Arrival:
@@ -103,11 +103,11 @@ class Woken(Generic[Held]):
     kind = "request"
 
     def __init__(self, clock: Clock, call_soon: CallSoon | None) -> None:
-        """call_soon: see Slices."""
+        """call_soon: see Turns."""
         self._clock = clock
         self._of: dict[Peer, dict[Held, None]] = {}
         self.count = self.weight = 0
-        self._ready = Slices[Held](clock, call_soon, self._run_when_read)
+        self._ready = Turns[Held](clock, call_soon, self._run_when_read)
 
     def enter(self, held: Held, queue: Any) -> None:
         """Add a held request, at `queue`."""

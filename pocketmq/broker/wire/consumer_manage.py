@@ -8,7 +8,7 @@ from typing import Any
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.queue_json import queue_json
@@ -57,7 +57,7 @@ class ConsumerManageProcessor:
 
     def query_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = QueryConsumerOffsetHeader.parse(request.ext)
-        queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
+        queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         try:
             # Only the Java client 5.0.0 (Spring's starter 2.2.3) asks not to get 0, and would skip messages
             # sent before its start. A 4.9 broker, as which this one reports itself, gives it 0.
@@ -69,7 +69,7 @@ class ConsumerManageProcessor:
 
     def update_offset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = UpdateConsumerOffsetHeader.parse(request.ext)
-        queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
+        queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         counts = self._offsets.commit(
             queue, header.commit_offset, connection, as_member=request.is_oneway
         )

@@ -36,6 +36,7 @@ class PopMessageProcessor:
 
     def pop(self, request: RemotingCommand, connection: Connection) -> Reply:
         header = PopMessageHeader.parse(_with_born_time(request.ext))
+        _forget(request)
         return self._pop(request, header, self._acts.waits_until_ms(header), connection)
 
     def _pop(
@@ -75,6 +76,7 @@ class PopMessageProcessor:
 
     def notify(self, request: RemotingCommand, connection: Connection) -> Reply:
         header = NotificationHeader.parse(_with_born_time(request.ext))
+        _forget(request)
         return self._notify(request, header, self._acts.waits_until_ms(header), connection)
 
     def _notify(
@@ -111,6 +113,11 @@ def _send(connection: Connection, again: Callable[[], Reply]) -> None:
     reply = again()
     if reply is not None:
         connection.send(reply)
+
+
+def _forget(request: RemotingCommand) -> None:
+    """Drop what only the parser needs: the request may be held."""
+    request.ext, request.body = None, b""
 
 
 def _with_born_time(ext: dict[str, str] | None) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
-from pocketmq.broker.durability import Promise
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.durability import Durability
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.model.pop_receipt import Receipt, real_topic
@@ -30,9 +30,9 @@ _BITS_SIZE_MAX = 65_536 // 8
 class PopAckProcessor:
     """Handlers of the three codes; a response waits until what it reports is safe."""
 
-    def __init__(self, receipts: ReceiptActs, promise: Promise) -> None:
+    def __init__(self, receipts: ReceiptActs, durability: Durability) -> None:
         self._receipts = receipts
-        self._promise = promise
+        self._durability = durability
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -43,12 +43,12 @@ class PopAckProcessor:
 
     def ack(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = AckMessageHeader.parse(request.ext)
-        queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
+        queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         try:
             end = self._receipts.ack(queue, header.offset, header.extra_info, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._durability, end)
 
     def batch_ack(self, request: RemotingCommand, connection: Connection) -> Steps:
         body = fastjson.loads_request(request.body) if request.body else None
@@ -64,11 +64,11 @@ class PopAckProcessor:
             end = yield from self._receipts.ack_many(batch, connection)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._durability, end)
 
     def change_invisible_time(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = ChangeInvisibleTimeHeader.parse(request.ext)
-        queue = QueueOf(header.consumer_group, header.topic, header.queue_id)
+        queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         try:
             found = self._receipts.postpone(
                 queue, header.offset, header.extra_info, header.invisible_time, connection
@@ -81,7 +81,7 @@ class PopAckProcessor:
             found.pop_ms, found.invisible_ms, found.revive_queue
         ).ext()
         answer = request.answer(ResponseCode.SUCCESS, None, ext)
-        return when_kept(request, answer, self._promise, found.end)
+        return when_kept(request, answer, self._durability, found.end)
 
 
 def _batch(data: Any, broker_name: str) -> Acknowledged:
@@ -98,7 +98,7 @@ def _batch(data: Any, broker_name: str) -> Acknowledged:
             broker_name,
             number(data["q"]),
         )
-        queue = QueueOf(group, topic, receipt.queue_id)
+        queue = GroupQueue(group, topic, receipt.queue_id)
         return Acknowledged(queue, receipt, _places(data.get("b")))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise HeaderError(f"cannot read a batch of acks: {error!r}") from error

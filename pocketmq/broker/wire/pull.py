@@ -14,7 +14,7 @@ from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, RequestCode, ResponseCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, encode_head, encode_header
+from pocketmq.remoting.command import RemotingCommand, SerializeType, encode_head, encode_header
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
@@ -34,7 +34,7 @@ _JSON_FOUND = (
 # Fields that differ between the pulls of one client; sysFlag holds whether an offset is committed.
 _FIELDS = ("queueId", "queueOffset", "sysFlag", "commitOffset")
 _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
-_BINARY = int(Encoding.ROCKETMQ)
+_BINARY = int(SerializeType.ROCKETMQ)
 _NAMES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 _BINARY_NAMES_SIZE = sum(2 + len(name) + 4 for name in _NAMES)
 
@@ -54,7 +54,7 @@ def _binary_template() -> bytes:
 _BINARY_FOUND = _binary_template()
 
 
-class Alike(NamedTuple):
+class AlikePulls(NamedTuple):
     """Values that pulls share whose headers differ in _FIELDS only.
 
     place: group and topic; rest: what follows the commit offset in a PullMessageHeader.
@@ -99,7 +99,7 @@ class PullMessageProcessor:
         }
 
     def _shaped(self, handle: Callable[[RemotingCommand, Connection], Reply]) -> Shaped:
-        def fix(request: RemotingCommand, _: Sequence[str]) -> Alike | None:
+        def fix(request: RemotingCommand, _: Sequence[str]) -> AlikePulls | None:
             return self._admit(request)
 
         way = ByPlace(_FIELDS, "", fix, self._quick_alike)
@@ -122,7 +122,7 @@ class PullMessageProcessor:
 
     # ------------------------------------------------------------ the short way
 
-    def _admit(self, request: RemotingCommand) -> Alike | None:
+    def _admit(self, request: RemotingCommand) -> AlikePulls | None:
         """Return the values that pulls share whose headers differ in _FIELDS only."""
         try:
             ask = _header(request.ext)
@@ -136,15 +136,17 @@ class PullMessageProcessor:
             ask.max_msg_bytes,
         )
         place = ask.consumer_group, ask.topic
-        return Alike(request.code, request.encoding, place, ask.max_msg_nums, rest)
+        return AlikePulls(request.code, request.encoding, place, ask.max_msg_nums, rest)
 
-    def _quick(self, alike: Alike, values: list[str], body: bytes, connection: Connection) -> Quick:
+    def _quick(
+        self, alike: AlikePulls, values: list[str], body: bytes, connection: Connection
+    ) -> Quick:
         """Answer a pull whose header was not parsed (remoting.json_shape)."""
         return self._quick_alike(alike, values[:-1], int(values[-1]), body, connection)
 
     def _quick_alike(
         self,
-        alike: Alike,
+        alike: AlikePulls,
         values: Sequence[str | bytes],
         opaque: int,
         _: bytes,

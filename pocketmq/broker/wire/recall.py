@@ -2,7 +2,7 @@
 
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.durability import Promise
+from pocketmq.broker.durability import Durability
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -14,10 +14,10 @@ from pocketmq.remoting.transport.connection import Connection, Handler
 class RecallMessageProcessor:
     """The handler; every answer carries MSG_REGION."""
 
-    def __init__(self, config: BrokerConfig, acts: RecallActs, promise: Promise) -> None:
+    def __init__(self, config: BrokerConfig, acts: RecallActs, durability: Durability) -> None:
         self._config = config
         self._acts = acts
-        self._promise = promise
+        self._durability = durability
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.RECALL_MESSAGE: self.recall}
@@ -34,4 +34,4 @@ class RecallMessageProcessor:
             return request.answer(refused.code, refused.remark, ext)
         ext |= RecallMessageResponseHeader(msg_id=recalled.unique_key).ext()
         answer = request.answer(ResponseCode.SUCCESS, None, ext)
-        return when_kept(request, answer, self._promise, recalled.end)
+        return when_kept(request, answer, self._durability, recalled.end)

@@ -8,7 +8,10 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.connection import Connection, Handler, Later
 
-_TOO_MANY = "too many replies wait for their askers to take them: send this one again once some are answered"
+_TOO_MANY = (
+    "too many replies wait for their askers to take them (keptRequestsMaxSize): send this one again once "
+    "some are answered"
+)
 
 
 class ReplyMessageProcessor:

@@ -1,5 +1,6 @@
 """The table of handlers: each request code is served by the module of its subject."""
 
+from pocketmq.broker.acts.balance import BalanceActs
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
@@ -14,6 +15,7 @@ from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin.processor import admin_handlers
+from pocketmq.broker.wire.balance import balance_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.wire.group_doctor import GroupDoctorProcessor
@@ -29,7 +31,7 @@ from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
 from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
-from pocketmq.remoting.requests import Server, complete
+from pocketmq.remoting.requests import AnsweringServer, complete
 from pocketmq.remoting.transport.connection import Handler
 
 
@@ -61,15 +63,16 @@ def handlers(
         ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(PopActs(node, tables, members, messages, services.pop)).handlers(),
         PopAckProcessor(
-            ReceiptActs(node, tables, messages, services.pop), messages.promise
+            ReceiptActs(node, tables, messages, services.pop), messages.durability
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
+        balance_handlers(BalanceActs(tables.groups, parts.ledger)),
         EndTransactionProcessor(
-            TransactionActs(messages, services.half), messages.promise
+            TransactionActs(messages, services.half), messages.durability
         ).handlers(),
         RecallMessageProcessor(
-            config, RecallActs(node, tables, messages), messages.promise
+            config, RecallActs(node, tables, messages), messages.durability
         ).handlers(),
         TimerProcessor(config, services.timer).handlers(),
         ReplicasProcessor(services.replication, services.pop).handlers(),
@@ -80,4 +83,4 @@ def handlers(
     ):
         assert not table.keys() & part.keys(), "a code has two handlers"
         table.update(part)
-    return complete(Server.BROKER, table)
+    return complete(AnsweringServer.BROKER, table)

@@ -1,4 +1,4 @@
-"""Timed: measures requests from the read to the response, by wrapping their handlers.
+"""TimedHandlers: measures requests from the read to the response, by wrapping their handlers.
 
 Handlers are wrapped once, when the broker starts, so that the connection is not involved. A held request (a
 pull that waits for messages) is not counted: its time only says how long no message arrived. Sends and pulls
@@ -26,7 +26,7 @@ _COUNT_THEMSELVES = frozenset(
 )
 
 
-class Timed:
+class TimedHandlers:
     """Counts into `latencies`."""
 
     def __init__(self, latencies: Latencies, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import GetTimersHeader, PocketRequestCode
 from pocketmq.remoting.transport.connection import Connection, Handler
-from pocketmq.store.timer.pending import Waiting
+from pocketmq.store.timer.pending import PendingMessage
 from pocketmq.store.timer.service import TimerService
 
 _COUNT, _COUNT_MAX = 32, 1_000
@@ -57,7 +57,7 @@ class TimerProcessor:
             },
         )
 
-    def _described(self, waiting: Waiting) -> dict[str, Any]:
+    def _described(self, waiting: PendingMessage) -> dict[str, Any]:
         broker = self._config.broker_name
         handle = RecallHandle(waiting.topic, broker, waiting.due_ms - 999, waiting.unique_key)
         return {

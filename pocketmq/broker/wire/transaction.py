@@ -3,7 +3,7 @@
 import logging
 
 from pocketmq.broker.acts.transactions import Decision, HalfPlace, TransactionActs
-from pocketmq.broker.durability import Promise
+from pocketmq.broker.durability import Durability
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 class EndTransactionProcessor:
     """Handler of the one code."""
 
-    def __init__(self, transactions: TransactionActs, promise: Promise) -> None:
+    def __init__(self, transactions: TransactionActs, durability: Durability) -> None:
         self._transactions = transactions
-        self._promise = promise
+        self._durability = durability
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.END_TRANSACTION: self.end}
@@ -51,4 +51,4 @@ class EndTransactionProcessor:
             end = self._transactions.end(place, decision)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
-        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._promise, end)
+        return when_kept(request, request.answer(ResponseCode.SUCCESS), self._durability, end)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from pocketmq.broker.durability import Promise
+from pocketmq.broker.durability import Durability
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.store.side_tasks import SURVIVED
@@ -31,18 +31,18 @@ async def answered(
 
 
 def when_kept(
-    request: RemotingCommand, answer: RemotingCommand, promise: Promise, end: int | None
+    request: RemotingCommand, answer: RemotingCommand, durability: Durability, end: int | None
 ) -> Answer:
     """Return the response now, or once the log is safe up to `end`; None: nothing was stored."""
-    if end is None or not promise.waits or request.is_oneway:
+    if end is None or not durability.waits or request.is_oneway:
         return answer
-    return _kept(request, answer, promise, end)
+    return _kept(request, answer, durability, end)
 
 
 async def _kept(
-    request: RemotingCommand, answer: RemotingCommand, promise: Promise, end: int
+    request: RemotingCommand, answer: RemotingCommand, durability: Durability, end: int
 ) -> RemotingCommand:
-    code = await promise.kept(end)
+    code = await durability.kept(end)
     if code is ResponseCode.SUCCESS:
         return answer
     return request.answer(code, "the message is stored, but not yet flushed or replicated")

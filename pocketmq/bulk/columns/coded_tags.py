@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.bulk.columns.arrays import Bools, Int64s
-from pocketmq.bulk.columns.decode import Known, decode
+from pocketmq.bulk.columns.decode import IndexedRecords, decode
 from pocketmq.bulk.columns.gather import windows
 from pocketmq.bulk.columns.schema import COLUMNS, schema_of
 from pocketmq.bulk.rows import Read, needed
@@ -66,7 +66,12 @@ class CodedTags:
         self._patience = _PATIENCE
 
     def batch(
-        self, data: pa.Buffer, starts: Int64s, known: Known, columns: Sequence[str], broker: str
+        self,
+        data: pa.Buffer,
+        starts: Int64s,
+        known: IndexedRecords,
+        columns: Sequence[str],
+        broker: str,
     ) -> pa.RecordBatch | None:
         """Columns of the index and `tags`; None if decode() has to report an error, or is as quick."""
         if not self._patience:
@@ -199,7 +204,9 @@ def _words(rows: list[bytes], width: int) -> Words:
     return np.frombuffer(b"".join(rows), np.uint64).reshape(-1, width // 8).T.copy()
 
 
-def _decoded(data: pa.Buffer, starts: Int64s, known: Known, rows: Int64s) -> pa.StringArray | None:
+def _decoded(
+    data: pa.Buffer, starts: Int64s, known: IndexedRecords, rows: Int64s
+) -> pa.StringArray | None:
     """The tags of some records; None when one is damaged or holds several messages."""
     bad: list[int] = []
     order = np.argsort(starts[rows], kind="stable")

@@ -50,7 +50,7 @@ _FIELD_OF = {
 _TIME_OF = {"bornTimestamp": "born_ms", "storeTimestamp": "store_ms"}
 
 
-class Known(NamedTuple):
+class IndexedRecords(NamedTuple):
     """What a ConsumeQueue says about the records, row by row.
 
     queue: index into topics and queue_ids. table: entries, dtype ENTRY. offsets: queue offsets.
@@ -62,7 +62,7 @@ class Known(NamedTuple):
     table: npt.NDArray[Any]
     offsets: Int64s
 
-    def take(self, rows: Any) -> "Known":
+    def take(self, rows: Any) -> "IndexedRecords":
         """Return the same for some rows: a slice, a mask or indices."""
         if isinstance(rows, slice):
             table = self.table[rows]
@@ -96,7 +96,7 @@ def decode(
     *,
     on_bad: BadRecord,
     broker_name: str = "",
-    known: Known | None = None,
+    known: IndexedRecords | None = None,
     may_hold_batches: bool = False,
     unpack: bool = True,
     verify_crc: bool = False,
@@ -118,9 +118,9 @@ def records_with(
     has: Callable[[pa.BinaryArray], Bools],
     *,
     on_bad: BadRecord,
-    known: Known | None,
+    known: IndexedRecords | None,
     verify_crc: bool,
-) -> tuple[Int64s, Known | None]:
+) -> tuple[Int64s, IndexedRecords | None]:
     """Return the records, among those at `starts`, with a message whose stored properties `has` chooses.
 
     has: given the properties of many messages, which need not be valid UTF-8.
@@ -149,7 +149,7 @@ class _Decoder:
         columns: Sequence[str],
         on_bad: BadRecord,
         broker_name: str,
-        known: Known | None,
+        known: IndexedRecords | None,
         may_hold_batches: bool,
         unpack: bool,
         verify_crc: bool,
@@ -274,7 +274,7 @@ class _Decoder:
 
     def with_properties(
         self, has: Callable[[pa.BinaryArray], Bools]
-    ) -> tuple[Int64s, Known | None]:
+    ) -> tuple[Int64s, IndexedRecords | None]:
         if not len(self._starts):
             return self._starts, self._known
         chosen = has(self._stored_properties())

@@ -18,7 +18,7 @@ from pocketmq.bulk.fetch import LocalFolders, folders_of
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import Partition, QueueRange
 from pocketmq.bulk.planning.bounds import FileBounds
-from pocketmq.bulk.store import Identity, Root, Store
+from pocketmq.bulk.store import Root, StoreIdentity, StoreSnapshot
 from pocketmq.files.layout import FileSpan
 
 Ints = dict[str, npt.NDArray[np.int64]]
@@ -26,7 +26,7 @@ _PLACE = ("topic", "queueId", "queueOffset", "storeTimestamp")
 _PIECES_KEPT = 4
 
 
-class ArchivedLog(Store):
+class ArchivedLog(StoreSnapshot):
     """The files of an archive, opened by name: a task needs no listing."""
 
     def __init__(self, root: Root, files: Sequence[tuple[int, int]]) -> None:
@@ -128,7 +128,7 @@ def join(archived: ArchivedBounds, live: FileBounds) -> "JoinedBounds | FileBoun
 class Archive:
     """The catalog of one archive, read whole; the log itself is not read."""
 
-    def __init__(self, store: Store, wanted: Callable[[str], bool]) -> None:
+    def __init__(self, store: StoreSnapshot, wanted: Callable[[str], bool]) -> None:
         self.root = store.root
         parts = read_parts(store.folders, store.catalog_paths)
         self.files: list[ArchivedFile] = sorted(
@@ -201,7 +201,7 @@ class Archive:
                 return int(batch.column("queueOffset")[int(found[0])].as_py())
         return None
 
-    def identity(self, first: int) -> Identity | None:
+    def identity(self, first: int) -> StoreIdentity | None:
         """Return what the task that reads a file is to find there; None where each look is a request.
 
         The path of an object store leads to the same place from every host.
@@ -212,7 +212,7 @@ class Archive:
             self._heads[first] = self._log.head_at(first)
             self._log.close()
         head = self._heads[first]
-        return None if head is None else Identity(first, head)
+        return None if head is None else StoreIdentity(first, head)
 
     def _piece(self, file: ArchivedFile, low: int, high: int) -> pa.RecordBatch:
         kept = self._pieces.get(low)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.queue import Queue
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.layout import FileSpan
 from pocketmq.files.queue_files import IndexEntry
 from pocketmq.model.record import RECORD_SIZE_MIN, read_record, store_ms_of
@@ -37,7 +37,7 @@ class FileBounds:
         "store",
     )
 
-    def __init__(self, store: Store, queue: Queue, loss: LossRule) -> None:
+    def __init__(self, store: StoreSnapshot, queue: Queue, loss: LossRule) -> None:
         self.store = store
         self.queue = queue
         self.key = QueueKey(queue.topic, store.root.broker_name, queue.queue_id)
@@ -169,7 +169,7 @@ class FileBounds:
         return first.position, last.position + last.size, int(mean * count)
 
 
-def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str:
+def _look_at(store: StoreSnapshot, entry: IndexEntry) -> tuple[str, int, int, int] | str:
     """Return (topic, queue, queue offset, position) of the record there, or why no record can be read."""
     file = store.log_file_of(entry.position)
     if file is None:
@@ -188,7 +188,7 @@ def _look_at(store: Store, entry: IndexEntry) -> tuple[str, int, int, int] | str
     return record.topic, record.queue_id, record.queue_offset, record.position
 
 
-def store_ms(store: Store, position: int) -> int:
+def store_ms(store: StoreSnapshot, position: int) -> int:
     """Return the store time of the record at a position; 0 if its file was deleted."""
     file = store.log_file_of(position)
     if file is None:
@@ -202,7 +202,7 @@ def store_ms(store: Store, position: int) -> int:
     return store_ms_of(memoryview(raw))
 
 
-def _first_file_reaching(store: Store, ms: int) -> int | None:
+def _first_file_reaching(store: StoreSnapshot, ms: int) -> int | None:
     """Return the position of the first file whose first record is at `ms` or later; None if absent."""
     low, high = 0, len(store.log_files)
     while low < high:
@@ -217,7 +217,7 @@ def _first_file_reaching(store: Store, ms: int) -> int | None:
     return store.log_files[low].first if low < len(store.log_files) else None
 
 
-def _file_before(store: Store, position: int | None) -> FileSpan | None:
+def _file_before(store: StoreSnapshot, position: int | None) -> FileSpan | None:
     """Return the file before that position; the last file for None."""
     files = [f for f in store.log_files if position is None or f.first < position]
     return files[-1] if files else None

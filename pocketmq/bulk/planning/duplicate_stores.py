@@ -1,7 +1,7 @@
 """Finds stores that hold the same messages under different broker names: each would be read twice.
 
 Messages of two stores are the same only in files that both have. So for any two that share files, the first
-record of the newest shared file is compared, as a store is recognized by its tasks (see Identity).
+record of the newest shared file is compared, as a store is recognized by its tasks (see StoreIdentity).
 """
 
 import json
@@ -9,16 +9,16 @@ import logging
 from collections.abc import Sequence
 from itertools import combinations
 
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.remoting.errors import IllegalArgument
 
 _log = logging.getLogger(__name__)
 
 
-def check_different(stores: Sequence[Store]) -> None:
+def check_different(stores: Sequence[StoreSnapshot]) -> None:
     """Warn of equal stores if the user named them all. Raises: IllegalArgument if a name is a folder's."""
     for position in _probes(stores):
-        groups: dict[bytes, list[Store]] = {}
+        groups: dict[bytes, list[StoreSnapshot]] = {}
         for store in stores:
             file = store.log_file_of(position)
             head = store.head(file) if file is not None and file.first == position else None
@@ -28,7 +28,7 @@ def check_different(stores: Sequence[Store]) -> None:
             _check_group(group, position)
 
 
-def _probes(stores: Sequence[Store]) -> list[int]:
+def _probes(stores: Sequence[StoreSnapshot]) -> list[int]:
     """Return positions such that any two stores of different names that share files share one of these."""
     names = {store.root.broker_name for store in stores}
     if len(names) < 2:
@@ -50,7 +50,7 @@ def _probes(stores: Sequence[Store]) -> list[int]:
     return probes
 
 
-def _check_group(group: Sequence[Store], position: int) -> None:
+def _check_group(group: Sequence[StoreSnapshot], position: int) -> None:
     roots = {store.root.broker_name: store.root for store in group}
     if len(roots) < 2:
         return

@@ -18,7 +18,7 @@ from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, QueueKey
 from pocketmq.bulk.partition import MIB, Topics
 from pocketmq.bulk.planning.bounds import FileBounds
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.records import Entry, check_record, ends_here
 from pocketmq.files.store_files import TopicFolder
 from pocketmq.model.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, SIZE_AND_MAGIC
@@ -34,7 +34,7 @@ _UNINDEXED = (int(MessageSysFlag.TRANSACTION_PREPARED), int(MessageSysFlag.TRANS
 class LiveStore:
     """The wanted queues of one store, and the position up to which its log was seen."""
 
-    def __init__(self, store: Store, topics: Topics) -> None:
+    def __init__(self, store: StoreSnapshot, topics: Topics) -> None:
         self.store = store
         self.bounds: dict[QueueKey, FileBounds] = {}
         self._topics = topics
@@ -180,7 +180,7 @@ def _stamp_of(path: str) -> tuple[int, int] | None:
 class _FollowedLog:
     """A log, followed from the end of its last indexed record on."""
 
-    def __init__(self, store: Store, bounds: Iterable[FileBounds]) -> None:
+    def __init__(self, store: StoreSnapshot, bounds: Iterable[FileBounds]) -> None:
         """bounds: of the queues, at a time before now."""
         self._store = store
         # A file begins with a record, too, so that no more than two are ever walked: one may have been begun

@@ -23,8 +23,8 @@ from pocketmq.bulk.fetch import File, LocalFile
 from pocketmq.bulk.log_walk import walk, walk_piece
 from pocketmq.bulk.offsets import EARLIEST, LATEST, LossRule, Offsets, Positions
 from pocketmq.bulk.partition import Partition
-from pocketmq.bulk.rows import Read, Wanted, cut, decode_filtered
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.rows import Read, WantedOffsets, cut, decode_filtered
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.layout import FileSpan
 
 # From the first to the last byte of a batch.
@@ -35,7 +35,7 @@ _PLACE = ("topic", "queueId", "queueOffset")
 
 
 def read_walked(
-    store: Store, partition: Partition, read: Read, loss: LossRule
+    store: StoreSnapshot, partition: Partition, read: Read, loss: LossRule
 ) -> Iterator[pa.RecordBatch]:
     """Walk the files, selecting rows by topic, offset and time."""
     helpers = [*_PLACE, "storeTimestamp", "commitLogOffset"]
@@ -57,11 +57,11 @@ def read_walked(
 
 
 def read_by_log(
-    store: Store, partition: Partition, read: Read, loss: LossRule
+    store: StoreSnapshot, partition: Partition, read: Read, loss: LossRule
 ) -> Iterator[pa.RecordBatch] | None:
     """Yield the rows of a partition of kind 3; None if its queues must be read."""
     queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
-    wanted = Wanted(queues)
+    wanted = WantedOffsets(queues)
     seen: list[tuple[FileSpan, int, pa.Buffer, Int64s, Int64s]] = []
     places: list[Int64s] = []
     offsets: list[Int64s] = []
@@ -88,7 +88,7 @@ def read_by_log(
 
 
 def _decoded(
-    store: Store,
+    store: StoreSnapshot,
     seen: list[tuple[FileSpan, int, pa.Buffer, Int64s, Int64s]],
     read: Read,
     loss: LossRule,
@@ -109,7 +109,7 @@ def _without_gaps(places: Int64s, offsets: Int64s) -> bool:
     return bool((steps == 1).all())
 
 
-def _opened(store: Store, file: FileSpan | None, low: int, loss: LossRule) -> File | None:
+def _opened(store: StoreSnapshot, file: FileSpan | None, low: int, loss: LossRule) -> File | None:
     """Return the opened file; None, with a loss recorded, if it was deleted."""
     if file is not None:
         try:
@@ -157,7 +157,7 @@ def _walk_mask(batch: pa.RecordBatch, partition: Partition) -> pa.Array:
     """Return the rows of the wanted topics, offsets and times."""
     if partition.queues:
         queues = {(q.topic, q.queue_id): (q.start, q.end) for q in partition.queues}
-        mask = Wanted(queues).find(batch)[1]
+        mask = WantedOffsets(queues).find(batch)[1]
         for topic, queue_id, first in partition.renewed:
             older = pc.less(batch.column("commitLogOffset"), first)
             here = pc.and_(

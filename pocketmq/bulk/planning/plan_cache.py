@@ -13,7 +13,7 @@ from pocketmq.bulk.planning.archived import Archive, ArchivedBounds, JoinedBound
 from pocketmq.bulk.planning.bounds import FileBounds
 from pocketmq.bulk.planning.duplicate_stores import check_different
 from pocketmq.bulk.planning.live_store import LiveStore
-from pocketmq.bulk.store import Root, Store
+from pocketmq.bulk.store import Root, StoreSnapshot
 from pocketmq.files.layout import Listed
 
 _AT_A_TIME = 16
@@ -25,17 +25,17 @@ _WAITS_S = 0.05
 class ArchivedStore:
     """An archive and its queues, as its catalog was."""
 
-    def __init__(self, store: Store, topics: Topics, loss: LossRule) -> None:
+    def __init__(self, store: StoreSnapshot, topics: Topics, loss: LossRule) -> None:
         self.store = store
         self.catalog: list[Listed] = store.catalog
         self.queues: list[ArchivedBounds] = list(Archive(store, topics.has).queues(loss))
 
 
 # A store without queues is walked by the tasks; nothing is known of it.
-Looked = LiveStore | ArchivedStore | Store
+Looked = LiveStore | ArchivedStore | StoreSnapshot
 
 
-class Kept:
+class CachedPlan:
     """State of one selection of topics."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def _look(root: Root, known: Looked | None, topics: Topics, loss: LossRule) -> L
     if isinstance(known, LiveStore) and not known.store.is_archive and known.store.has_queues():
         known.look_again(loss)
         return known
-    store = Store(root)
+    store = StoreSnapshot(root)
     if store.is_archive:
         if isinstance(known, ArchivedStore) and known.catalog == store.catalog:
             return known
@@ -108,5 +108,5 @@ def _each(roots: Sequence[Root], look: Callable[[Root], Looked]) -> list[Looked]
     return [first, *map(look, roots[1:])]
 
 
-def _store_of(looked: Looked) -> Store:
-    return looked if isinstance(looked, Store) else looked.store
+def _store_of(looked: Looked) -> StoreSnapshot:
+    return looked if isinstance(looked, StoreSnapshot) else looked.store

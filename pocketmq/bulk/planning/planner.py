@@ -27,8 +27,8 @@ from pocketmq.bulk.partition import BEFORE, BEHIND, Partition, QueueRange, Sizes
 from pocketmq.bulk.planning.archived import Archive, ArchivedBounds, ArchivedWork, JoinedBounds
 from pocketmq.bulk.planning.bounds import FileBounds
 from pocketmq.bulk.planning.live_store import LiveStore
-from pocketmq.bulk.planning.plan_cache import ArchivedStore, Kept
-from pocketmq.bulk.store import Root, Store
+from pocketmq.bulk.planning.plan_cache import ArchivedStore, CachedPlan
+from pocketmq.bulk.store import Root, StoreSnapshot
 from pocketmq.model.names import is_system_topic
 from pocketmq.remoting.errors import IllegalArgument
 
@@ -58,7 +58,7 @@ class Planner:
         loss: LossRule,
         *,
         must_exist: bool = True,
-        kept: Kept | None = None,
+        kept: CachedPlan | None = None,
         say: Callable[[], None] = lambda: None,
     ) -> None:
         """must_exist: raises IllegalArgument for a named topic that does not exist. kept: from earlier
@@ -67,10 +67,10 @@ class Planner:
         self.loss = loss
         self.topics = topics
         self._brokers = {root.broker_name for root in roots}
-        kept = Kept() if kept is None else kept
+        kept = CachedPlan() if kept is None else kept
         looked = kept.look(roots, topics, loss, say)
-        self.stores = [one if isinstance(one, Store) else one.store for one in looked]
-        self.walked = [one for one in looked if isinstance(one, Store)]
+        self.stores = [one if isinstance(one, StoreSnapshot) else one.store for one in looked]
+        self.walked = [one for one in looked if isinstance(one, StoreSnapshot)]
         #: The queues that are wanted, as they are now.
         self.bounds: dict[QueueKey, FileBounds | ArchivedBounds | JoinedBounds] = {}
         for one in looked:
@@ -82,7 +82,7 @@ class Planner:
         if must_exist:
             self._check_names()
 
-    def _join_archive(self, archive: ArchivedStore, kept: Kept) -> None:
+    def _join_archive(self, archive: ArchivedStore, kept: CachedPlan) -> None:
         for one in archive.queues:
             live = self.bounds.get(one.key)
             if isinstance(live, FileBounds):
@@ -134,7 +134,7 @@ class Planner:
     def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
         """Return partitions that contain the offsets starts <= o < ends of all queues."""
         archived: dict[Archive, ArchivedWork] = {}
-        wanted: dict[Store, list[tuple[FileBounds, int, int]]] = {}
+        wanted: dict[StoreSnapshot, list[tuple[FileBounds, int, int]]] = {}
         for key, one in self.bounds.items():
             start, end = lookup(starts, key), lookup(ends, key)
             for part, low, high in _parts(one, start, end, self.loss):
@@ -185,7 +185,7 @@ class Planner:
         ]
 
 
-def _some_topics(stores: Sequence[Store]) -> str:
+def _some_topics(stores: Sequence[StoreSnapshot]) -> str:
     names = sorted({q.topic for s in stores for q in s.queues(lambda t: not is_system_topic(t))})
     if not names:
         return "no topic has a queue there"
@@ -237,7 +237,7 @@ class _StoreWork:
     """What to read from one store."""
 
     def __init__(
-        self, store: Store, wanted: Sequence[tuple[FileBounds, int, int]], sizes: Sizes
+        self, store: StoreSnapshot, wanted: Sequence[tuple[FileBounds, int, int]], sizes: Sizes
     ) -> None:
         """wanted: offsets start <= o < end of each queue."""
         self.store = store

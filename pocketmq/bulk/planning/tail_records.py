@@ -24,7 +24,7 @@ from pocketmq.bulk.columns.decode import decode
 from pocketmq.bulk.log_walk import walk
 from pocketmq.bulk.offsets import LossRule
 from pocketmq.bulk.planning.bounds import FileBounds, store_ms
-from pocketmq.bulk.store import Store
+from pocketmq.bulk.store import StoreSnapshot
 from pocketmq.files.layout import CHECKPOINT_TIMES, surely_indexed_ms
 from pocketmq.model.record import WRAPPED_BATCH
 
@@ -33,7 +33,7 @@ _NEVER = 1 << 62
 _COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "commitLogOffset", "sysFlag")
 
 
-def is_held(store: Store) -> bool:
+def is_held(store: StoreSnapshot) -> bool:
     """Return True if a process of this machine has the store open, by the lock on its file `lock`.
 
     The file is not opened: closing it would drop the lock of a broker in this very process.
@@ -49,7 +49,7 @@ def is_held(store: Store) -> bool:
 
 
 def find_tails(
-    store: Store,
+    store: StoreSnapshot,
     bounds: dict[tuple[str, int], FileBounds],
     wanted: Callable[[str, int], bool],
     loss: LossRule,
@@ -154,7 +154,7 @@ def _add(one: FileBounds, row: Mapping[str, Any], ms: int, size: int, loss: Loss
     one.add_behind(position, size, ms)
 
 
-def _walk_start(store: Store, bounds: list[FileBounds]) -> int:
+def _walk_start(store: StoreSnapshot, bounds: list[FileBounds]) -> int:
     """Return a record's position before everything unindexed (invariant 2)."""
     try:
         opened = store.folders.open(f"{store.base}/checkpoint")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_rows
 
@@ -120,7 +120,7 @@ def delete(
 
     async def act(admin: "Admin", address: str) -> None:
         if key not in {each.access_key for each in await _accounts(admin, address)}:
-            raise SiteRefused(
+            raise ClusterRefused(
                 f"broker {address} has no account {key!r}; see: pocketmq account list"
             )
         await admin.settings.delete_account(address, key)
@@ -180,5 +180,7 @@ async def _brokers(
         if broker in (None, each.name, each.address)
     ]
     if not found:
-        raise SiteRefused(f"the name servers know no broker {broker!r}; see: pocketmq cluster list")
+        raise ClusterRefused(
+            f"the name servers know no broker {broker!r}; see: pocketmq cluster list"
+        )
     return found

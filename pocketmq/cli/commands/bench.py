@@ -22,7 +22,7 @@ from pocketmq.remoting import java_number
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pocketmq.cli.bench import Run
+    from pocketmq.cli.bench import BenchRun
 
 app = typer.Typer()
 
@@ -55,10 +55,10 @@ def produce(
     """Send messages, each acknowledged, and say how long it took. Ctrl-C keeps the figures so far."""
     from pocketmq.cli import bench
 
-    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+    def one(run: "BenchRun", options: "dict[str, Any]") -> Awaitable[None]:
         return bench.produce(run, topic, in_flight, options)
 
-    runs = [bench.Run(count, *each) for each in product(_numbers(size), _numbers(rate))]
+    runs = [bench.BenchRun(count, *each) for each in product(_numbers(size), _numbers(rate))]
     _measure(namesrv, runs, one)
     _print(runs, histogram=histogram, as_csv=as_csv, as_json=as_json)
 
@@ -78,11 +78,11 @@ def both(
     """Send and consume at once; times are from the send to the listener. Ctrl-C keeps the figures."""
     from pocketmq.cli import bench
 
-    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+    def one(run: "BenchRun", options: "dict[str, Any]") -> Awaitable[None]:
         return bench.both(run, topic, in_flight, options)
 
     runs = [
-        bench.Run(count, max(wide, bench.SIZE_MIN), fast)
+        bench.BenchRun(count, max(wide, bench.SIZE_MIN), fast)
         for wide, fast in product(_numbers(size), _numbers(rate))
     ]
     _measure(namesrv, runs, one)
@@ -102,10 +102,10 @@ def consume(
     """Read what a topic holds, from its beginning, and say how long it took; nothing is committed."""
     from pocketmq.cli import bench
 
-    def one(run: "Run", options: "dict[str, Any]") -> Awaitable[None]:
+    def one(run: "BenchRun", options: "dict[str, Any]") -> Awaitable[None]:
         return bench.consume(run, topic, options)
 
-    runs = [bench.Run(count, 0, 0)]
+    runs = [bench.BenchRun(count, 0, 0)]
     _measure(namesrv, runs, one)
     _print(runs, histogram=False, as_csv=as_csv, as_json=as_json)
 
@@ -122,7 +122,9 @@ def _numbers(text: str) -> list[int]:
 
 
 def _measure(
-    namesrv: str, runs: "list[Run]", one: "Callable[[Run, dict[str, Any]], Awaitable[None]]"
+    namesrv: str,
+    runs: "list[BenchRun]",
+    one: "Callable[[BenchRun, dict[str, Any]], Awaitable[None]]",
 ) -> None:
     """Measure the runs one after the other; Ctrl-C ends this and keeps what was measured."""
 
@@ -138,7 +140,7 @@ def _measure(
 
 
 @contextmanager
-def _bar(run: "Run", what: str) -> Iterator[None]:
+def _bar(run: "BenchRun", what: str) -> Iterator[None]:
     """Show a bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
@@ -159,7 +161,7 @@ def _bar(run: "Run", what: str) -> Iterator[None]:
         yield
 
 
-def _print(runs: "list[Run]", *, histogram: bool, as_csv: bool, as_json: bool) -> None:
+def _print(runs: "list[BenchRun]", *, histogram: bool, as_csv: bool, as_json: bool) -> None:
     """Print a row for each run that has begun."""
     begun = [run for run in runs if run.took_s]
     rows = [run.figures() for run in begun]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, completed, with_admin
+from pocketmq.cli.cluster import ClusterRefused, completed, with_admin
 from pocketmq.cli.commands.message import body_text
 from pocketmq.cli.connecting import client_options
 from pocketmq.cli.moments import show_moment
@@ -156,7 +156,7 @@ def recall(
 
     msg_id = completed(work)
     if msg_id is None:
-        raise SiteRefused(
+        raise ClusterRefused(
             f"no message of topic {topic!r} with this handle waits any more: it was recalled or delivered "
             "before. See: pocketmq delay show"
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, confirm, one_line, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, one_line, with_admin
 from pocketmq.cli.commands.message import Limit, Skip, message_fields, message_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
@@ -88,7 +88,7 @@ def resend(
                 except PocketMQError as error:
                     if not rows:
                         raise
-                    raise SiteRefused(
+                    raise ClusterRefused(
                         f"{one_line(error)}. {len(rows)} dead letters were resent before: "
                         f"`pocketmq dlq list {group}` says which"
                     ) from error

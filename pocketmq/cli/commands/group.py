@@ -1,4 +1,4 @@
-"""`pocketmq group`: create, delete, list, show, doctor, mode, producers."""
+"""`pocketmq group`: create, delete, list, show, balance, doctor, mode, producers."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
+from pocketmq.cli.commands.balance import balance
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.group_report import check_known, describe, examine, print_diagnosis
 from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 app = typer.Typer()
+app.command("balance")(balance)
 
 _TYPES = {"CONSUME_PASSIVELY": "push consumers", "CONSUME_ACTIVELY": "pull consumers"}
 
@@ -217,7 +219,7 @@ def mode(
 
     modes = with_admin(namesrv, work)
     if not modes:
-        raise SiteRefused("no PocketMQ broker answers, and Apache brokers have no group modes")
+        raise ClusterRefused("no PocketMQ broker answers, and Apache brokers have no group modes")
     print_fields({"group": group, "modes": modes}, as_json=as_json)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, completed, with_admin
+from pocketmq.cli.cluster import ClusterRefused, completed, with_admin
 from pocketmq.cli.connecting import client_options
 from pocketmq.cli.exits import CannotBegin, ExitCode, in_line, visible
 from pocketmq.cli.message_files import read_messages, restore
@@ -426,7 +426,7 @@ def _why_it_waits(room: "WaitingRoom") -> str:
 
 async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "MessageExt":
     """Return the message of an id of either kind; without a topic all topics are searched. Raises:
-    SiteRefused.
+    ClusterRefused.
     """
     from pocketmq.admin.views.message import found_anywhere, found_by_id
 
@@ -435,7 +435,7 @@ async def find_message(admin: "Admin", msg_id: str, topic: str | None) -> "Messa
     found = await found_anywhere(admin, msg_id)
     if found is not None:
         return found
-    raise SiteRefused(
+    raise ClusterRefused(
         f"no topic here has a message with the id {msg_id!r}: it has expired, belongs to another "
         f"site, or is incomplete. Try:"
         " pocketmq message find TOPIC --key KEY, or --since 1h"

@@ -15,9 +15,9 @@ from pocketmq.cli.output import print_line, print_rows
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
-    from pocketmq.cli.migration.check import Finding
+    from pocketmq.cli.migration.check import MigrationFinding
     from pocketmq.cli.migration.outwards import Successor
-    from pocketmq.cli.migration.source import Facts, Source
+    from pocketmq.cli.migration.source import BrokerFacts, Source
 
 ROUTE_S = 35.0
 
@@ -105,7 +105,7 @@ def migrate(
         raise CannotBegin(f"--apache is 4.9 or 5, not {version!r}")
     route_ms = int(route_time * 1000)
     if come_from is not None:
-        from pocketmq.cli.migration.request import Wish, conf_in
+        from pocketmq.cli.migration.request import MigrationRequest, conf_in
 
         conf_in(data)
         source, facts, findings = with_admin(
@@ -114,7 +114,9 @@ def migrate(
         if may_begin(findings, check=check, yes=yes, as_json=as_json):
             from pocketmq.cli.migration.inwards_server import InwardsServer
 
-            wish = Wish(come_from, broker, data, config, port, route_ms, stop_command, yes=yes)
+            wish = MigrationRequest(
+                come_from, broker, data, config, port, route_ms, stop_command, yes=yes
+            )
             if not answered(lambda: InwardsServer(wish).serve(source, facts.settings)):
                 raise typer.Exit(int(ExitCode.FAILED))
         return
@@ -137,7 +139,9 @@ def migrate(
         with_admin(namesrv, lambda admin: move_out(admin, broker, successor, route_ms, yes))
 
 
-def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json: bool) -> bool:
+def may_begin(
+    findings: "Sequence[MigrationFinding]", *, check: bool, yes: bool, as_json: bool
+) -> bool:
     """Show the findings. Raises: CannotBegin, typer.Exit if something is refused."""
     refused = any(each.level == "refused" for each in findings)
     if check or refused:
@@ -155,7 +159,7 @@ def may_begin(findings: "Sequence[Finding]", *, check: bool, yes: bool, as_json:
 
 async def before_in(
     admin: "Admin", broker: str, data: str
-) -> "tuple[Source, Facts, list[Finding]]":
+) -> "tuple[Source, BrokerFacts, list[MigrationFinding]]":
     """Return the findings before moving in. Raises: NoMaster, PocketMQError."""
     from pocketmq.cli.migration.check import inward
     from pocketmq.cli.migration.source import Source
@@ -165,9 +169,9 @@ async def before_in(
     return source, facts, list(inward(facts, _free_size(data)))
 
 
-async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding]":
+async def before_out(admin: "Admin", broker: str, version: str) -> "list[MigrationFinding]":
     """Return the findings before moving out. Raises: NoMaster, PocketMQError."""
-    from pocketmq.cli.migration.check import Ours, outward
+    from pocketmq.cli.migration.check import PocketFeatures, outward
     from pocketmq.cli.migration.source import Source
 
     source = await Source.found(admin, broker)
@@ -178,7 +182,7 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Finding
         for name, row in facts.groups.items()
         if (row.get("attributes") or {}).get("group.mode") == "isolate"
     ]
-    ours = Ours(
+    ours = PocketFeatures(
         *await source.pending(),
         tuple(long_topics),
         tuple(isolated),
@@ -199,7 +203,7 @@ async def move_out(
 ) -> None:
     """Run all steps. Raises: MigrationRefused, PocketMQError."""
     from pocketmq.cli.migration.outwards import Outwards
-    from pocketmq.cli.migration.report import Talk, asked, said
+    from pocketmq.cli.migration.report import MigrationReport, asked, said
     from pocketmq.cli.migration.source import Source
 
     # It loads asyncio, which --help does not need.
@@ -212,7 +216,7 @@ async def move_out(
     # Between its steps clients are led through this program.
     ignore_hangup()
     source = await Source.found(admin, broker)
-    outwards = Outwards(admin, source, successor, Talk(said, confirm), route_ms=route_ms)
+    outwards = Outwards(admin, source, successor, MigrationReport(said, confirm), route_ms=route_ms)
     await outwards.run(await source.facts())
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import SiteRefused, confirm, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known, queue_row
 from pocketmq.cli.moments import parse_moment
@@ -126,7 +126,7 @@ async def _say_when_new(admin: "Admin", group: str) -> None:
     """Warn about an unknown group: its offset may be set before its first member, or its name mistyped."""
     try:
         await check_known(admin, group)
-    except SiteRefused:
+    except ClusterRefused:
         sys.stderr.write(
             f"pocketmq: no broker knows group {group!r} yet; the offsets apply when its first member joins\n"
         )

@@ -5,20 +5,19 @@ ls, dump, verify and export only read, also beside a running broker; repair need
 
 import base64
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from pocketmq.cli.cluster import confirm
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.moments import show_moment
-from pocketmq.cli.options import Json
+from pocketmq.cli.options import Json, Yes
 from pocketmq.cli.output import (
     as_object,
     json_text,
@@ -32,9 +31,8 @@ from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 
 if TYPE_CHECKING:
+    from pocketmq.store.findings import Problem
     from pocketmq.store.repair.reader import StoreReader
-    from pocketmq.store.repair.repairs import Mending
-    from pocketmq.store.store_lock import StoreLock
 
 app = typer.Typer()
 
@@ -222,15 +220,26 @@ def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
 
 @app.command()
 def verify(folder: Folder, as_json: Json = False) -> None:
-    """Check every record, queue entry and side file. Exit code 1 when anything is wrong.
+    """Check every record, queue entry, index entry and side file. Exit code 1 when anything is wrong.
 
-    Messages that `store repair` gave up are only counted; it notes them in its folder before-repair-*.
+    Each finding has a code, and says who mends it: the next start, `store repair`, or you. Messages that
+    `store repair` gave up are only counted; it notes them in its folder before-repair-*.
     """
-    from pocketmq.store.repair.doctor import diagnose
+    from pocketmq.model.track import Severity
+    from pocketmq.store.doctor.examination import diagnose
 
-    found = diagnose(_opened_store(folder), with_progress)
+    found = diagnose(_opened_store(folder), with_progress, now_ms=time.time_ns() // 1_000_000)
     if as_json:
-        print_json(as_object(found))
+        print_json(
+            {
+                "records": found.records,
+                "entries": found.entries,
+                "sideFiles": found.side_files,
+                "givenUp": found.given_up,
+                "queuesUnseen": found.queues_unseen,
+                "problems": as_object(found.problems),
+            }
+        )
     else:
         print_line(
             f"{found.records} records, {found.entries} queue entries, {found.side_files} side files checked"
@@ -241,9 +250,17 @@ def verify(folder: Folder, as_json: Json = False) -> None:
             print_line(
                 f"{found.given_up} messages were lost before a repair; see before-repair-*/damaged"
             )
-        print_rows(as_object(found.problems), as_json=False, empty="nothing is wrong")
-    if found.problems:
+        _print_problems(found.problems)
+    if any(each.severity is not Severity.INFO for each in found.problems):
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _print_problems(problems: "Sequence[Problem]") -> None:
+    """Print a table of findings, and below it once for each code who mends it and how."""
+    columns = {"code": "code", "where": "where", "bytes": "bytes", "what": "what"}
+    print_rows(as_object([*problems]), as_json=False, empty="nothing is wrong", columns=columns)
+    for code, advice in {each.code: each.advice for each in problems}.items():
+        print_line(f"{code}: {advice}")
 
 
 @app.command()
@@ -293,92 +310,40 @@ def diff(
 
 
 @app.command()
-def repair(folder: Folder, as_json: Json = False) -> None:
+def repair(folder: Folder, yes: Yes = False, as_json: Json = False) -> None:
     """Build queues and index again from the log; stop the broker first.
 
     The old ones are kept beside, with a copy of the damaged places of the log, whose messages are lost.
-    Every broker then skips these places and serves the messages behind them.
+    Every broker then skips these places and serves the messages behind them. Offsets beyond the end of their
+    queue are moved to it. Exit code 1 when something is left that only you can mend.
     """
-    import asyncio
+    from pocketmq.model.track import Severity
+    from pocketmq.remoting.clock import SystemClock
+    from pocketmq.store.errors import StoreError
+    from pocketmq.store.repair.rebuild import Repair
 
-    from pocketmq.store.repair.repairs import Mending, sure_end
-
-    store = _opened_store(folder)
-    # A long walk through a store that cannot be repaired now would be for nothing.
-    _locked(store.root).release()
-    walked = store.walk(sure_end=sure_end(store))
-    mending = Mending(store, with_progress(walked, "records"))
-    if mending.unfilled and not store.checkpoint.ours:
-        place = mending.unfilled[0]
-        raise CannotBegin(
-            f"the log is damaged at {place.position} ({place.why}) in too few bytes for a record, and a "
-            "RocketMQ broker wrote it last, which would end it there. Take the messages out with "
-            "`pocketmq store export`; nothing was changed"
-        )
-    kept = asyncio.run(_rebuild(store, mending))
-    result = {
-        "queues": sum(1 for _ in _opened_store(folder).queues()),
-        "damagedPlaces": len(mending.places),
-        "oldFiles": str(kept),
-    }
-    print_fields(result, as_json=as_json)
-
-
-def _locked(root: Path) -> "StoreLock":
-    """Take the store's lock. Raises: CannotBegin if a broker has it."""
-    from pocketmq.cli.servers.server_log import keep_readable
-    from pocketmq.store import StoreError, StoreLocked
-    from pocketmq.store.store_lock import StoreLock
-
-    keep_readable()
-    lock = StoreLock(str(root))
+    _opened_store(folder)
     try:
-        lock.acquire()
-    except StoreLocked as error:
-        raise CannotBegin(
-            f"the store {root} is in use by a broker{error.holder}; nothing was changed. Stop that broker, "
-            "repair, and start it again"
-        ) from error
+        work = Repair(folder, SystemClock())
+        work.check()
+        confirm(f"queues and index of {folder} will be built again, and damage overwritten", yes)
+        done = work.run(work.prepare(with_progress))
     except StoreError as error:
         raise CannotBegin(str(error)) from error
-    return lock
-
-
-async def _rebuild(store: "StoreReader", mending: "Mending") -> Path:
-    """Mend the log, move derived files away and let recovery, the only builder of entries, rebuild them."""
-    from pocketmq.remoting.clock import SystemClock
-    from pocketmq.store import MessageStore, StoreConfig, StoreError
-    from pocketmq.store.repair.multi_dispatch import further_queues
-    from pocketmq.store.repair.repairs import note_gaps
-    from pocketmq.store.store_config import sizes_of
-
-    root, is_foreign = store.root, not store.checkpoint.ours
-    lock = _locked(root)
-    kept = root / time.strftime("before-repair-%Y%m%d-%H%M%S")
-    sizes = sizes_of(root)
-    try:
-        kept.mkdir()
-        # Recovery builds the queue a message was sent to, and no other.
-        not_built = further_queues(store)
-        mending.set_aside(store, kept / "damaged")
-        mending.fill()
-        # RocketMQ's checkpoint would let recovery begin behind records whose entries were moved away.
-        derived = ("consumequeue", "consumequeue_ext", "index", "checkpoint")
-        for name in derived if is_foreign else derived[:3]:
-            if (root / name).exists():
-                (root / name).rename(kept / name)
-    finally:
-        lock.release()
-    try:
-        config = StoreConfig(store_path_root_dir=str(root), **sizes)
-        async with MessageStore(config, clock=SystemClock(), store_host=b"\x7f\0\0\1\0\0\x2a\x9f"):
-            pass
-        for folder in not_built:
-            shutil.copytree(kept / folder, root / folder, dirs_exist_ok=True)
-        note_gaps(root, kept, bridged=is_foreign)
-    except StoreError as error:
-        raise CannotBegin(f"{error}. The old files are in {kept}") from error
-    return kept
+    result = {
+        "queues": done.queues,
+        "damagedPlaces": done.damaged_places,
+        "offsetsMoved": done.offsets_moved,
+        "oldFiles": str(done.old_files),
+    }
+    if as_json:
+        print_json({**result, "left": as_object(done.left)})
+    else:
+        print_fields(result, as_json=False)
+        if done.left:
+            _print_problems(done.left)
+    if any(each.severity is Severity.ERROR for each in done.left):
+        raise typer.Exit(int(ExitCode.FAILED))
 
 
 class ExportForm(StrEnum):

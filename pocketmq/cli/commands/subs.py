@@ -16,8 +16,8 @@ from pocketmq.model.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
-    from pocketmq.admin.release import Plan
-    from pocketmq.client.declared_subscriptions import Description
+    from pocketmq.admin.release import ReleasePlan
+    from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 
 app = typer.Typer()
 
@@ -88,18 +88,19 @@ def plan(
         raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _entries(file: Path) -> "list[Description]":
+def _entries(file: Path) -> "list[DeclaredSubscriptions]":
     """Read the entries of a file. Raises: CannotBegin, IllegalArgument."""
     import yaml
 
-    from pocketmq.client.declared_subscriptions import Description
+    from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
     from pocketmq.remoting.errors import IllegalArgument
 
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         data = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
         return [
-            Description.from_json(each) for each in (data if isinstance(data, list) else [data])
+            DeclaredSubscriptions.from_json(each)
+            for each in (data if isinstance(data, list) else [data])
         ]
     except (OSError, ValueError, yaml.YAMLError, IllegalArgument) as error:
         raise CannotBegin(
@@ -107,7 +108,7 @@ def _entries(file: Path) -> "list[Description]":
         ) from error
 
 
-def _print(plans: "list[Plan]") -> None:
+def _print(plans: "list[ReleasePlan]") -> None:
     for found in plans:
         if not found.consequences:
             print_line(f"{found.group}: nothing is lost, delayed or read twice, in any order")

@@ -5,13 +5,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pocketmq.cli.migration.source import Facts
+from pocketmq.cli.migration.source import BrokerFacts
 
 REFUSED, TOLD = "refused", "told"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MigrationFinding:
     """level: REFUSED: the migration cannot begin; TOLD: it can, but something differs afterwards."""
 
     level: str
@@ -67,35 +67,35 @@ _DIFFERENT = {
 }
 
 
-def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
+def inward(facts: BrokerFacts, free_size: int) -> Iterator[MigrationFinding]:
     """Yield the findings about a source. free_size: bytes on the disk that its log is copied to."""
     settings = facts.settings
     for (name, value), text in _CANNOT.items():
         if settings.get(name) == value:
-            yield Finding(REFUSED, text)
+            yield MigrationFinding(REFUSED, text)
     if facts.log_size + int(settings.get("mappedFileSizeCommitLog", 0)) > free_size:
-        yield Finding(
+        yield MigrationFinding(
             REFUSED,
             f"the source's log has {facts.log_size} bytes, and {free_size} are free in the folder here",
         )
     if facts.static_topics:
         names = ", ".join(facts.static_topics[:5])
-        yield Finding(
+        yield MigrationFinding(
             REFUSED,
             "topics are static (their queues are spread over brokers by a table that PocketMQ does not "
             f"have), {len(facts.static_topics)} of them: {names}",
         )
     lite = sorted(name for name, row in facts.topics.items() if "LITE" in _message_type(row))
     if lite:
-        yield Finding(
+        yield MigrationFinding(
             REFUSED,
             f"{len(lite)} topics are lite topics, which are not served here: {', '.join(lite[:5])}",
         )
     for (name, value), text in _DIFFERENT.items():
         if settings.get(name) == value:
-            yield Finding(TOLD, text)
+            yield MigrationFinding(TOLD, text)
     if settings.get("messageStorePlugIn"):
-        yield Finding(
+        yield MigrationFinding(
             TOLD,
             "what the source has moved to other storage (messageStorePlugIn) and deleted from its "
             "log is not migrated",
@@ -106,7 +106,7 @@ def inward(facts: Facts, free_size: int) -> Iterator[Finding]:
         if "COMPACTION" in str((row.get("attributes") or {}).get("cleanup.policy", ""))
     )
     if compact:
-        yield Finding(
+        yield MigrationFinding(
             TOLD,
             f"{len(compact)} topics are compacted at the source; here all their messages are kept "
             f"as long as any others"
@@ -120,7 +120,7 @@ def _message_type(row: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class PocketFeatures:
     """Features of our broker that an Apache broker may not accept.
 
     timers, pops: messages that wait for their delivery time, and pops that are not acknowledged.
@@ -134,43 +134,43 @@ class Ours:
     has_acl: bool = False
 
 
-def outward(ours: Ours, version: str) -> Iterator[Finding]:
+def outward(ours: PocketFeatures, version: str) -> Iterator[MigrationFinding]:
     """Yield the findings about a move to an Apache broker of this version, "4.9" or "5"."""
     if ours.has_acl:
-        yield Finding(
+        yield MigrationFinding(
             REFUSED,
             "this broker has aclEnable=true and refuses a slave's requests: start it without "
             "aclEnable during the migration",
         )
     if version == "4.9":
         if ours.timers:
-            yield Finding(
+            yield MigrationFinding(
                 REFUSED,
                 "messages wait for their own delivery time, and RocketMQ 4.9 would never deliver them "
                 f"({ours.timers} timers): wait until they are due (--drain), or move to 5.x",
             )
         if ours.pops:
-            yield Finding(
+            yield MigrationFinding(
                 REFUSED,
                 "messages were popped and are not acknowledged, and RocketMQ 4.9 would never redeliver "
                 f"them ({ours.pops} pops): stop consumers that pop, and wait until the invisible times "
                 "are over (--drain)",
             )
         if ours.long_topics:
-            yield Finding(
+            yield MigrationFinding(
                 REFUSED,
                 f"{len(ours.long_topics)} topics have names of more than 127 bytes, whose "
                 f"messages RocketMQ 4.9 "
                 f"cannot read: {', '.join(ours.long_topics[:3])}",
             )
-        yield Finding(TOLD, "RocketMQ 4.9 serves neither pop nor timers")
-    yield Finding(
+        yield MigrationFinding(TOLD, "RocketMQ 4.9 serves neither pop nor timers")
+    yield MigrationFinding(
         TOLD,
         "gRPC clients are not redirected: this broker refuses them after the takeover, and the "
         "Apache broker needs Apache's proxy for them",
     )
     if ours.isolated:
-        yield Finding(
+        yield MigrationFinding(
             TOLD,
             f"{len(ours.isolated)} groups are in mode isolate: at the Apache broker their members "
             f"share queues whatever they subscribe to, and continue from the group's own offsets:"

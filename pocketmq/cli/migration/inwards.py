@@ -22,13 +22,13 @@ from random import Random
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ha.follower import Follower, fetched
-from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, Talk
+from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport
 from pocketmq.cli.migration.source import Source
 from pocketmq.client.network.gather import together
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
-from pocketmq.remoting.transport.proxy import Passage
+from pocketmq.remoting.transport.proxy import Proxy
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Inwards:
     """
 
     def __init__(
-        self, broker: Broker, source: Source, talk: Talk, *, route_ms: int, role: str
+        self, broker: Broker, source: Source, talk: MigrationReport, *, route_ms: int, role: str
     ) -> None:
         self._broker = broker
         self._source = source
@@ -190,10 +190,10 @@ class Inwards:
 
     # ------------------------------------------------------------ come between
 
-    async def come_between(self, undo: AsyncExitStack) -> Passage:
+    async def come_between(self, undo: AsyncExitStack) -> Proxy:
         """Have name servers give clients this broker's address, and forward their requests to the source."""
         server = self._broker.server
-        passage = Passage(server, self._source.address, self._monotonic_ms, self._source.knows)
+        passage = Proxy(server, self._source.address, self._monotonic_ms, self._source.knows)
         passage.open()
         undo.push_async_callback(self._step_back, passage)
         for connection in list(server.connections):
@@ -210,7 +210,7 @@ class Inwards:
         )
         return passage
 
-    async def _step_back(self, passage: Passage) -> None:
+    async def _step_back(self, passage: Proxy) -> None:
         await self._source.register()
         await self._broker.registration.renumber(self._number, self._own_ha_address)
         self._say(
@@ -240,7 +240,7 @@ class Inwards:
             log.warning("a name server does not answer reason=%s", error)
             return True
 
-    async def wait_for_clients(self, passage: Passage) -> None:
+    async def wait_for_clients(self, passage: Proxy) -> None:
         """Wait until every client has looked up the route once."""
         self._say(f"waiting {self._route_ms / 1000:g} s for clients to look up the route")
         end_ms = self._monotonic_ms() + self._route_ms
@@ -252,7 +252,7 @@ class Inwards:
 
     # ------------------------------------------------------------ take over
 
-    async def take_over(self, passage: Passage, undo: AsyncExitStack) -> None:
+    async def take_over(self, passage: Proxy, undo: AsyncExitStack) -> None:
         """Run the pause. Raises: MigrationRefused."""
         began_ms = self._monotonic_ms()
         self._say("clients wait now")

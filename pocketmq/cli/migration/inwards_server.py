@@ -17,8 +17,8 @@ from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
 from pocketmq.cli.connecting import client_options
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.inwards import Inwards
-from pocketmq.cli.migration.report import Talk, asked, said
-from pocketmq.cli.migration.request import Wish, conf_in
+from pocketmq.cli.migration.report import MigrationReport, asked, said
+from pocketmq.cli.migration.request import MigrationRequest, conf_in
 from pocketmq.cli.migration.source import Source
 from pocketmq.cli.servers.broker_server import BrokerServer
 from pocketmq.cli.servers.event_loop import run
@@ -58,7 +58,7 @@ _CARRIED = (
 class InwardsServer:
     """Owner of DIR/broker.conf."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: MigrationRequest) -> None:
         self._wish = wish
         self._conf = conf_in(wish.data)
         self._settings: dict[str, str] = {}
@@ -112,7 +112,11 @@ class InwardsServer:
         ):
             source = await Source.found(admin, wish.name)
             inwards = Inwards(
-                broker, source, Talk(said, self._confirm), route_ms=wish.route_ms, role=role
+                broker,
+                source,
+                MigrationReport(said, self._confirm),
+                route_ms=wish.route_ms,
+                role=role,
             )
             work = tasks.create_task(inwards.run(), name="migrate")
             stopping = tasks.create_task(stop.wait(), name="stop")

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.admin import Admin
-from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, Talk
-from pocketmq.cli.migration.source import Facts, Source
+from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport
+from pocketmq.cli.migration.source import BrokerFacts, Source
 from pocketmq.client.errors import BrokerRefused
 from pocketmq.client.network.gather import together
 from pocketmq.model.message import MessageQueue
@@ -54,7 +54,7 @@ class Successor:
     restart_command: str | None
     takes: str = ANYTHING
 
-    def settings(self, facts: Facts, source: Source, name_servers: str) -> dict[str, str]:
+    def settings(self, facts: BrokerFacts, source: Source, name_servers: str) -> dict[str, str]:
         """Return its broker.conf, except for its role."""
         host, _, port = self.address.rpartition(":")
         carried = {
@@ -84,7 +84,13 @@ class Outwards:
     """Owner of the steps. route_ms: how long clients may keep using the route that they know."""
 
     def __init__(
-        self, admin: Admin, source: Source, successor: Successor, talk: Talk, *, route_ms: int
+        self,
+        admin: Admin,
+        source: Source,
+        successor: Successor,
+        talk: MigrationReport,
+        *,
+        route_ms: int,
     ) -> None:
         self._admin = admin
         self._source = source
@@ -97,7 +103,7 @@ class Outwards:
         self._end = 0
         self.pause_ms = -1
 
-    async def run(self, facts: Facts) -> None:
+    async def run(self, facts: BrokerFacts) -> None:
         """Run all steps. Raises: MigrationRefused, PocketMQError."""
         name_servers = ";".join(self._admin.name_servers)
         self._settings = self._successor.settings(facts, self._source, name_servers)
@@ -211,7 +217,7 @@ class Outwards:
         runtime = await self._admin.settings.runtime(self._successor.address)
         return int(runtime["commitLogMaxOffset"])
 
-    async def _check_queues(self, facts: Facts) -> int:
+    async def _check_queues(self, facts: BrokerFacts) -> int:
         """Compare the ends of all queues. Raises: MigrationRefused."""
         api = self._admin.site.api
 

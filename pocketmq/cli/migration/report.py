@@ -21,7 +21,7 @@ class MigrationRefused(PocketMQError):
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class MigrationReport:
     """How the steps talk to the caller: a line, and a question that waits for a yes."""
 
     say: Callable[[str], None]

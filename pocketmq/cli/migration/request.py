@@ -9,7 +9,7 @@ from pocketmq.cli.servers.server_config import read_file
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MigrationRequest:
     """The request. name: the source's; config: a file with more settings for this broker."""
 
     name_servers: str

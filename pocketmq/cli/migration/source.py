@@ -25,7 +25,7 @@ _TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BrokerFacts:
     """What a broker reports of itself. topics, groups: the rows of their tables by name."""
 
     settings: Mapping[str, str]
@@ -74,12 +74,12 @@ class Source:
         answer = await self.admin.site.api.ask(self.address, code)
         return fastjson.loads(answer.body) if answer.body else {}
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> BrokerFacts:
         """Query the broker. Raises: PocketMQError."""
         settings = self.admin.settings
         topics = await self._json(_C.GET_ALL_TOPIC_CONFIG)
         groups = await self._json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return Facts(
+        return BrokerFacts(
             await settings.broker(self.address),
             await settings.runtime(self.address),
             topics["topicConfigTable"],

@@ -1,7 +1,7 @@
 """mqadmin's commands about accounts. A secret is never printed, which RocketMQ's do."""
 
 from pocketmq.admin import Admin
-from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.arguments import GivenOptions
 from pocketmq.cli.mqadmin.printed import say, say_lines, second
 
 # What of an account is shown, in the order of RocketMQ's PlainAccessConfig.
@@ -11,7 +11,7 @@ _SHOWN = (
 )
 
 
-async def update_acl_config(admin: Admin, given: Given) -> None:
+async def update_acl_config(admin: Admin, given: GivenOptions) -> None:
     fields = {
         "white_remote_address": given.maybe("w"),
         "admin": given.flag("m", False) if "m" in given else None,
@@ -25,20 +25,20 @@ async def update_acl_config(admin: Admin, given: Given) -> None:
         say(f"create or update plain access config to {address} success.")
 
 
-async def delete_acl_config(admin: Admin, given: Given) -> None:
+async def delete_acl_config(admin: Admin, given: GivenOptions) -> None:
     for address in await _addresses(admin, given):
         await admin.settings.delete_account(address, given["a"])
         say(f"delete plain access config account from {address} success.")
     say(f"account's accesskey is:{given['a']}")
 
 
-async def update_global_white_addr(admin: Admin, given: Given) -> None:
+async def update_global_white_addr(admin: Admin, given: GivenOptions) -> None:
     for address in await _addresses(admin, given):
         await admin.settings.set_white_addresses(address, given["g"].split(","), given.maybe("p"))
         say(f"update global white remote addresses to {address} success.")
 
 
-async def get_acl_config(admin: Admin, given: Given) -> None:
+async def get_acl_config(admin: Admin, given: GivenOptions) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         told = await admin.settings.accounts(master.address)
         addresses = ", ".join(map(str, told.get("globalWhiteAddrs") or ()))
@@ -58,7 +58,7 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-async def cluster_acl_config_version(admin: Admin, given: Given) -> None:
+async def cluster_acl_config_version(admin: Admin, given: GivenOptions) -> None:
     rows: list[tuple[object, ...]] = []
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         place = (master.cluster, master.name, master.address)
@@ -67,7 +67,7 @@ async def cluster_acl_config_version(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def _addresses(admin: Admin, given: Given) -> list[str]:
+async def _addresses(admin: Admin, given: GivenOptions) -> list[str]:
     """Return the brokers named, slaves too: each reads files of its own."""
     if "b" in given:
         return [given["b"]]

@@ -1,4 +1,4 @@
-"""Given: the options of one mqadmin command, by letter."""
+"""GivenOptions: the options of one mqadmin command, by letter."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 
-class Given:
+class GivenOptions:
     """The given options; a letter is contained if its option was given."""
 
     def __init__(self, command: MqCommand, values: dict[str, str]) -> None:
@@ -68,7 +68,9 @@ class _Parser(argparse.ArgumentParser):
         raise CannotBegin(f"{message}; see: {self.prog} -h")
 
 
-def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) -> tuple[Given, str]:
+def parse(
+    command: MqCommand, arguments: Sequence[str], default_namesrv: str
+) -> tuple[GivenOptions, str]:
     """Return the options of a command, and the name servers.
 
     Raises: CannotBegin for a bad option or a missing one. SystemExit(0) after -h.
@@ -104,4 +106,4 @@ def parse(command: MqCommand, arguments: Sequence[str], default_namesrv: str) ->
     if command.one_of and not values.keys() & set(command.one_of):
         words = " or ".join(f"-{letter}" for letter in command.one_of)
         raise CannotBegin(f"mqadmin {command.name} needs {words}; see: mqadmin {command.name} -h")
-    return Given(command, values), namesrv
+    return GivenOptions(command, values), namesrv

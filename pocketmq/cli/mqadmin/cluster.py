@@ -7,7 +7,7 @@ from pocketmq.admin import Admin
 from pocketmq.admin.views.broker import BrokerView, cluster_view
 from pocketmq.admin.views.topic import topic_traffic
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.arguments import GivenOptions
 from pocketmq.cli.mqadmin.messages import timed_send
 from pocketmq.cli.mqadmin.printed import moment, say, say_lines, second
 from pocketmq.model.message import MessageQueue
@@ -18,7 +18,7 @@ from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import nearest
 
 
-async def cluster_list(admin: Admin, given: Given) -> None:
+async def cluster_list(admin: Admin, given: GivenOptions) -> None:
     more = "m" in given
     rows: list[tuple[object, ...]] = []
     for each in await cluster_view(admin, given.maybe("c")):
@@ -60,7 +60,7 @@ def _totals(view: BrokerView) -> tuple[object, ...]:
     return view.broker.cluster, view.broker.name, *(view.figures[name] for name in names)
 
 
-async def cluster_rt(admin: Admin, given: Given) -> None:
+async def cluster_rt(admin: Admin, given: GivenOptions) -> None:
     """Run one round; RocketMQ's runs for ever."""
     body = b"a" * given.number("s", 128)
     count = given.number("a", 100)
@@ -75,14 +75,14 @@ async def cluster_rt(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def broker_status(admin: Admin, given: Given) -> None:
+async def broker_status(admin: Admin, given: GivenOptions) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         for name, value in sorted((await admin.settings.runtime(master.address)).items()):
             before = f"{master.address:<24} " if "c" in given else ""
             say(f"{before}{name:<32}: {value}")
 
 
-async def ha_status(admin: Admin, given: Given) -> None:
+async def ha_status(admin: Admin, given: GivenOptions) -> None:
     """Run one round; RocketMQ's runs for ever with -i."""
     if "b" in given:
         addresses = [given["b"]]
@@ -120,7 +120,7 @@ def _say_follower(client: dict[str, Any]) -> None:
     say(f"#MasterFlushOffset\t{client.get('masterFlushOffset', 0)}")
 
 
-async def broker_consume_stats(admin: Admin, given: Given) -> None:
+async def broker_consume_stats(admin: Admin, given: GivenOptions) -> None:
     (master, *_) = await admin.site.masters(None, given["b"])
     answer = await admin.site.api.ask(
         master.address,
@@ -152,7 +152,7 @@ async def broker_consume_stats(admin: Admin, given: Given) -> None:
     say_lines("", f"Diff Total: {found.get('totalDiff', 0)}")
 
 
-async def stats_all(admin: Admin, given: Given) -> None:
+async def stats_all(admin: Admin, given: GivenOptions) -> None:
     active = "a" in given
     rows: list[tuple[object, ...]] = []
     for topic in await admin.topics.names():
@@ -172,7 +172,7 @@ async def stats_all(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def get_broker_config(admin: Admin, given: Given) -> None:
+async def get_broker_config(admin: Admin, given: GivenOptions) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         master_word = "Master: " if "c" in given else ""
         say(f"============{master_word}{master.address}============")
@@ -181,7 +181,7 @@ async def get_broker_config(admin: Admin, given: Given) -> None:
         say("")
 
 
-async def update_broker_config(admin: Admin, given: Given) -> None:
+async def update_broker_config(admin: Admin, given: GivenOptions) -> None:
     name = given["k"]
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         known = await admin.settings.broker(master.address)
@@ -194,25 +194,25 @@ async def update_broker_config(admin: Admin, given: Given) -> None:
         say(f"update broker config success, {master.address}")
 
 
-async def get_namesrv_config(admin: Admin, given: Given) -> None:
+async def get_namesrv_config(admin: Admin, given: GivenOptions) -> None:
     for address in admin.name_servers:
         say(f"============{address}============")
         for name, value in sorted((await admin.settings.name_server(address)).items()):
             say(f"{name:<50}=  {value}")
 
 
-async def update_namesrv_config(admin: Admin, given: Given) -> None:
+async def update_namesrv_config(admin: Admin, given: GivenOptions) -> None:
     for address in admin.name_servers:
         await admin.settings.update_name_server(address, **{given["k"]: given["v"]})
     servers = ", ".join(admin.name_servers)
     say_lines(f"update name server config success![{servers}]", f"{given['k']} : {given['v']}")
 
 
-async def wipe_write_perm(admin: Admin, given: Given) -> None:
+async def wipe_write_perm(admin: Admin, given: GivenOptions) -> None:
     await _set_writable(admin, given["b"], False)
 
 
-async def add_write_perm(admin: Admin, given: Given) -> None:
+async def add_write_perm(admin: Admin, given: GivenOptions) -> None:
     await _set_writable(admin, given["b"], True)
 
 
@@ -224,19 +224,19 @@ async def _set_writable(admin: Admin, broker: str, writable: bool) -> None:
         say(f"{what} write perm of broker[{broker}] in name server[{address}] OK, {count}")
 
 
-async def clean_expired_cq(admin: Admin, given: Given) -> None:
+async def clean_expired_cq(admin: Admin, given: GivenOptions) -> None:
     await _ask_each(admin, given, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
-async def clean_unused_topic(admin: Admin, given: Given) -> None:
+async def clean_unused_topic(admin: Admin, given: GivenOptions) -> None:
     await _ask_each(admin, given, RequestCode.CLEAN_UNUSED_TOPIC)
 
 
-async def delete_expired_commit_log(admin: Admin, given: Given) -> None:
+async def delete_expired_commit_log(admin: Admin, given: GivenOptions) -> None:
     await _ask_each(admin, given, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
-async def _ask_each(admin: Admin, given: Given, code: RequestCode) -> None:
+async def _ask_each(admin: Admin, given: GivenOptions, code: RequestCode) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         await admin.site.api.ask(master.address, code, timeout_ms=60_000)
     say("success")

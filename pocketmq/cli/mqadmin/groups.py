@@ -7,7 +7,7 @@ from pocketmq.admin.group_topics import delete_group_topics
 from pocketmq.admin.views.group import group_row
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import describe
-from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.arguments import GivenOptions
 from pocketmq.cli.mqadmin.printed import parse_time, say, say_lines, second
 from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode, version_name
@@ -17,7 +17,7 @@ _MASTER = 0
 _TYPES = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH"}
 
 
-async def update_sub_group(admin: Admin, given: Given) -> None:
+async def update_sub_group(admin: Admin, given: GivenOptions) -> None:
     config = GroupConfig(
         given["g"],
         given.flag("s", True),
@@ -58,7 +58,7 @@ def _java(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def delete_sub_group(admin: Admin, given: Given) -> None:
+async def delete_sub_group(admin: Admin, given: GivenOptions) -> None:
     group, forget = given["g"], given.flag("r", False)
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
         await admin.site.api.ask(
@@ -77,7 +77,7 @@ async def delete_sub_group(admin: Admin, given: Given) -> None:
             say(f"delete topic [{topic}] from NameServer success.")
 
 
-async def consumer_progress(admin: Admin, given: Given) -> None:
+async def consumer_progress(admin: Admin, given: GivenOptions) -> None:
     if "g" not in given:
         await _all_progress(admin, given)
         return
@@ -111,7 +111,7 @@ async def _consume_tps(admin: Admin, group: str, topics: set[str]) -> float:
     return sum(each.tps for each in counts)
 
 
-async def _all_progress(admin: Admin, given: Given) -> None:
+async def _all_progress(admin: Admin, given: GivenOptions) -> None:
     rows: list[tuple[object, ...]] = []
     for group in await admin.groups.names():
         row = await group_row(admin, group)
@@ -125,7 +125,7 @@ async def _all_progress(admin: Admin, given: Given) -> None:
     given.show(rows, table=2)
 
 
-async def consumer_status(admin: Admin, given: Given) -> None:
+async def consumer_status(admin: Admin, given: GivenOptions) -> None:
     group = given["g"]
     if given.text("i"):
         info = await admin.groups.running_info(group, given["i"], stack="s" in given)
@@ -154,7 +154,7 @@ async def consumer_status(admin: Admin, given: Given) -> None:
 consumer = consumer_status
 
 
-async def consumer_connection(admin: Admin, given: Given) -> None:
+async def consumer_connection(admin: Admin, given: GivenOptions) -> None:
     found = await admin.groups.connection(given["g"])
     given.show(_member(each) for each in found.members)
     say_lines("", "Below is subscription:")
@@ -169,7 +169,7 @@ def _member(member: Member) -> tuple[str, str, str, str]:
     return member.client_id, member.address, member.language, version_name(member.version)
 
 
-async def get_consumer_config(admin: Admin, given: Given) -> None:
+async def get_consumer_config(admin: Admin, given: GivenOptions) -> None:
     clusters = {broker.name: broker.cluster for broker in await admin.brokers()}
     for name, groups in (await admin.groups.configs()).items():
         config = groups.get(given["g"])
@@ -181,7 +181,7 @@ async def get_consumer_config(admin: Admin, given: Given) -> None:
             say(f"{field:<40}=  {_java(value)}")
 
 
-async def reset_offset_by_time(admin: Admin, given: Given) -> None:
+async def reset_offset_by_time(admin: Admin, given: GivenOptions) -> None:
     to = given["s"]
     at = parse_time(to, time.time_ns() // 1_000_000)
     force = given.flag("f", True)
@@ -193,16 +193,16 @@ async def reset_offset_by_time(admin: Admin, given: Given) -> None:
     given.show((*step.queue[1:], step.new_offset) for step in steps)
 
 
-async def reset_offset_by_time_old(admin: Admin, given: Given) -> None:
+async def reset_offset_by_time_old(admin: Admin, given: GivenOptions) -> None:
     at = parse_time(given["s"], time.time_ns() // 1_000_000)
     await _write_offsets(admin, given, at)
 
 
-async def skip_accumulated_message(admin: Admin, given: Given) -> None:
+async def skip_accumulated_message(admin: Admin, given: GivenOptions) -> None:
     await _write_offsets(admin, given, -1)
 
 
-async def _write_offsets(admin: Admin, given: Given, at: int) -> None:
+async def _write_offsets(admin: Admin, given: GivenOptions, at: int) -> None:
     """Reset, and print what RocketMQ's older command prints."""
     group, topic = given["g"], given["t"]
     ends = {row.queue: row.max_offset for row in await admin.topics.status(topic)}
@@ -219,7 +219,7 @@ async def _write_offsets(admin: Admin, given: Given, at: int) -> None:
     )
 
 
-async def get_consumer_status(admin: Admin, given: Given) -> None:
+async def get_consumer_status(admin: Admin, given: GivenOptions) -> None:
     group, topic, only = given["g"], given["t"], given.text("i")
     say(f"get consumer status from client. group={group}, topic={topic}, originClientId={only}")
     rows: list[tuple[object, ...]] = []
@@ -239,7 +239,7 @@ async def get_consumer_status(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def set_consume_mode(admin: Admin, given: Given) -> None:
+async def set_consume_mode(admin: Admin, given: GivenOptions) -> None:
     topic, group, mode, shared = given["t"], given["g"], given["m"].upper(), given.number("q", 0)
     body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": shared}
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
@@ -250,7 +250,7 @@ async def set_consume_mode(admin: Admin, given: Given) -> None:
     say(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")
 
 
-async def producer(admin: Admin, given: Given) -> None:
+async def producer(admin: Admin, given: GivenOptions) -> None:
     await admin.site.masters(None, given["b"])
     found = await admin.groups.all_producers()
     if found is None:
@@ -263,7 +263,7 @@ async def producer(admin: Admin, given: Given) -> None:
             say(f"producer group ({group}) instance : {fields}")
 
 
-async def producer_connection(admin: Admin, given: Given) -> None:
+async def producer_connection(admin: Admin, given: GivenOptions) -> None:
     members = await admin.groups.producers(given["g"])
     if not members:
         raise CannotBegin(f"no producer is online in group {given['g']!r}: see mqadmin producer")

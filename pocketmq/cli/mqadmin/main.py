@@ -24,7 +24,7 @@ def main() -> int:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code (see ExitCode)."""
     try:
-        from pocketmq.cli.cluster import SiteRefused
+        from pocketmq.cli.cluster import ClusterRefused
     except ModuleNotFoundError as missing:
         complain(without_extras(missing), "mqadmin")
         return int(ExitCode.USAGE)
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     except CannotBegin as error:
         complain(error, "mqadmin")
         return int(ExitCode.USAGE)
-    except SiteRefused as error:
+    except ClusterRefused as error:
         complain(error, "mqadmin")
         return int(ExitCode.FAILED)
     except BrokenPipeError:

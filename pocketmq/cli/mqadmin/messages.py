@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin import Admin
-from pocketmq.cli.cluster import SiteRefused
+from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.commands.message import find_message
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.arguments import GivenOptions
 from pocketmq.cli.mqadmin.printed import moment, parse_time, say, say_lines
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import TRACE_TOPIC
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------ sending
 
 
-async def send_message(admin: Admin, given: Given) -> None:
+async def send_message(admin: Admin, given: GivenOptions) -> None:
     properties = {"TAGS": given.text("c"), "KEYS": given.text("k")}
     found = {name: value for name, value in properties.items() if value}
     queue = await _queue_to_send(admin, given)
@@ -33,7 +33,7 @@ async def send_message(admin: Admin, given: Given) -> None:
     given.show([(*result.message_queue[1:], result.status, result.msg_id)])
 
 
-async def _queue_to_send(admin: Admin, given: Given) -> MessageQueue:
+async def _queue_to_send(admin: Admin, given: GivenOptions) -> MessageQueue:
     """Return the queue of -b and -i, or one chosen by the clock."""
     topic = given["t"]
     if "i" in given and "b" not in given:
@@ -65,7 +65,7 @@ async def timed_send(
     return (time.perf_counter() - begin) * 1000, result
 
 
-async def send_msg_status(admin: Admin, given: Given) -> None:
+async def send_msg_status(admin: Admin, given: GivenOptions) -> None:
     (master, *_) = await admin.site.masters(None, given["b"])
     body = b"a" * given.number("s", 128)
     # Each broker has a topic of its own name.
@@ -81,7 +81,7 @@ async def send_msg_status(admin: Admin, given: Given) -> None:
         )
 
 
-async def check_msg_send_rt(admin: Admin, given: Given) -> None:
+async def check_msg_send_rt(admin: Admin, given: GivenOptions) -> None:
     topic, count = given["t"], given.number("a", 100)
     queues = (await admin.topics.route(topic)).publish_queues(topic)
     body = b"a" * given.number("s", 128)
@@ -101,7 +101,7 @@ async def check_msg_send_rt(admin: Admin, given: Given) -> None:
 # ------------------------------------------------------------ printing what is stored
 
 
-async def consume_message(admin: Admin, given: Given) -> None:
+async def consume_message(admin: Admin, given: GivenOptions) -> None:
     count = given.number("c", 128)
     if "o" in given and not ("b" in given and "i" in given):
         raise CannotBegin("-o is an offset in one queue: give -b BROKER and -i QUEUE too")
@@ -115,12 +115,12 @@ async def consume_message(admin: Admin, given: Given) -> None:
             return
 
 
-async def print_msg(admin: Admin, given: Given) -> None:
+async def print_msg(admin: Admin, given: GivenOptions) -> None:
     async for message in _stored(admin, given, begin="b", end="e", expression="s"):
         _print_message(message, body=given.flag("d", True), charset=given.text("c", "utf-8"))
 
 
-async def print_msg_by_queue(admin: Admin, given: Given) -> None:
+async def print_msg_by_queue(admin: Admin, given: GivenOptions) -> None:
     tags: Counter[str] = Counter()
     async for message in _stored(
         admin, given, broker="a", queue="i", begin="b", end="e", expression="s"
@@ -135,7 +135,7 @@ async def print_msg_by_queue(admin: Admin, given: Given) -> None:
 
 async def _stored(
     admin: Admin,
-    given: Given,
+    given: GivenOptions,
     *,
     broker: str = "",
     queue: str = "",
@@ -190,33 +190,33 @@ def _in_words(message: "MessageExt") -> str:
 # ------------------------------------------------------------ finding one
 
 
-async def query_msg_by_id(admin: Admin, given: Given) -> None:
+async def query_msg_by_id(admin: Admin, given: GivenOptions) -> None:
     for msg_id in given["i"].split(","):
         await _show(admin, await find_message(admin, msg_id.strip(), None), given, "OffsetID:")
 
 
-async def query_msg_by_unique_key(admin: Admin, given: Given) -> None:
+async def query_msg_by_unique_key(admin: Admin, given: GivenOptions) -> None:
     found = await admin.messages.by_unique_key(given["t"], given["i"])
     if not found:
-        raise SiteRefused(f"topic {given['t']!r} has no message with the id {given['i']!r}")
+        raise ClusterRefused(f"topic {given['t']!r} has no message with the id {given['i']!r}")
     for message in found if "a" in given else found[-1:]:
         await _show(admin, message, given, "")
 
 
-async def query_msg_by_offset(admin: Admin, given: Given) -> None:
+async def query_msg_by_offset(admin: Admin, given: GivenOptions) -> None:
     queue = MessageQueue(given["t"], given["b"], given.number("i"))
     known = (await admin.topics.route(queue.topic)).subscribe_queues(queue.topic)
     if queue not in known:
         raise CannotBegin(f"there is no such queue: see mqadmin topicStatus -t {queue.topic}")
     message = await admin.messages.at(queue, given.number("o"))
     if message is None:
-        raise SiteRefused(
+        raise ClusterRefused(
             f"there is no message at offset {given['o']}: see mqadmin topicStatus -t {queue.topic}"
         )
     await _show(admin, message, given, "OffsetID:")
 
 
-async def _show(admin: Admin, message: "MessageExt", given: Given, id_label: str) -> None:
+async def _show(admin: Admin, message: "MessageExt", given: GivenOptions, id_label: str) -> None:
     """Print a message and its track; with -g and -d hand it to a consumer instead."""
     if "g" in given and "d" in given:
         result = await admin.messages.consume_directly(message, given["g"], given["d"])
@@ -255,7 +255,7 @@ async def _show(admin: Admin, message: "MessageExt", given: Given, id_label: str
         say(f"MessageTrack [consumerGroup={each.group}, trackType={each.type}{detail}]")
 
 
-async def query_msg_by_key(admin: Admin, given: Given) -> None:
+async def query_msg_by_key(admin: Admin, given: GivenOptions) -> None:
     now = time.time_ns() // 1_000_000
     limits: dict[str, Any] = {
         name: parse_time(given[letter], now)
@@ -268,7 +268,7 @@ async def query_msg_by_key(admin: Admin, given: Given) -> None:
     given.show((message.msg_id, message.queue_id, message.queue_offset) for message in found)
 
 
-async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
+async def query_msg_trace_by_id(admin: Admin, given: GivenOptions) -> None:
     from pocketmq.client.tracing.trace import parse
 
     msg_id = given["i"]
@@ -287,7 +287,7 @@ async def query_msg_trace_by_id(admin: Admin, given: Given) -> None:
                 well = "success" if record[4] == "true" else "failed"
                 subs[record[1]] = (*subs[record[1]][:4], f"{record[3]}ms", well)
     if not pubs and not subs:
-        raise SiteRefused(
+        raise ClusterRefused(
             f"no trace of {msg_id!r}: producers and consumers write traces only when tracing is switched on"
         )
     given.show(pubs)
@@ -298,7 +298,7 @@ def _second(ms: str) -> str:
     return moment(int(ms)).partition(",")[0] if ms.isdecimal() else "-"
 
 
-async def query_cq(admin: Admin, given: Given) -> None:
+async def query_cq(admin: Admin, given: GivenOptions) -> None:
     topic = given["t"]
     route = await admin.topics.route(topic)
     addresses = dict(await admin.site.masters_of(topic))
@@ -324,7 +324,7 @@ async def query_cq(admin: Admin, given: Given) -> None:
         say_lines(f"idx: {index}", "", str(dict(row)), "=" * 38)
 
 
-async def decode_message_id(admin: Admin, given: Given) -> None:
+async def decode_message_id(admin: Admin, given: GivenOptions) -> None:
     from pocketmq.model.unique_key import parse
 
     parts = parse(given.text("i"), time.time_ns() // 1_000_000)

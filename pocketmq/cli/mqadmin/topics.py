@@ -6,7 +6,7 @@ from typing import Any
 from pocketmq.admin import Admin
 from pocketmq.admin.views.topic import places_of
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.mqadmin.arguments import Given
+from pocketmq.cli.mqadmin.arguments import GivenOptions
 from pocketmq.cli.mqadmin.printed import moment, say, say_lines
 from pocketmq.model.names import is_group_topic
 
@@ -14,7 +14,7 @@ _ORDER = "ORDER_TOPIC_CONFIG"
 _PERMS = {6: "RW-", 4: "R--", 2: "-W-", 0: "---"}
 
 
-async def update_topic(admin: Admin, given: Given) -> None:
+async def update_topic(admin: Admin, given: GivenOptions) -> None:
     if given.flag("u", False) or given.flag("s", False):
         raise CannotBegin("PocketMQ has no unit topics (-u, -s): leave the option out")
     topic, perm, order = given["t"], given.number("p", 6), given.flag("o", False)
@@ -51,7 +51,7 @@ async def update_topic(admin: Admin, given: Given) -> None:
     )
 
 
-async def topic_list(admin: Admin, given: Given) -> None:
+async def topic_list(admin: Admin, given: GivenOptions) -> None:
     if "c" not in given:
         for name in await admin.topics.names():
             say(name)
@@ -66,7 +66,7 @@ async def topic_list(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def topic_route(admin: Admin, given: Given) -> None:
+async def topic_route(admin: Admin, given: GivenOptions) -> None:
     route = await admin.topics.route(given["t"])
     if "l" not in given:
         found: dict[str, Any] = {
@@ -101,21 +101,21 @@ async def topic_route(admin: Admin, given: Given) -> None:
     given.show(rows)
 
 
-async def topic_status(admin: Admin, given: Given) -> None:
+async def topic_status(admin: Admin, given: GivenOptions) -> None:
     given.show(
         (*row.queue[1:], row.min_offset, row.max_offset, moment(row.last_update_ms))
         for row in await admin.topics.status(given["t"])
     )
 
 
-async def topic_cluster_list(admin: Admin, given: Given) -> None:
+async def topic_cluster_list(admin: Admin, given: GivenOptions) -> None:
     for cluster in sorted(
         {each.cluster for each in (await admin.topics.route(given["t"])).brokers}
     ):
         say(cluster)
 
 
-async def update_topic_perm(admin: Admin, given: Given) -> None:
+async def update_topic_perm(admin: Admin, given: GivenOptions) -> None:
     topic, perm = given["t"], given.number("p")
     configs = await admin.topics.configs(topic)
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
@@ -137,7 +137,7 @@ async def update_topic_perm(admin: Admin, given: Given) -> None:
         say(f"update topic perm from {old.perm} to {perm} in {master.address} success.")
 
 
-async def update_order_conf(admin: Admin, given: Given) -> None:
+async def update_order_conf(admin: Admin, given: GivenOptions) -> None:
     topic, method = given["t"], given["m"]
     if method == "get":
         conf = await admin.settings.get_kv(_ORDER, topic)
@@ -158,7 +158,7 @@ async def update_order_conf(admin: Admin, given: Given) -> None:
         raise CannotBegin(f"-m is one of get, put, delete, not {method!r}")
 
 
-async def allocate_mq(admin: Admin, given: Given) -> None:
+async def allocate_mq(admin: Admin, given: GivenOptions) -> None:
     from pocketmq.client.consume.allocate import averagely
 
     members = given["i"].split(",")

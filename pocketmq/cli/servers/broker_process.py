@@ -81,7 +81,7 @@ def ending(code: int | None) -> str:
 
 
 @dataclass(slots=True)
-class Member:
+class ManagedBroker:
     """One of the brokers. port: 0 until a free one is chosen; arguments: of `broker`, except for the port."""
 
     name: str
@@ -101,7 +101,7 @@ class BrokerProcess:
     ports; may be empty), is_ready (an event: it has served once), pid (of the current child).
     """
 
-    def __init__(self, member: Member, child: Child) -> None:
+    def __init__(self, member: ManagedBroker, child: Child) -> None:
         self.member = member
         self.address = ""
         self.metrics_url = self.grpc = ""

@@ -33,7 +33,7 @@ from pocketmq.store.errors import StoreError
 from pocketmq.store.log.descriptors import raise_limit
 
 if TYPE_CHECKING:
-    from pocketmq.console.remote_broker import BrokerElsewhere
+    from pocketmq.console.remote_broker import RemoteBroker
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class BrokerServer:
         self,
         name_servers: str,
         brokers: Sequence[Broker] = (),
-        elsewhere: "Sequence[BrokerElsewhere]" = (),
+        elsewhere: "Sequence[RemoteBroker]" = (),
     ) -> ConsoleServer | None:
         """Return the configured console, to be entered after `ready`. Raises: CannotBegin."""
         return bound_console(

@@ -18,7 +18,7 @@ from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.broker_process import (
     STOP_TIME_S,
     BrokerProcess,
-    Member,
+    ManagedBroker,
     Serve,
     wait_and_serve,
 )
@@ -187,7 +187,7 @@ class BrokersServer:
             for wait in waits:
                 wait.cancel()
 
-    def _member(self, number: int, namesrv: str, controller: Controller | None) -> Member:
+    def _member(self, number: int, namesrv: str, controller: Controller | None) -> ManagedBroker:
         """Return one of the brokers, with the options given for all."""
         name = self._config.broker_name
         folder = folder_of(self._data, number, "replica" if self._replicas else "broker")
@@ -230,7 +230,7 @@ class BrokersServer:
             arguments += ["--set", "fastListenEnable=false"]
         arguments += self._metrics_of(number)
         arguments += ["--grpc-port", str(self._grpc_port(number))]
-        return Member(name, folder, port_of(base, number), arguments)
+        return ManagedBroker(name, folder, port_of(base, number), arguments)
 
     def _grpc_port(self, number: int) -> int:
         """Return a broker's gRPC port: the usual one for the first; any free one if none was requested."""

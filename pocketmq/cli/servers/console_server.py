@@ -15,7 +15,7 @@ from pocketmq.remoting.transport.tls import TlsConfig, client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.remote_broker import BrokerElsewhere
+    from pocketmq.console.remote_broker import RemoteBroker
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def bound_console(
     name_servers: str,
     tls: TlsConfig,
     here: "Sequence[Broker]" = (),
-    elsewhere: "Sequence[BrokerElsewhere]" = (),
+    elsewhere: "Sequence[RemoteBroker]" = (),
 ) -> ConsoleServer | None:
     """Return a console with its port bound, to be entered after `ready`; None if absent.
 

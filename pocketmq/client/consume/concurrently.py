@@ -14,7 +14,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from pocketmq.client.consume.listener import Call, ConsumeContext, ConsumeResult, Outcome, Run
+from pocketmq.client.consume.listener import (
+    ConsumeContext,
+    ConsumeResult,
+    ListenerCall,
+    ListenerRun,
+    Outcome,
+)
 from pocketmq.client.consume.service import ConsumeParts, ConsumeService
 from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.pull.process_queue import ProcessQueue
@@ -83,9 +89,9 @@ class ConsumeMessageConcurrently(ConsumeService):
     ) -> None:
         """Have cached messages consumed, in calls of at most batch_size_max."""
         size = self._options.consume_batch_size
-        self._pool.submit(Run(messages, queue, size, self._done, process_queue))
+        self._pool.submit(ListenerRun(messages, queue, size, self._done, process_queue))
 
-    def _done(self, call: Call, outcome: Outcome | None) -> None:
+    def _done(self, call: ListenerCall, outcome: Outcome | None) -> None:
         process_queue = call.process_queue
         if outcome is None or process_queue is None:
             return  # given up before its turn: nothing happened
@@ -129,7 +135,7 @@ class ConsumeMessageConcurrently(ConsumeService):
                 name="send back",
             )
 
-    def _settle(self, runs: list[Run]) -> None:
+    def _settle(self, runs: list[ListenerRun]) -> None:
         """Apply invariant 5."""
         for run in runs:
             process_queue, queue, messages = run.process_queue, run.queue, run.succeeded

@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class ListenerCall:
     """One call of the listener, whose own list of messages may have been changed by it."""
 
     messages: list[MessageExt]
@@ -69,12 +69,12 @@ class Call:
     process_queue: ProcessQueue | None = None
 
 
-Done = Callable[[Call, Outcome | None], None]
+Done = Callable[[ListenerCall, Outcome | None], None]
 """Takes a call that has ended, on the event loop, and its outcome; None: it was cancelled."""
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ListenerRun:
     """Messages of one queue, which the listener gets `size` at a time; `done` gets each call's outcome.
 
     process_queue: if it is dropped before a call starts, the call is cancelled. good: the places where calls
@@ -96,9 +96,9 @@ class Run:
         """Return the places where calls begin."""
         return range(0, len(self.messages), self.size)
 
-    def call(self, at: int, context: ConsumeContext) -> Call:
+    def call(self, at: int, context: ConsumeContext) -> ListenerCall:
         """Return the call that begins there."""
-        return Call(self.messages[at : at + self.size], context, self.process_queue)
+        return ListenerCall(self.messages[at : at + self.size], context, self.process_queue)
 
     @property
     def succeeded(self) -> list[MessageExt]:
@@ -111,18 +111,18 @@ class Run:
         return [message for at in self.good for message in messages[at : at + size]]
 
 
-Together = Callable[[list[Run]], None]
+Together = Callable[[list[ListenerRun]], None]
 """Takes the runs with calls that succeeded with all their messages within one turn of the loop."""
 
 
-class Around(Protocol):
+class ListenerHooks(Protocol):
     """Hooks right before and after the listener, in its thread or task: traces."""
 
-    def before(self, call: Call) -> object:
+    def before(self, call: ListenerCall) -> object:
         """Return what `after` is given."""
         ...
 
-    def after(self, call: Call, token: object, outcome: Outcome) -> None: ...
+    def after(self, call: ListenerCall, token: object, outcome: Outcome) -> None: ...
 
 
 def is_coroutine_listener(listener: Callable[..., object]) -> bool:

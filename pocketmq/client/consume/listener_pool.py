@@ -11,13 +11,13 @@ from queue import SimpleQueue
 
 from pocketmq.client.consume.call_context import base_of, calling_pool
 from pocketmq.client.consume.listener import (
-    Around,
-    Call,
     ConsumeContext,
     ConsumeResult,
     Listener,
+    ListenerCall,
+    ListenerHooks,
+    ListenerRun,
     Outcome,
-    Run,
     Together,
     is_coroutine_listener,
 )
@@ -47,14 +47,14 @@ class ListenerPool:
     """
 
     def __init__(
-        self, listener: Listener, around: Sequence[Around], concurrency: int, clock: Clock
+        self, listener: Listener, around: Sequence[ListenerHooks], concurrency: int, clock: Clock
     ) -> None:
         self._listener = listener
         self._around = around
         self._concurrency = concurrency
         self._clock = clock
         self._together: Together | None = None
-        self.succeeded: list[Run] = []
+        self.succeeded: list[ListenerRun] = []
         self._base = base_of(self)
         self._under_way = 0
         self._draining = False
@@ -65,7 +65,7 @@ class ListenerPool:
         """together: None has every call passed to its `done`."""
         self._together = together
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: ListenerRun) -> None:
         """Have a run's messages consumed."""
         if not self._under_way:
             self._idle.clear()
@@ -88,7 +88,7 @@ class ListenerPool:
                 run.cost_s = 0.0
                 self._end(count)
 
-    def _done(self, run: Run, call: Call, outcome: Outcome | None) -> None:
+    def _done(self, run: ListenerRun, call: ListenerCall, outcome: Outcome | None) -> None:
         try:
             run.done(call, outcome)
         except Exception as error:
@@ -99,7 +99,7 @@ class ListenerPool:
             self._end(1)
 
     @staticmethod
-    def _has_failed(run: Run, call: Call, error: Exception) -> None:
+    def _has_failed(run: ListenerRun, call: ListenerCall, error: Exception) -> None:
         """Let a call fail whose listener has left no number in its context: its messages would stand still,
         and the offset of their queue with them.
         """
@@ -114,11 +114,13 @@ class ListenerPool:
         if self._under_way == 0:
             self._idle.set()
 
-    def _unwanted(self, run: Run) -> bool:
+    def _unwanted(self, run: ListenerRun) -> bool:
         queue = run.process_queue
         return self._draining or (queue is not None and queue.dropped)
 
-    def _ended_well(self, run: Run, at: int, context: ConsumeContext, cost_s: float) -> bool:
+    def _ended_well(
+        self, run: ListenerRun, at: int, context: ConsumeContext, cost_s: float
+    ) -> bool:
         """Note a call that returned SUCCESS for `together`. Returns: whether that takes it.
 
         The last call of a run may be short; where its ack_index is as well, `done` looks closer.
@@ -138,7 +140,7 @@ class ListenerPool:
         run.cost_s += cost_s
         return True
 
-    def _after(self, call: Call, tokens: list[object], outcome: Outcome) -> None:
+    def _after(self, call: ListenerCall, tokens: list[object], outcome: Outcome) -> None:
         try:
             for each, token in zip(reversed(self._around), reversed(tokens), strict=True):
                 each.after(call, token, outcome)
@@ -193,14 +195,14 @@ class CoroutinePool(ListenerPool):
     def __init__(
         self,
         listener: Listener,
-        around: Sequence[Around],
+        around: Sequence[ListenerHooks],
         concurrency: int,
         clock: Clock,
         runner: Runner,
     ) -> None:
         super().__init__(listener, around, concurrency, clock)
         self._runner = runner
-        self._calls: deque[tuple[Run, int]] = deque()
+        self._calls: deque[tuple[ListenerRun, int]] = deque()
         self._resting: deque[asyncio.Future[None]] = deque()
         self._waking = False
 
@@ -212,7 +214,7 @@ class CoroutinePool(ListenerPool):
     def _begin_worker(self, name: str) -> None:
         self._runner.spawn(self._work(name), name=name, context=self._base.copy())
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: ListenerRun) -> None:
         """See ListenerPool."""
         super().submit(run)
         self._calls.extend([(run, at) for at in run.starts])
@@ -321,14 +323,14 @@ class ThreadPool(ListenerPool):
     def __init__(
         self,
         listener: Listener,
-        around: Sequence[Around],
+        around: Sequence[ListenerHooks],
         concurrency: int,
         clock: Clock,
         name: str,
     ) -> None:
         super().__init__(listener, around, concurrency, clock)
         self._name = name
-        self._calls: SimpleQueue[tuple[Run, int] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[ListenerRun, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._finished: deque[_Finished] = deque()
         self._handing_over = False
@@ -338,7 +340,7 @@ class ThreadPool(ListenerPool):
         super().start(together)
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: ListenerRun) -> None:
         """See ListenerPool."""
         super().submit(run)
         wanted = min(self._under_way, self._concurrency)
@@ -379,7 +381,7 @@ class ThreadPool(ListenerPool):
                     return  # the loop is closed: no task waits for outcomes
 
     def _call(
-        self, run: Run, at: int, context: ConsumeContext, stamp: _Stamp
+        self, run: ListenerRun, at: int, context: ConsumeContext, stamp: _Stamp
     ) -> tuple[Outcome, float]:
         began = time.monotonic()
         started = stamp.at(began)
@@ -430,13 +432,17 @@ class ThreadPool(ListenerPool):
                 thread.join()
 
 
-_Finished = tuple[Run, int, ConsumeContext, Outcome | None, float]
+_Finished = tuple[ListenerRun, int, ConsumeContext, Outcome | None, float]
 """A call that has ended: run, where it begins, context, outcome, how long the listener took, seconds."""
 _AT_ONCE = Outcome(_SUCCESS, None, 0)
 
 
 def make_pool(
-    listener: Listener, around: Sequence[Around], concurrency: int, clock: Clock, runner: Runner
+    listener: Listener,
+    around: Sequence[ListenerHooks],
+    concurrency: int,
+    clock: Clock,
+    runner: Runner,
 ) -> ListenerPool:
     """Create the pool that suits the listener."""
     if is_coroutine_listener(listener):

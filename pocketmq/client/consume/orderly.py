@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pocketmq.client.consume.listener import Call, ConsumeResult, Outcome, Run
+from pocketmq.client.consume.listener import ConsumeResult, ListenerCall, ListenerRun, Outcome
 from pocketmq.client.consume.service import ConsumeParts, ConsumeService
 from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.pull.process_queue import LOCK_INTERVAL_MS, ProcessQueue
@@ -169,16 +169,16 @@ class ConsumeMessageOrderly(ConsumeService):
 
     async def _call(
         self, messages: list[MessageExt], queue: MessageQueue
-    ) -> tuple[Call, Outcome | None]:
-        finished: asyncio.Future[tuple[Call, Outcome | None]] = (
+    ) -> tuple[ListenerCall, Outcome | None]:
+        finished: asyncio.Future[tuple[ListenerCall, Outcome | None]] = (
             asyncio.get_running_loop().create_future()
         )
 
-        def done(call: Call, outcome: Outcome | None) -> None:
+        def done(call: ListenerCall, outcome: Outcome | None) -> None:
             if not finished.done():
                 finished.set_result((call, outcome))
 
-        self._pool.submit(Run(messages, queue, len(messages), done))
+        self._pool.submit(ListenerRun(messages, queue, len(messages), done))
         return await finished
 
     async def _must_wait(self, messages: list[MessageExt]) -> bool:

@@ -1,4 +1,4 @@
-"""PushMember: a running push consumer: pulls, calls the listener, hands failures to `GivingBack`.
+"""PushMember: a running push consumer: pulls, calls the listener, hands failures to `Redelivery`.
 
 One pull, from its request to the next one (S43 to S53):
 
@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 from pocketmq.client.consume.concurrently import ConsumeMessageConcurrently
 from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.consume.listener import (
-    Around,
-    Call,
     Listener,
+    ListenerCall,
+    ListenerHooks,
+    ListenerRun,
     Outcome,
-    Run,
     direct_result,
 )
 from pocketmq.client.consume.listener_pool import make_pool
 from pocketmq.client.consume.orderly import ConsumeMessageOrderly
-from pocketmq.client.consume.redelivery import GivingBack
+from pocketmq.client.consume.redelivery import Redelivery
 from pocketmq.client.consume.service import ConsumeParts
 from pocketmq.client.errors import BrokerBusy, SubscriptionNotReady
 from pocketmq.client.network.heartbeat import MessageModel
@@ -107,7 +107,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         instance: "MQClientInstance",
         offsets: OffsetStore,
         listener: Listener,
-        around: Sequence[Around] = (),
+        around: Sequence[ListenerHooks] = (),
     ) -> None:
         """around: hooks before and after each call of the listener."""
         super().__init__(options, instance, offsets)
@@ -121,7 +121,7 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self._count_max = options.pull_threshold_count
         self._size_max = options.pull_threshold_mib << 20
         self._flow_control_times = 0
-        self.giving_back = GivingBack(options, instance)
+        self.giving_back = Redelivery(options, instance)
         self._pool = make_pool(listener, around, options.concurrency, self.clock, self.runner)
 
     # ------------------------------------------------------------ life
@@ -477,11 +477,11 @@ class PushMember(SharingMember[PushConsumerOptions]):
         self._restore_names([message])
         finished: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
 
-        def done(_: Call, outcome: Outcome | None) -> None:
+        def done(_: ListenerCall, outcome: Outcome | None) -> None:
             if not finished.done():
                 finished.set_result(outcome)
 
-        self._pool.submit(Run([message], queue, 1, done))
+        self._pool.submit(ListenerRun([message], queue, 1, done))
         outcome = await finished
         return direct_result(outcome, orderly=self.options.orderly)
 

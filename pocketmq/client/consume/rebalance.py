@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Plan:
+class RebalancePlan:
     """How the table has to change for one topic."""
 
     drop: list[MessageQueue] = field(default_factory=list)
@@ -53,13 +53,13 @@ def plan_change(
     now_ms: int,
     *,
     pushes: bool = True,
-) -> Plan:
+) -> RebalancePlan:
     """Compare the table with the current allocation, changing nothing. now_ms: monotonic.
 
     pushes: a push consumer's queue whose pull request was lost is taken again.
     """
     wanted = set(allocated)
-    plan = Plan()
+    plan = RebalancePlan()
     for queue, process_queue in table.items():
         if queue.topic != topic:
             continue

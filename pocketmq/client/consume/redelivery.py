@@ -1,4 +1,4 @@
-"""GivingBack: redelivery of failed messages, by the broker or by a new send to the retry topic.
+"""Redelivery: redelivery of failed messages, by the broker or by a new send to the retry topic.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ 4.9.8.
 """
@@ -24,7 +24,7 @@ RECONSUME_TIMES_MAX = 16
 FIRST_RETRY_LEVEL = 3
 
 
-class GivingBack:
+class Redelivery:
     """Owner: a push consumer's member."""
 
     def __init__(self, options: PushConsumerOptions, instance: "MQClientInstance") -> None:

@@ -55,7 +55,7 @@ class _Route:
         return (value, message) if self.wants_message else (value,)
 
 
-class Asked(NamedTuple):
+class CombinedSubscription(NamedTuple):
     """The combined subscription of a topic's routes."""
 
     expression: str
@@ -68,7 +68,7 @@ class Router:
     def __init__(self) -> None:
         # By topic, then by tag; every other message of the topic by "*".
         self._routes: dict[str, dict[str, _Route]] = {}
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, CombinedSubscription] = {}
 
     def add(
         self,
@@ -77,7 +77,7 @@ class Router:
         expression_type: str,
         handler: Handler,
         codec: Codec[Any] | None,
-    ) -> Asked:
+    ) -> CombinedSubscription:
         """Add a route. Returns: the topic's subscription now. Raises: IllegalArgument."""
         takes_two = codec is not None and _takes_two(handler)
         first = "message" if codec is None else "value"
@@ -97,7 +97,7 @@ class Router:
         routes.update(dict.fromkeys(tags or {ALL}, route))
         if expression_type == TAG:
             expression = ALL if ALL in routes else " || ".join(routes)
-        self._asked[topic] = Asked(expression, expression_type)
+        self._asked[topic] = CombinedSubscription(expression, expression_type)
         return self._asked[topic]
 
     def listener(self) -> Listener:

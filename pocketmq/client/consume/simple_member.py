@@ -19,7 +19,7 @@ from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.network.heartbeat import ConsumeFromWhere
 from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import SimpleConsumerOptions
-from pocketmq.client.pull.decode import UNPACKED_MAX, Room, decode_messages
+from pocketmq.client.pull.decode import UNPACKED_MAX, UnpackBudget, decode_messages
 from pocketmq.model.message import MessageExt, Property
 from pocketmq.model.pop_receipt import NORMAL, Receipt, real_topic
 from pocketmq.remoting.errors import IllegalArgument, MessageCodecError, PocketMQError
@@ -41,7 +41,7 @@ _FROM_FIRST, _FROM_LAST = 0, 1
 _AGAIN_MS = 1_000
 
 
-class Place(NamedTuple):
+class PopSource(NamedTuple):
     topic: str
     broker_name: str
 
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 class _Popped(NamedTuple):
     """A pop's answer, or what is left of it. ours_until: monotonic ms."""
 
-    place: Place
+    place: PopSource
     tags: frozenset[str]
     ours_until: int
     header: PopMessageResponseHeader
@@ -63,7 +63,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         offsets = RemoteBrokerOffsetStore(instance, options.inner_group)
         super().__init__(options, instance, offsets)
         self._turn = 0
-        self._waiting: set[Place] = set()
+        self._waiting: set[PopSource] = set()
         # With the monotonic ms until which a message is ours.
         self._kept: deque[tuple[int, MessageExt]] = deque()
         self._packed: deque[_Popped] = deque()
@@ -132,31 +132,31 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             if popped.ours_until > self.clock.monotonic_ms():
                 self._kept += await self._opened(popped)
 
-    async def _places(self) -> list[Place]:
+    async def _places(self) -> list[PopSource]:
         """Return the places to pop from. Raises: IllegalArgument, NoRoute."""
         found = []
         for topic in self.subscribed_topics():
             route = await self.instance.route(topic)
             names = {queue.broker_name for queue in route.subscribe_queues(topic)}
-            found += [Place(topic, name) for name in sorted(names)]
+            found += [PopSource(topic, name) for name in sorted(names)]
         if not found:
             raise IllegalArgument(
                 f"group {self.group!r} has not subscribed to any topic that can be read"
             )
         return found
 
-    async def _pop_now(self, place: Place, count: int, invisible_ms: int) -> None:
+    async def _pop_now(self, place: PopSource, count: int, invisible_ms: int) -> None:
         try:
             self._kept += await self._pop(place, count, invisible_ms, 0)
         except PocketMQError as error:
             self._failed(place, error)
 
-    def _failed(self, place: Place, error: PocketMQError) -> None:
+    def _failed(self, place: PopSource, error: PocketMQError) -> None:
         log.warning("pop failed group=%s place=%s reason=%r", self.group, place, str(error))
         self._failure = error
         self.instance.broker_failed(place.topic, error)
 
-    async def _wait_at(self, place: Place, count: int, invisible_ms: int, wait_ms: int) -> None:
+    async def _wait_at(self, place: PopSource, count: int, invisible_ms: int, wait_ms: int) -> None:
         ends = self.clock.monotonic_ms() + wait_ms
         try:
             while wait_ms > 0:
@@ -173,7 +173,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             self._news.set()
 
     async def _pop(
-        self, place: Place, count: int, invisible_ms: int, wait_ms: int
+        self, place: PopSource, count: int, invisible_ms: int, wait_ms: int
     ) -> list[tuple[int, MessageExt]]:
         subscription = self.rebalance.subscriptions.get(place.topic)
         if subscription is None:
@@ -204,7 +204,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def _opened(self, popped: _Popped) -> list[tuple[int, MessageExt]]:
         """Return the messages that are wanted, with the time of each; the rest of the answer stays packed."""
-        room = Room()
+        room = UnpackBudget()
         place, tags = popped.place, popped.tags
         messages = _with_receipts(popped.header, popped.body, place.broker_name, room)
         if room.rest_at is not None:
@@ -271,7 +271,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
 
 def _with_receipts(
-    header: PopMessageResponseHeader, body: bytes, broker_name: str, room: Room
+    header: PopMessageResponseHeader, body: bytes, broker_name: str, room: UnpackBudget
 ) -> list[MessageExt]:
     """Return the messages of a pop's answer, each with its receipt.
 

@@ -14,7 +14,7 @@ from pocketmq.client.errors import (
     from_remoting,
     refusal,
 )
-from pocketmq.client.network.requests import Asking
+from pocketmq.client.network.requests import ApiRequests
 from pocketmq.client.network.route import TopicRoute
 from pocketmq.client.pull.pull_result import PullResult, pull_answer
 from pocketmq.client.send.result import SendResult, send_result
@@ -40,7 +40,7 @@ NOTHING_POPPED = (
 _QUERIED_SIZE_MAX = 256 << 20
 
 
-class MQClientApi(Asking):
+class MQClientApi(ApiRequests):
     """Requests to name servers and brokers. Times in ms, offsets in messages."""
 
     # ------------------------------------------------------------ routes and membership

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.client.inner import InnerConsumer, Shared
+from pocketmq.client.inner import InnerConsumer, SharedInstance
 from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.model.message_codec import decompress, properties_to_dict, to_message
 from pocketmq.model.queue_json import message_queue, queue_key
@@ -26,9 +26,9 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.java_number import number
 from pocketmq.remoting.requests import (
+    AnsweringServer,
     NotifyTopicKnownHeader,
     PocketRequestCode,
-    Server,
     complete,
 )
 from pocketmq.remoting.transport.connection import Connection, Handler
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class ClientProcessor:
     """The handlers of one client instance, and the requests that wait for a reply."""
 
-    def __init__(self, instance: Shared) -> None:
+    def __init__(self, instance: SharedInstance) -> None:
         self._instance = instance
         self.replies: dict[str, asyncio.Future[Message]] = {}
 
@@ -54,7 +54,7 @@ class ClientProcessor:
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.receive_reply,
             PocketRequestCode.NOTIFY_TOPIC_KNOWN: self.notify_topic_known,
         }
-        return complete(Server.CLIENT, handlers)
+        return complete(AnsweringServer.CLIENT, handlers)
 
     def check_transaction_state(self, request: RemotingCommand, connection: Connection) -> None:
         message = to_message(read_record(request.body))

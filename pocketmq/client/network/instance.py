@@ -41,7 +41,7 @@ from pocketmq.client.options import ClientOptions
 from pocketmq.client.pull.pull_service import Pull, PullMessageService
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import AUTO_CREATE_TOPIC, MASTER_ID, is_retry_topic
-from pocketmq.remoting.command import Encoding
+from pocketmq.remoting.command import SerializeType
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.fastjson import FastjsonError
 from pocketmq.remoting.transport.client import RemotingClient
@@ -126,7 +126,7 @@ class MQClientInstance:
         runner.spawn(self.pulls.run(), name="pull")
 
     async def _set_up(self, stack: AsyncExitStack) -> None:
-        encoding = Encoding[self.config.header_encoding]
+        encoding = SerializeType[self.config.header_encoding]
         transport = self.config.transport or self._connect
         self.api = MQClientApi(
             await transport(stack, self.processor.handlers()),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from pocketmq.client.inner import Shared
+from pocketmq.client.inner import SharedInstance
 from pocketmq.client.network.heartbeat import heartbeat_body
 from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.codes import Version
@@ -25,7 +25,7 @@ ANNOUNCE_MS = 10_000
 class Presence:
     """Owner: MQClientInstance. Knows which brokers have heard of it, with their versions."""
 
-    def __init__(self, instance: Shared) -> None:
+    def __init__(self, instance: SharedInstance) -> None:
         self._instance = instance
         self._versions: dict[str, int] = {}
         self._announced_ms: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Asking: one request and its answer, from a broker or from whichever name server answers.
+"""ApiRequests: one request and its answer, from a broker or from whichever name server answers.
 
 Nothing is remembered except which name server answers. Every failure is one of pocketmq.client.errors and
 says what was asked of whom.
@@ -10,7 +10,7 @@ from typing import Protocol
 from pocketmq.client.errors import Unreachable, from_remoting, not_a_name_server, refusal
 from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
-from pocketmq.remoting.command import Encoding, RemotingCommand
+from pocketmq.remoting.command import RemotingCommand, SerializeType
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.requests import PocketRequestCode
@@ -44,7 +44,7 @@ class Remoting(Protocol):
         ...
 
 
-class Asking:
+class ApiRequests:
     """Base of MQClientApi. Times in ms."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Asking:
         name_servers: Sequence[str],
         *,
         timeout_ms: int = 3_000,
-        encoding: Encoding = Encoding.JSON,
+        encoding: SerializeType = SerializeType.JSON,
         what_listens: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         """what_listens: describes the peer at an address that does not answer; None: do not look."""
@@ -64,7 +64,7 @@ class Asking:
         self._encoding = int(encoding)
         self._name_server = 0
         # Whether a frame may be put together by hand: JSON headers without a signature.
-        self.plain_frames = encoding == Encoding.JSON and not remoting.signs
+        self.plain_frames = encoding == SerializeType.JSON and not remoting.signs
         # The connection to a broker if it is open already and may be written to directly.
         self.open_connection = remoting.open_connection
 

@@ -9,7 +9,7 @@
    rest waits until a listener reads it, as many listeners read nothing but the body. For a consumer that
    does read it, it is decoded at once (`Habit`).
 4. A few KB may unpack to 64 MiB: records of an answer whose bodies would go beyond UNPACKED_MAX together are
-   left for later (`Room`). The first is always read, so a queue moves on.
+   left for later (`UnpackBudget`). The first is always read, so a queue moves on.
 tests/client/test_decode.py compares it with message_codec.to_messages.
 """
 
@@ -88,7 +88,7 @@ UNPACKED_MAX = INFLATED_SIZE_MAX
 """Bytes that the compressed bodies of one answer unpack to, but for the last of them."""
 
 
-class Room:
+class UnpackBudget:
     """How much may still be unpacked (invariant 4); of what was left, first byte and queue offset."""
 
     __slots__ = ("left", "rest_at", "rest_offset")
@@ -138,7 +138,7 @@ def decode_messages(
     offset_delta: int = 0,
     bounds: tuple[int, int] | None = None,
     habit: Habit | None = None,
-    room: Room | None = None,
+    room: UnpackBudget | None = None,
 ) -> list[MessageExt]:
     """Decode the messages of a pull answer, in order. Raises: MessageCodecError (invariant 1).
 
@@ -147,7 +147,7 @@ def decode_messages(
     was left.
     """
     found: list[MessageExt] = []
-    room = room or Room()
+    room = room or UnpackBudget()
     shown = None if bounds is None else (str(bounds[0]), str(bounds[1]))
     pull = _Pull(broker_name, shown, habit)
     at_once = habit is None or habit.asks
@@ -209,7 +209,7 @@ def _unusual(
     found: list[MessageExt],
     offset_delta: int,
     pull: _Pull,
-    room: Room,
+    room: UnpackBudget,
 ) -> int:
     """Add the messages of any record, by the general decoder. Returns: where the next record begins."""
     record = read_record(body, at, check_crc=False)
@@ -227,7 +227,7 @@ def decode_pulled(
     result: PullResult, body: bytes, broker_name: str, habit: Habit | None = None
 ) -> list[MessageExt]:
     """Decode an answer; if it holds too much, `result` continues at the first message that was left."""
-    room = Room()
+    room = UnpackBudget()
     messages = decode_messages(body, broker_name, result.offset_delta, result.bounds, habit, room)
     if room.rest_offset is not None:
         log.warning(
@@ -355,7 +355,7 @@ def _own(message: MessageExt, name: str) -> Any:
         return _UNSET
 
 
-def _unpacked(content: bytes, sys_flag: int, room: Room) -> bytes:
+def _unpacked(content: bytes, sys_flag: int, room: UnpackBudget) -> bytes:
     try:
         body = decompress(content, sys_flag)
         room.left -= len(body)

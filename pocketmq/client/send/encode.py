@@ -48,7 +48,7 @@ _DELAYING = (
 )
 
 
-class Outgoing:
+class OutgoingMessage:
     """A message or batch ready to be sent to any queue.
 
     Attributes: topic (as it travels), code, body (compressed if large), sys_flag, flag, born_ms, properties
@@ -144,7 +144,7 @@ class Packer:
         self._pieces: dict[MessageQueue, _Pieces] = {}
         self._carry = carry
 
-    def pack(self, message: Message, sys_flag: int = 0) -> Outgoing:
+    def pack(self, message: Message, sys_flag: int = 0) -> OutgoingMessage:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
         topic = message.topic
         body = message.body
@@ -162,7 +162,7 @@ class Packer:
                 sys_flag |= _COMPRESSED | int(options.compression) << 8
         more = _retry_fields(properties) if topic.startswith(RETRY_PREFIX) else None
         # By place: names cost a dictionary a call.
-        return Outgoing(
+        return OutgoingMessage(
             topic,
             _SEND_REPLY if properties.get(_MSG_TYPE) == REPLY else _SEND,
             body,
@@ -176,7 +176,7 @@ class Packer:
             more,
         )
 
-    def pack_batch(self, messages: Sequence[Message]) -> Outgoing:
+    def pack_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """Check and pack a batch that fits. Raises: IllegalMessage, MessageTooLarge."""
         topic = with_namespace(self._namespace, messages[0].topic)
         members: list[Message] = []
@@ -190,7 +190,7 @@ class Packer:
         outer = {}
         if Property.WAIT.value in members[0].properties:
             outer[Property.WAIT.value] = members[0].properties[Property.WAIT.value]
-        return Outgoing(
+        return OutgoingMessage(
             topic,
             _SEND_BATCH,
             batch.encode(members),
@@ -234,7 +234,7 @@ class Packer:
 
     # ------------------------------------------------------------ header and frame
 
-    def ext(self, outgoing: Outgoing, queue: MessageQueue) -> dict[str, str]:
+    def ext(self, outgoing: OutgoingMessage, queue: MessageQueue) -> dict[str, str]:
         """Return the fields of SendMessageV2Header for one queue."""
         options = self.options
         ext = {
@@ -256,7 +256,7 @@ class Packer:
             ext.update(outgoing.more)
         return ext
 
-    def frame(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes | None:
+    def frame(self, outgoing: OutgoingMessage, queue: MessageQueue, opaque: int) -> bytes | None:
         """Return the whole frame of a plain message, JSON header, unsigned; None if it is not plain."""
         if outgoing.code != _SEND or outgoing.sys_flag or outgoing.flag or outgoing.more:
             return None
@@ -279,7 +279,7 @@ class Packer:
         body = outgoing.body
         return b"".join((_HEAD.pack(4 + size + len(body), size), header, body))
 
-    def _cut(self, outgoing: Outgoing, queue: MessageQueue) -> _Pieces:
+    def _cut(self, outgoing: OutgoingMessage, queue: MessageQueue) -> _Pieces:
         ext = self.ext(outgoing, queue)
         # The marks hold a character that no name has, and the opaque is the last of its kind.
         ext["g"], ext["i"] = _TIME_MARK, _PROPERTIES_MARK

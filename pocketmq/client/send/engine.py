@@ -25,11 +25,11 @@ from pocketmq.client.network.route import (
     TopicRoute,
 )
 from pocketmq.client.options import SendOptions
-from pocketmq.client.send.encode import Carry, Outgoing, Packer
+from pocketmq.client.send.encode import Carry, OutgoingMessage, Packer
 from pocketmq.client.send.fault_strategy import FaultStrategy
 from pocketmq.client.send.first_attempt import Flight
 from pocketmq.client.send.frozen import unless_frozen
-from pocketmq.client.send.limits import Deadlines, Room
+from pocketmq.client.send.limits import Deadlines, SendLimits
 from pocketmq.client.send.result import SendResult, SendStatus
 from pocketmq.client.send.retries import NotStoredSafely, SendAttempts
 from pocketmq.model.message import Message, MessageQueue
@@ -52,7 +52,7 @@ _LOOK_MS = 50
 class SendHook(Protocol):
     """Called around each attempt, e.g. to trace a producer."""
 
-    def before(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> object: ...
+    def before(self, outgoing: OutgoingMessage, queue: MessageQueue, address: str) -> object: ...
 
     def after(
         self, token: object, result: SendResult | None, error: PocketMQError | None
@@ -78,7 +78,7 @@ class SendEngine:
         self.strategy = FaultStrategy(
             instance.clock, instance.random_index, enabled=options.latency_fault_tolerance
         )
-        self.room = Room(options.in_flight_max, options.in_flight_size_max)
+        self.room = SendLimits(options.in_flight_max, options.in_flight_size_max)
         self.packer = Packer(
             group,
             options,
@@ -104,11 +104,11 @@ class SendEngine:
         """
         return [self.options.create_topic_key, *self._infos]
 
-    def outgoing(self, message: Message, sys_flag: int = 0) -> Outgoing:
+    def outgoing(self, message: Message, sys_flag: int = 0) -> OutgoingMessage:
         """Check and pack one message. Raises: IllegalMessage, MessageTooLarge."""
         return self.packer.pack(message, sys_flag)
 
-    def outgoing_batch(self, messages: Sequence[Message]) -> Outgoing:
+    def outgoing_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """Check and pack a batch that fits. Raises: IllegalMessage, MessageTooLarge."""
         return self.packer.pack_batch(messages)
 
@@ -116,7 +116,7 @@ class SendEngine:
 
     async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
@@ -144,9 +144,15 @@ class SendEngine:
             self.room.give(size)
 
     async def submit(
-        self, outgoing: Outgoing, *, queue: MessageQueue | None = None
+        self,
+        outgoing: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
     ) -> "asyncio.Future[SendResult]":
         """Send without waiting for the answer; the future gets what `send` returns or raises.
+
+        timeout_ms: what is left of the option's time; then the answer is waited for all the same.
 
         Waits while too much is in flight, and for the route and the connection of a first message, so that
         messages are sent in the order of the calls.
@@ -155,10 +161,11 @@ class SendEngine:
         if not self.room.take(size):
             await self.room.wait(size)
         future = self._future()
-        flight = self._launch(outgoing, queue, future, size)
+        flight = None if timeout_ms else self._launch(outgoing, queue, future, size)
         if not isinstance(flight, Flight):
             try:
-                future.set_result(await self._attempts(outgoing, queue, first=flight))
+                sending = self._attempts(outgoing, queue, timeout_ms, first=flight)
+                future.set_result(await sending)
             except PocketMQError as error:
                 future.set_exception(error)
             finally:
@@ -173,7 +180,7 @@ class SendEngine:
 
     def _launch(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         future: "asyncio.Future[SendResult]",
         size: int | None,
@@ -225,7 +232,7 @@ class SendEngine:
     async def after_flight(
         self,
         flight: Flight,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         error: PocketMQError,
     ) -> SendResult:
@@ -258,7 +265,7 @@ class SendEngine:
 
     async def _attempts(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         timeout_ms: int | None = None,
         retry_times: int | None = None,
@@ -290,7 +297,7 @@ class SendEngine:
             self._infos.pop(outgoing.topic, None)
         return result
 
-    async def _follow(self, plan: SendAttempts, outgoing: Outgoing) -> SendResult:
+    async def _follow(self, plan: SendAttempts, outgoing: OutgoingMessage) -> SendResult:
         """Make attempts until one succeeds or the plan ends."""
         while True:
             target = self._next(plan, outgoing.topic)
@@ -325,7 +332,7 @@ class SendEngine:
 
     async def _send_to(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue,
         timeout_ms: int,
         plan: SendAttempts | None = None,
@@ -333,8 +340,10 @@ class SendEngine:
         instance = self.instance
         address = instance.addresses.master(queue.broker_name)
         if address is None:
+            began_ms = self.clock.monotonic_ms()
             looking = instance.master_address(queue.topic, queue.broker_name)
             address = await _within(timeout_ms, queue.topic, looking)
+            timeout_ms = max(1, timeout_ms - (self.clock.monotonic_ms() - began_ms))
         tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
         try:
             sending = instance.api.send(
@@ -361,15 +370,23 @@ class SendEngine:
         for hook, token in zip(self.hooks, tokens, strict=False):
             hook.after(token, result, error)
 
-    async def send_oneway(self, outgoing: Outgoing, *, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(
+        self,
+        outgoing: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
         """Send without an answer. Raises: NoRoute, Unreachable; a refusal stays unknown."""
-        timeout_ms = self.options.send_timeout_ms
+        whole_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
+        until_ms = self.clock.monotonic_ms() + whole_ms
         if queue is None:
-            info, _ = await self._publish_info(outgoing.topic, timeout_ms)
+            info, _ = await self._publish_info(outgoing.topic, whole_ms)
             plan = SendAttempts(info, self.strategy, self.clock, attempts_max=1, timeout_ms=0)
             queue = self._next(plan, outgoing.topic)
         looking = self.instance.master_address(outgoing.topic, queue.broker_name)
-        address = await _within(timeout_ms, outgoing.topic, looking)
+        left_ms = max(1, until_ms - self.clock.monotonic_ms())
+        address = await _within(left_ms, outgoing.topic, looking)
         ext = self.packer.ext(outgoing, queue)
         await self.instance.api.send_oneway(address, outgoing.code, ext, outgoing.body)
 
@@ -443,7 +460,7 @@ async def _within(timeout_ms: int, topic: str, looking: Coroutine[Any, Any, T]) 
         ) from None
 
 
-def _log_retry(outgoing: Outgoing, queue: MessageQueue, error: PocketMQError) -> None:
+def _log_retry(outgoing: OutgoingMessage, queue: MessageQueue, error: PocketMQError) -> None:
     log.warning(
         "send failed, trying again topic=%s broker=%s reason=%r",
         outgoing.topic,

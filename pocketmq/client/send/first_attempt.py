@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol
 from pocketmq.client.errors import ConnectionBroken
 from pocketmq.client.network.instance import MQClientInstance
 from pocketmq.client.options import SendOptions
-from pocketmq.client.send.encode import Outgoing
+from pocketmq.client.send.encode import OutgoingMessage
 from pocketmq.client.send.fault_strategy import FaultStrategy
-from pocketmq.client.send.limits import OpenConnection, Room
+from pocketmq.client.send.limits import OpenConnection, SendLimits
 from pocketmq.client.send.result import SendResult, send_result
 from pocketmq.client.send.retries import NotStoredSafely
 from pocketmq.model.message import MessageQueue
@@ -29,7 +29,7 @@ class Engine(Protocol):
     group: str
     options: SendOptions
     strategy: FaultStrategy
-    room: Room
+    room: SendLimits
     instance: MQClientInstance
     clock: Clock
 
@@ -44,7 +44,7 @@ class Engine(Protocol):
     async def after_flight(
         self,
         flight: "Flight",
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         error: PocketMQError,
     ) -> SendResult: ...
@@ -77,7 +77,7 @@ class Flight:
     def __init__(
         self,
         engine: Engine,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue,
         address: str,
         connection: OpenConnection,
@@ -86,7 +86,7 @@ class Flight:
         size: int | None,
     ) -> None:
         self.engine = engine
-        self.outgoing: Outgoing | None = outgoing
+        self.outgoing: OutgoingMessage | None = outgoing
         self.queue = queue
         self.address = address
         self.connection = connection
@@ -223,7 +223,7 @@ class Flight:
         else:
             task.add_done_callback(lambda _: self._give_up())
 
-    async def _go_on(self, outgoing: Outgoing, error: PocketMQError) -> None:
+    async def _go_on(self, outgoing: OutgoingMessage, error: PocketMQError) -> None:
         """Make further attempts for a submitted message."""
         chosen = self.queue if self.chosen else None
         try:

@@ -1,7 +1,7 @@
 """Sends in flight: how many at once, and until when.
 
-    room = Room(count_max=1_000, size_max=64 MiB)      back-pressure: senders wait for room
-    flights.launch(...)                                one attempt without a task and a timer of its own
+    room = SendLimits(count_max=1_000, size_max=64 MiB)   back-pressure: senders wait for room
+    flights.launch(...)                                   one attempt without a task and a timer of its own
 
 1. At most count_max messages with size_max bytes are in flight; a single larger one flies alone.
 2. Waiters get room first come, first served.
@@ -23,7 +23,7 @@ _LOOKS = 6
 """A flight's time has so many parts; between two of them it is looked at."""
 
 
-class Room:
+class SendLimits:
     """Counts messages in flight (invariants 1 and 2). Owner: one producer."""
 
     def __init__(self, count_max: int, size_max: int) -> None:
@@ -112,7 +112,7 @@ class OpenConnection(Protocol):
     def last_read_ms(self) -> int: ...
 
 
-class Timed(Protocol):
+class ExpiringFlight(Protocol):
     """A flight as its deadline sees it."""
 
     connection: OpenConnection
@@ -139,7 +139,7 @@ class Deadlines:
         """call_later: (delay in ms, function)."""
         self._monotonic_ms = monotonic_ms
         self._call_later = call_later
-        self._flights: deque[Timed] = deque()
+        self._flights: deque[ExpiringFlight] = deque()
         self._sweep_at = _SWEEP_SIZE
         self._armed = False
 
@@ -147,7 +147,7 @@ class Deadlines:
         """Return the number of flights kept, including settled ones behind an unsettled one."""
         return len(self._flights)
 
-    def add(self, flight: Timed) -> None:
+    def add(self, flight: ExpiringFlight) -> None:
         flights = self._flights
         while flights and flights[0].settled:
             flights.popleft()
@@ -177,7 +177,7 @@ class Deadlines:
                 first.expire()
             flights.popleft()
 
-    def _look(self, first: Timed, now_ms: int) -> None:
+    def _look(self, first: ExpiringFlight, now_ms: int) -> None:
         """Apply invariant 5, and come back when the first flight is due for it, or for its end."""
         part_ms = (first.deadline_ms - first.began_ms) // _LOOKS
         old = [each for each in self._flights if each.began_ms <= now_ms - 2 * part_ms]

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
-from pocketmq.client.consume.listener import Call, ConsumeResult, Outcome
+from pocketmq.client.consume.listener import ConsumeResult, ListenerCall, Outcome
 from pocketmq.model.message import Message, MessageExt, MessageQueue
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
-    from pocketmq.client.send.encode import Outgoing
+    from pocketmq.client.send.encode import OutgoingMessage
     from pocketmq.client.send.result import SendResult
 
 _tracer = trace.get_tracer("pocketmq.client")
@@ -61,7 +61,7 @@ class ProduceSpans:
         propagate.inject(properties, trace.set_span_in_context(span))
         span.end()
 
-    def before(self, outgoing: "Outgoing", queue: MessageQueue, address: str) -> Span:
+    def before(self, outgoing: "OutgoingMessage", queue: MessageQueue, address: str) -> Span:
         attributes = _attributes("send", "send", outgoing.message)
         attributes["server.address"], _, port = address.rpartition(":")
         attributes["server.port"] = int(port)
@@ -88,11 +88,11 @@ class ConsumeSpans:
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def before(self, call: Call) -> object:
+    def before(self, call: ListenerCall) -> object:
         span = _process_span(call.messages, self._group)
         return span, context.attach(trace.set_span_in_context(span))
 
-    def after(self, call: Call, token: Any, outcome: Outcome) -> None:
+    def after(self, call: ListenerCall, token: Any, outcome: Outcome) -> None:
         span, attached = token
         context.detach(attached)
         failed = outcome.error is None and outcome.result is not ConsumeResult.SUCCESS

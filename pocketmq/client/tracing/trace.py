@@ -18,7 +18,7 @@ FIELD = "\x01"
 RECORD = "\x02"
 
 
-class MessageType(IntEnum):
+class TracedMessageType(IntEnum):
     """What kind of message a Pub record is about."""
 
     NORMAL = 0
@@ -73,7 +73,7 @@ def pub(
     store_host: str,
     body_size: int,
     cost_ms: int,
-    message_type: MessageType,
+    message_type: TracedMessageType,
     offset_msg_id: str,
     success: bool,
 ) -> TraceRecord:
@@ -159,7 +159,7 @@ def end_transaction(
     tags: str | None,
     keys: str | None,
     store_host: str,
-    message_type: MessageType,
+    message_type: TracedMessageType,
     transaction_id: str | None,
     state: str,
     from_check: bool,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pocketmq.client.consume.listener import Call, ConsumeResult, Outcome
+from pocketmq.client.consume.listener import ConsumeResult, ListenerCall, Outcome
 from pocketmq.client.network.namespace import without_namespace
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.options import ClientOptions
@@ -25,7 +25,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
-    from pocketmq.client.send.encode import Outgoing
+    from pocketmq.client.send.encode import OutgoingMessage
     from pocketmq.client.send.result import SendResult
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class TraceDispatcher:
 
 @dataclass(slots=True)
 class _Sending:
-    outgoing: "Outgoing"
+    outgoing: "OutgoingMessage"
     address: str
     began_ms: int
     began_mono_ms: int
@@ -146,7 +146,7 @@ class ProduceTrace:
         self._group = group
         self._clock = clock
 
-    def before(self, outgoing: "Outgoing", queue: MessageQueue, address: str) -> object:
+    def before(self, outgoing: "OutgoingMessage", queue: MessageQueue, address: str) -> object:
         return _Sending(outgoing, address, self._clock.now_ms(), self._clock.monotonic_ms())
 
     def after(
@@ -170,7 +170,7 @@ class ProduceTrace:
                     store_host=token.address,
                     body_size=outgoing.body_size,
                     cost_ms=self._clock.monotonic_ms() - token.began_mono_ms,
-                    message_type=trace.MessageType(outgoing.message_type),
+                    message_type=trace.TracedMessageType(outgoing.message_type),
                     offset_msg_id=result.offset_msg_id if result else "",
                     success=result is not None,
                 )
@@ -189,7 +189,7 @@ class ConsumeTrace:
         self._namespace = namespace
         self._clock = clock
 
-    def before(self, call: Call) -> tuple[str, list[MessageExt]]:
+    def before(self, call: ListenerCall) -> tuple[str, list[MessageExt]]:
         traced = [
             message
             for message in call.messages
@@ -212,7 +212,7 @@ class ConsumeTrace:
         )
         return request, traced
 
-    def after(self, call: Call, token: Any, outcome: Outcome) -> None:
+    def after(self, call: ListenerCall, token: Any, outcome: Outcome) -> None:
         request, traced = token
         if not traced:
             return

@@ -7,8 +7,8 @@ from typing import Any
 
 from pocketmq.admin.views.account import AccountView
 from pocketmq.admin.views.topic import users_topics
-from pocketmq.broker.access.account import Account, Permission
-from pocketmq.console.api.request import Call, paged
+from pocketmq.broker.access.account import Account, AccountPermission
+from pocketmq.console.api.request import ApiRequest, paged
 from pocketmq.console.errors import in_words, not_found
 from pocketmq.console.state import Console
 from pocketmq.model.names import is_system_group, retry_topic
@@ -18,7 +18,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 _UNKNOWN_SECRET = "unknown-here"
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return each master with its accounts, or why they are unknown."""
     rows: list[dict[str, Any]] = []
     for master in await console.admin.site.masters():
@@ -51,7 +51,7 @@ def _account(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def may(console: Console, call: Call) -> dict[str, Any]:
+async def may(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return an account's rights to each topic and group of the cluster; `q`: a part of the name."""
     page, size = call.page()
     part = call.query.text("q", "").lower()
@@ -64,8 +64,8 @@ async def may(console: Console, call: Call) -> dict[str, Any]:
         {
             "kind": "TOPIC",
             "name": name,
-            "publish": account.has(name, Permission.PUB),
-            "subscribe": account.has(name, Permission.SUB),
+            "publish": account.has(name, AccountPermission.PUB),
+            "subscribe": account.has(name, AccountPermission.SUB),
         }
         for name in sorted(topics)
     ]
@@ -74,7 +74,7 @@ async def may(console: Console, call: Call) -> dict[str, Any]:
             "kind": "GROUP",
             "name": name,
             "publish": None,
-            "subscribe": account.has(retry_topic(name), Permission.SUB),
+            "subscribe": account.has(retry_topic(name), AccountPermission.SUB),
         }
         for name in groups
     ]

@@ -3,12 +3,12 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.state import Console
 from pocketmq.console.time.alarms import Rule
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     watch = console.watch
     await console.sampler.fresh()
     return {

@@ -5,7 +5,7 @@ from typing import Any
 
 from pocketmq.admin import ClusterBroker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.languages import meanings
 from pocketmq.console.state import Console
@@ -14,7 +14,7 @@ from pocketmq.remoting.settings import Key, nearest
 from pocketmq.store import StoreConfig
 
 
-async def cluster(console: Console, call: Call) -> dict[str, Any]:
+async def cluster(console: Console, call: ApiRequest) -> dict[str, Any]:
     sample = await console.sampler.fresh()
     clusters: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for summary in sample.brokers:
@@ -45,7 +45,7 @@ async def name_server_rows(console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-async def name_servers(console: Console, call: Call) -> dict[str, Any]:
+async def name_servers(console: Console, call: ApiRequest) -> dict[str, Any]:
     return {"items": await name_server_rows(console)}
 
 
@@ -60,7 +60,7 @@ async def find_broker(console: Console, name: str, broker_id: int = 0) -> Cluste
     )
 
 
-async def broker(console: Console, call: Call) -> dict[str, Any]:
+async def broker(console: Console, call: ApiRequest) -> dict[str, Any]:
     found = await find_broker(console, call.path["broker"], call.query.number("brokerId", 0))
     sample = await console.sampler.fresh()
     summary = next((each for each in sample.brokers if each["address"] == found.address), None)
@@ -114,7 +114,7 @@ def _setting(name: str, value: str, language: str, *, ours: bool) -> dict[str, A
     }
 
 
-async def change_settings(console: Console, call: Call) -> dict[str, Any]:
+async def change_settings(console: Console, call: ApiRequest) -> dict[str, Any]:
     wanted = call.body.table("settings")
     if not wanted:
         raise bad_request("'settings' names none", 'send {"settings": {"name": "value"}}')
@@ -156,7 +156,7 @@ def _check_settings(wanted: dict[str, str]) -> None:
             raise bad_request(str(error)) from error
 
 
-async def change_writable(console: Console, call: Call) -> dict[str, Any]:
+async def change_writable(console: Console, call: ApiRequest) -> dict[str, Any]:
     if "writable" not in call.body:
         raise bad_request("'writable' is missing in the body", "send true or false")
     writable = call.body.flag("writable")

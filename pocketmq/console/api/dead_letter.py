@@ -6,7 +6,7 @@ from typing import Any
 from pocketmq.admin.views.topic import count_of
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.api.message import find, message_lines, origin_of, window_of
-from pocketmq.console.api.request import SIZE_MAX, Call, Download, paged
+from pocketmq.console.api.request import SIZE_MAX, ApiRequest, Download, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
@@ -16,7 +16,7 @@ from pocketmq.model.track import Verdict
 from pocketmq.remoting.errors import MessageCodecError, PocketMQError
 
 
-async def list_groups(console: Console, call: Call) -> dict[str, Any]:
+async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
     page, size = call.page()
     names = [each for each in await console.admin.topics.names() if each.startswith(DLQ_PREFIX)]
     content = paged(names, page, size)
@@ -39,7 +39,7 @@ async def _count(console: Console, topic: str) -> int | None:
     return count_of(status)
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     group, topic = call.path["group"], dlq_topic(call.path["group"])
     msg_id = call.query.text_or_none("id")
     try:
@@ -117,7 +117,7 @@ async def _reason(
     return None
 
 
-async def resend(console: Console, call: Call) -> dict[str, Any]:
+async def resend(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Resend one or many; failures are reported one by one."""
     group, ids = call.path["group"], call.body.texts("ids")
     if not 1 <= len(ids) <= SIZE_MAX:
@@ -150,7 +150,7 @@ async def _resend(console: Console, group: str, msg_id: str) -> dict[str, Any]:
     return row
 
 
-async def export(console: Console, call: Call) -> Download:
+async def export(console: Console, call: ApiRequest) -> Download:
     group = call.path["group"]
     begin, end = call.query.number("begin", 0), call.query.number_or_none("end")
     topic = dlq_topic(group)

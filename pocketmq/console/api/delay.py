@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketmq.admin.views.message import waiting_in
 from pocketmq.console.api.message import in_order
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
@@ -17,7 +17,7 @@ from pocketmq.remoting.errors import PocketMQError
 _TIMED_MAX = 64
 
 
-async def overview(console: Console, call: Call) -> dict[str, Any]:
+async def overview(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return each master's levels, and its messages with a delivery time if it supports them."""
     timers = await _timers(console)
     rows: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ async def _timers(console: Console) -> dict[str, dict[str, Any]]:
     }
 
 
-async def recall(console: Console, call: Call) -> dict[str, Any]:
+async def recall(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Cancel a message that waits for its delivery time."""
     broker, topic, handle = (call.body.text(name) for name in ("broker", "topic", "recallHandle"))
     call.confirm(
@@ -88,7 +88,7 @@ async def recall(console: Console, call: Call) -> dict[str, Any]:
     return {"msgId": await console.admin.delays.recall(broker, topic, handle)}
 
 
-async def level(console: Console, call: Call) -> dict[str, Any]:
+async def level(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return what waits in one level of one broker, next due first; the cursor is the next offset."""
     query, size = call.query, call.size()
     try:

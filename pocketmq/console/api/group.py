@@ -9,7 +9,7 @@ from pocketmq.admin.checkup import check_group
 from pocketmq.admin.views.group import group_row, member_count, subscriptions_of, users_first
 from pocketmq.broker.modes.mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.api.request import Call, paged, total
+from pocketmq.console.api.request import ApiRequest, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.group_members import member_rows, verdict
 from pocketmq.console.json_rows import (
@@ -43,7 +43,7 @@ def _type(name: str) -> str:
     return "SYSTEM" if is_system_group(name) else "NORMAL"
 
 
-async def list_groups(console: Console, call: Call) -> dict[str, Any]:
+async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
     page, size = call.page()
     wanted = set(call.query.texts("type"))
     part = call.query.text("q", "").lower()
@@ -103,7 +103,7 @@ def _state(console: Console, name: str) -> str | None:
     return None if found is None else "sick" if is_sick(found) else "well"
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["group"]
     admin = console.admin
     await console.sampler.fresh()
@@ -150,7 +150,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     }
 
 
-async def member(console: Console, call: Call) -> dict[str, Any]:
+async def member(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return what one member reports of itself; with its threads if requested (`stack`)."""
     group, client = call.path["group"], call.path["clientId"]
     try:
@@ -179,7 +179,7 @@ async def member(console: Console, call: Call) -> dict[str, Any]:
 # ------------------------------------------------------------ configuration
 
 
-async def put(console: Console, call: Call) -> dict[str, Any]:
+async def put(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["group"]
     _refuse_system(name)
     if not group_is_legal(name):
@@ -234,7 +234,7 @@ def _refuse_system(name: str) -> None:
         )
 
 
-async def delete(console: Console, call: Call) -> dict[str, Any]:
+async def delete(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["group"]
     _refuse_system(name)
     keep = call.query.flag("keepOffsets")
@@ -251,7 +251,7 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
     return {"brokers": await console.admin.groups.delete(name, with_offsets=not keep)}
 
 
-async def set_mode(console: Console, call: Call) -> dict[str, Any]:
+async def set_mode(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["group"]
     mode = call.body.text_or_none("mode")
     if mode is not None and mode not in set(GroupMode):

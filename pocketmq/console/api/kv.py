@@ -3,12 +3,12 @@
 from typing import Any
 
 from pocketmq.admin.topics import ORDER_NAMESPACE
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import not_found
 from pocketmq.console.state import Console
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return one namespace; name servers cannot list the namespaces that they have."""
     namespace = call.query.text("namespace", ORDER_NAMESPACE)
     table = await console.admin.settings.list_kv(namespace)
@@ -19,7 +19,7 @@ async def show(console: Console, call: Call) -> dict[str, Any]:
     }
 
 
-async def put(console: Console, call: Call) -> dict[str, Any]:
+async def put(console: Console, call: ApiRequest) -> dict[str, Any]:
     body = call.body
     namespace, key, value = body.text("namespace"), body.text("key"), body.text("value")
     parameters = {"namespace": namespace, "key": key, "value": value}
@@ -37,7 +37,7 @@ async def put(console: Console, call: Call) -> dict[str, Any]:
     return {}
 
 
-async def delete(console: Console, call: Call) -> dict[str, Any]:
+async def delete(console: Console, call: ApiRequest) -> dict[str, Any]:
     namespace, key = call.query.text("namespace"), call.query.text("key")
     old = await console.admin.settings.get_kv(namespace, key)
     if old is None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from pocketmq.admin.views.message import first_of, found_by_id, tracks_view, waiting_room
-from pocketmq.console.api.request import Call, Download
+from pocketmq.console.api.request import ApiRequest, Download
 from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.message_window import MessageWindow
@@ -19,7 +19,7 @@ _CHUNK_SIZE = 1 << 16
 EXPORT_MAX = 100_000
 
 
-async def list_messages(console: Console, call: Call) -> dict[str, Any]:
+async def list_messages(console: Console, call: ApiRequest) -> dict[str, Any]:
     topic = call.query.text("topic")
     if "key" in call.query:
         return await _by_key(console, topic, call.query.text("key"))
@@ -28,14 +28,14 @@ async def list_messages(console: Console, call: Call) -> dict[str, Any]:
     return await window(console, call, topic)
 
 
-async def window(console: Console, call: Call, topic: str) -> dict[str, Any]:
+async def window(console: Console, call: ApiRequest, topic: str) -> dict[str, Any]:
     """Return a page of a topic's messages between two times, newest first."""
     items, content = await window_of(console, call, topic)
     return {"items": [message_json(each, LIST_BODY_SIZE) for each in items], **content}
 
 
 async def window_of(
-    console: Console, call: Call, topic: str
+    console: Console, call: ApiRequest, topic: str
 ) -> tuple[list[MessageExt], dict[str, Any]]:
     """Return the messages of such a page, and the rest of its answer."""
     query = call.query
@@ -61,7 +61,7 @@ def _rows(left_out: Mapping[str, RemotingError]) -> list[dict[str, str]]:
     return [{"broker": name, "error": str(error)} for name, error in sorted(left_out.items())]
 
 
-async def _from_place(console: Console, call: Call, topic: str) -> dict[str, Any]:
+async def _from_place(console: Console, call: ApiRequest, topic: str) -> dict[str, Any]:
     """Return messages from an offset of one queue on, in order; the cursor is the next offset."""
     query, size = call.query, call.size()
     queue = MessageQueue(topic, query.text("broker"), query.number("queueId"))
@@ -116,7 +116,7 @@ async def find(console: Console, msg_id: str, topic: str | None) -> MessageExt:
     return await found_by_id(console.admin, msg_id, topic)
 
 
-async def export(console: Console, call: Call) -> Download:
+async def export(console: Console, call: ApiRequest) -> Download:
     """Return search results as a file: by key, or a topic's between two times, oldest first per queue."""
     query, topic = call.query, call.query.text("topic")
     # Asked before the answer begins, while an error can still be told.
@@ -166,12 +166,12 @@ def origin_of(properties: Mapping[str, str]) -> dict[str, str | None]:
     }
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     found = await find(console, call.path["id"], call.query.text_or_none("topic"))
     return message_json(found)
 
 
-async def body(console: Console, call: Call) -> Download:
+async def body(console: Console, call: ApiRequest) -> Download:
     found = await find(console, call.path["id"], call.query.text_or_none("topic"))
     return Download(f"{found.msg_id}.bin", "application/octet-stream", _chunks(found.body))
 
@@ -181,7 +181,7 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + _CHUNK_SIZE]
 
 
-async def track(console: Console, call: Call) -> dict[str, Any]:
+async def track(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return RocketMQ's track type and PocketMQ's verdict, group by group (S88, S89)."""
     msg_id = call.path["id"]
     topic, group = call.query.text_or_none("topic"), call.query.text_or_none("group")
@@ -207,7 +207,7 @@ async def track(console: Console, call: Call) -> dict[str, Any]:
     }
 
 
-async def consume(console: Console, call: Call) -> dict[str, Any]:
+async def consume(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Hand a message to one member, bypassing queues and offsets."""
     fields = call.body
     group, client = fields.text("group"), fields.text("clientId")

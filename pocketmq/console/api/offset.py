@@ -4,7 +4,7 @@ from typing import Any
 
 from pocketmq.admin import OffsetReset
 from pocketmq.admin.views.group import member_count
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.json_rows import queue_row, step_row
 from pocketmq.console.state import Console
@@ -13,7 +13,7 @@ from pocketmq.model.message import MessageQueue
 _WORDS = {"earliest": 0, "latest": -1}
 
 
-async def reset(console: Console, call: Call) -> dict[str, Any]:
+async def reset(console: Console, call: ApiRequest) -> dict[str, Any]:
     value = call.body.values.get("to")
     if value in _WORDS:
         moment = _WORDS[str(value)]
@@ -24,11 +24,11 @@ async def reset(console: Console, call: Call) -> dict[str, Any]:
     return await _reset(console, call, moment, "group.reset")
 
 
-async def skip(console: Console, call: Call) -> dict[str, Any]:
+async def skip(console: Console, call: ApiRequest) -> dict[str, Any]:
     return await _reset(console, call, _WORDS["latest"], "group.skip")
 
 
-async def _reset(console: Console, call: Call, moment: int, action: str) -> dict[str, Any]:
+async def _reset(console: Console, call: ApiRequest, moment: int, action: str) -> dict[str, Any]:
     group, topic = call.path["group"], call.body.text("topic")
     groups = console.admin.groups
     plan = await groups.reset(group, topic, moment, dry=True)
@@ -45,7 +45,7 @@ async def _reset(console: Console, call: Call, moment: int, action: str) -> dict
     return {"steps": [step_row(step) for step in done]}
 
 
-async def clone(console: Console, call: Call) -> dict[str, Any]:
+async def clone(console: Console, call: ApiRequest) -> dict[str, Any]:
     target = call.path["group"]
     source, topic = call.body.text("from"), call.body.text("topic")
     groups = console.admin.groups
@@ -64,7 +64,7 @@ async def clone(console: Console, call: Call) -> dict[str, Any]:
     return {"steps": [step_row(step) for step in done]}
 
 
-async def place(console: Console, call: Call) -> dict[str, Any]:
+async def place(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Set one queue's offset; refused while members are online, since they would overwrite it."""
     group, body = call.path["group"], call.body
     queue = MessageQueue(body.text("topic"), body.text("broker"), body.number("queueId"))

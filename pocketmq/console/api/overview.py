@@ -3,18 +3,18 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pocketmq.console.api.request import Call, EventStream
+from pocketmq.console.api.request import ApiRequest, EventStream
 from pocketmq.console.errors import bad_request
 from pocketmq.console.overview_warnings import warnings_of
 from pocketmq.console.state import Console
-from pocketmq.console.time.history import RINGS, Kind
+from pocketmq.console.time.history import RINGS, SeriesKind
 from pocketmq.console.time.sampler import Sampler
 from pocketmq.remoting import json_codec
 
 _TOP = 10
 
 
-async def overview(console: Console, call: Call) -> dict[str, Any]:
+async def overview(console: Console, call: ApiRequest) -> dict[str, Any]:
     await console.sampler.fresh()
     return overview_content(console.sampler)
 
@@ -44,14 +44,14 @@ def overview_content(sampler: Sampler) -> dict[str, Any]:
     }
 
 
-async def history(console: Console, call: Call) -> dict[str, Any]:
+async def history(console: Console, call: ApiRequest) -> dict[str, Any]:
     await console.sampler.fresh()
-    text = call.query.text("kind", Kind.CLUSTER.value)
+    text = call.query.text("kind", SeriesKind.CLUSTER.value)
     try:
-        kind = Kind(text)
+        kind = SeriesKind(text)
     except ValueError:
-        raise bad_request(f"kind is one of {', '.join(Kind)}, not {text!r}") from None
-    name = None if kind is Kind.CLUSTER else call.query.text_or_none("name")
+        raise bad_request(f"kind is one of {', '.join(SeriesKind)}, not {text!r}") from None
+    name = None if kind is SeriesKind.CLUSTER else call.query.text_or_none("name")
     now_ms = console.clock.now_ms()
     since_ms = call.query.number("since", max(0, now_ms - RINGS[0].span_ms))
     until_ms = call.query.number("until", max(now_ms, console.sampler.last.at_ms) + 1)
@@ -60,7 +60,7 @@ async def history(console: Console, call: Call) -> dict[str, Any]:
     return console.sampler.history.view(kind, name, since_ms, until_ms, now_ms)
 
 
-async def live(console: Console, call: Call) -> EventStream:
+async def live(console: Console, call: ApiRequest) -> EventStream:
     await console.sampler.fresh()
     return EventStream(_events(console))
 

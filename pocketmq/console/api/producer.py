@@ -3,12 +3,12 @@
 from typing import Any
 
 from pocketmq.client.errors import NoRoute
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.state import Console
 from pocketmq.remoting.codes import version_name
 
 
-async def producers(console: Console, call: Call) -> dict[str, Any]:
+async def producers(console: Console, call: ApiRequest) -> dict[str, Any]:
     group = call.query.text_or_none("group")
     everybody = await console.admin.groups.all_producers()
     if everybody is None:

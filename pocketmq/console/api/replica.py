@@ -3,7 +3,7 @@
 from typing import Any
 
 from pocketmq.console.api.cluster import find_broker
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import bad_request
 from pocketmq.console.state import Console
 from pocketmq.remoting.errors import PocketMQError
@@ -23,7 +23,7 @@ _WILL_DO = {
 }
 
 
-async def replicas(console: Console, call: Call) -> dict[str, Any]:
+async def replicas(console: Console, call: ApiRequest) -> dict[str, Any]:
     rows = []
     for each in sorted(
         await console.admin.brokers(), key=lambda found: (found.name, found.broker_id)
@@ -44,7 +44,7 @@ async def replicas(console: Console, call: Call) -> dict[str, Any]:
     return {"items": rows}
 
 
-async def change_role(console: Console, call: Call) -> dict[str, Any]:
+async def change_role(console: Console, call: ApiRequest) -> dict[str, Any]:
     act = call.body.text("act")
     if act not in _WILL_DO:
         raise bad_request(f"there is no act {act!r}", f"send one of {', '.join(_WILL_DO)}")

@@ -1,4 +1,4 @@
-"""Call: one API request as its handler sees it, and what a handler may return.
+"""ApiRequest: one API request as its handler sees it, and what a handler may return.
 
 A handler is `async def handle(console, call)`; it returns a value for JSON, a Download or an EventStream, or
 raises ApiError. Nothing here knows HTTP's bytes.
@@ -123,8 +123,8 @@ class Fields:
         return bad_request(f"{name!r} in the {self._where} must be {wanted}")
 
 
-class Ask(Carried, Exception):
-    """Raised by Call.confirm; answered with 202."""
+class ConfirmationNeeded(Carried, Exception):
+    """Raised by ApiRequest.confirm; answered with 202."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         super().__init__(content["action"])
@@ -132,7 +132,7 @@ class Ask(Carried, Exception):
 
 
 @dataclass(slots=True)
-class Call:
+class ApiRequest:
     """One request. path: names in the path; identity: method, path, query and body, for a confirmation."""
 
     session: Session
@@ -155,13 +155,13 @@ class Call:
     ) -> None:
         """Continue only at the second call; to be called before anything is changed.
 
-        Raises: Ask at the first call, ApiError 409 for a token that does not match.
+        Raises: ConfirmationNeeded at the first call, ApiError 409 for a token that does not match.
         """
         if self.confirm_token is not None:
             self.security.confirmed(self.session, self.identity, self.confirm_token)
             self.did(action, parameters)
             return
-        raise Ask(
+        raise ConfirmationNeeded(
             {
                 "confirm": self.security.ask(self.session, self.identity),
                 "expiresInS": CONFIRM_MS // 1_000,

@@ -19,10 +19,10 @@ from pocketmq.console.api import replica as replica_api
 from pocketmq.console.api import session as session_api
 from pocketmq.console.api import topic as topic_api
 from pocketmq.console.api import trace as trace_api
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.state import Console
 
-Handle = Callable[[Console, Call], Awaitable[Any]]
+Handle = Callable[[Console, ApiRequest], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ import functools
 from importlib import metadata
 from typing import Any
 
-from pocketmq.console.api.request import Call
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.security import Session
 from pocketmq.console.state import Console
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     call.new_session = call.session
     return _content(console, call.session)
 
 
-async def log_in(console: Console, call: Call) -> dict[str, Any]:
+async def log_in(console: Console, call: ApiRequest) -> dict[str, Any]:
     user = call.body.text("user")
     password = call.body.text("password")
     session = console.security.log_in(call.session, user, password, call.peer)
@@ -23,7 +23,7 @@ async def log_in(console: Console, call: Call) -> dict[str, Any]:
     return _content(console, session)
 
 
-async def log_out(console: Console, call: Call) -> dict[str, Any]:
+async def log_out(console: Console, call: ApiRequest) -> dict[str, Any]:
     call.did("logout", {"user": call.session.user})
     console.security.end(call.session)
     call.new_session = console.security.begin()

@@ -12,7 +12,7 @@ from pocketmq.admin.views.topic import (
     topic_view,
 )
 from pocketmq.client.errors import NoRoute
-from pocketmq.console.api.request import Call, paged, total
+from pocketmq.console.api.request import ApiRequest, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
 from pocketmq.console.state import Console
@@ -29,7 +29,7 @@ async def system_names(console: Console) -> frozenset[str]:
     return own_names(await console.admin.brokers())
 
 
-async def list_topics(console: Console, call: Call) -> dict[str, Any]:
+async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     page, size = call.page()
     wanted = set(call.query.texts("type"))
     part = call.query.text("q", "").lower()
@@ -87,7 +87,7 @@ async def _message_types(console: Console) -> dict[str, str]:
     return found
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["topic"]
     view = await topic_view(console.admin, name, partial=True)
     configs = await _configs(console, name)
@@ -142,7 +142,7 @@ async def _today(console: Console, name: str, groups: list[str]) -> dict[str, in
     return {"inToday": traffic.came.day, "outToday": sum(known) if known else None}
 
 
-async def consumers(console: Console, call: Call) -> dict[str, Any]:
+async def consumers(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return each group of the topic: the owner, offset and lag of each queue (S87)."""
     name = call.path["topic"]
     groups: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ async def consumers(console: Console, call: Call) -> dict[str, Any]:
 # ------------------------------------------------------------ changes
 
 
-async def put(console: Console, call: Call) -> dict[str, Any]:
+async def put(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["topic"]
     fault = topic_fault(name)
     if fault is not None:
@@ -247,7 +247,7 @@ async def _refuse_system(console: Console, name: str) -> None:
         )
 
 
-async def delete(console: Console, call: Call) -> dict[str, Any]:
+async def delete(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["topic"]
     cluster = call.query.text_or_none("cluster")
     await _refuse_system(console, name)
@@ -263,7 +263,7 @@ async def delete(console: Console, call: Call) -> dict[str, Any]:
     return {"brokers": await console.admin.topics.delete(name, cluster=cluster)}
 
 
-async def send(console: Console, call: Call) -> dict[str, Any]:
+async def send(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["topic"]
     body = call.body
     data = body.data("body", body.text("bodyEncoding", "text"))

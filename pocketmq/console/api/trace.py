@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pocketmq.client.errors import NoRoute, QueryNotFound
-from pocketmq.client.tracing.trace import ContextCode, MessageType, parse
-from pocketmq.console.api.request import Call
+from pocketmq.client.tracing.trace import ContextCode, TracedMessageType, parse
+from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import bad_request
 from pocketmq.console.state import Console
 from pocketmq.model.message import MessageExt
@@ -75,7 +75,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 _STATES = {"COMMIT_MESSAGE": "COMMIT", "ROLLBACK_MESSAGE": "ROLLBACK"}
 
 
-async def show(console: Console, call: Call) -> dict[str, Any]:
+async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     query = call.query
     key = query.text_or_none("id") or query.text_or_none("key")
     if key is None:
@@ -164,7 +164,7 @@ def _pub(fields: dict[str, str], host: str) -> dict[str, Any]:
         "costMs": cost,
         "status": "SUCCESS" if fields.get("success", "true") == "true" else "FAILED",
         "retryTimes": None,
-        "fields": {**fields, "type": _name(MessageType, fields.get("type"))},
+        "fields": {**fields, "type": _name(TracedMessageType, fields.get("type"))},
     }
 
 
@@ -217,7 +217,7 @@ def _number(text: str | None) -> int | None:
         return None
 
 
-def _name(kind: type[ContextCode] | type[MessageType], text: str | None) -> str | None:
+def _name(kind: type[ContextCode] | type[TracedMessageType], text: str | None) -> str | None:
     number = _number(text)
     try:
         return None if number is None else kind(number).name

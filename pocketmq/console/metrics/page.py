@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from pocketmq.broker.broker import Broker
-    from pocketmq.console.remote_broker import BrokerElsewhere
+    from pocketmq.console.remote_broker import RemoteBroker
     from pocketmq.console.state import Console
 
 log = logging.getLogger(__name__)
@@ -132,14 +132,14 @@ def merged(texts: Sequence[bytes]) -> bytes:
 
 
 def health_page(
-    brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
+    brokers: "Sequence[Broker]", elsewhere: "Sequence[RemoteBroker]" = ()
 ) -> tuple[int, bytes]:
     """Return HTTP status and JSON of /health; a process without brokers is healthy."""
     return _page([*map(health, brokers), *(each.health() for each in elsewhere)])
 
 
 def ready_page(
-    brokers: "Sequence[Broker]", elsewhere: "Sequence[BrokerElsewhere]" = ()
+    brokers: "Sequence[Broker]", elsewhere: "Sequence[RemoteBroker]" = ()
 ) -> tuple[int, bytes]:
     """Return HTTP status and JSON of /ready."""
     return _page([*map(readiness, brokers), *(each.health() for each in elsewhere)])

@@ -23,7 +23,7 @@ from pocketmq.console.metrics.page import (
     ready_page,
     to_text,
 )
-from pocketmq.console.slow_clients import WHOLE_WITHIN_S, HalfRequests
+from pocketmq.console.slow_clients import WHOLE_WITHIN_S, SlowClients
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -46,7 +46,7 @@ class MetricsPort:
         self._host = config.prom_exporter_host or host
         self._brokers = brokers
         self._connections: set[asyncio.Task[None]] = set()
-        self._half = HalfRequests(_CONNECTIONS_MAX)
+        self._half = SlowClients(_CONNECTIONS_MAX)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises: OSError (address in use)."""

@@ -25,7 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from pocketmq.broker.figures.metrics import OVERFLOW, Family, snapshot_in_pieces
 from pocketmq.broker.figures.metrics_config import OTLP_GRPC, MetricsConfig
 from pocketmq.client.network.runner import Runner
-from pocketmq.console.outbound import OneThread
+from pocketmq.console.outbound import OutboundThread
 
 if TYPE_CHECKING:
     import requests
@@ -79,7 +79,7 @@ class MetricsPush:
         self._began_ns = broker.clock.now_ms() * 1_000_000
         self._runner = Runner("metrics push")
         self._exporter = sender
-        self._thread = OneThread[bool]("metrics push")
+        self._thread = OutboundThread[bool]("metrics push")
 
     async def __aenter__(self) -> "MetricsPush":
         await self._runner.start()

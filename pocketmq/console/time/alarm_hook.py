@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketmq.console.outbound import OneThread
-from pocketmq.console.time.alarms import Alarms, Facts, Rule, parse_rules
+from pocketmq.console.outbound import OutboundThread
+from pocketmq.console.time.alarms import AlarmFacts, Alarms, Rule, parse_rules
 from pocketmq.console.time.sampler import Sampler
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
@@ -36,7 +36,7 @@ _TRY_AGAIN = frozenset({408, 429})
 
 
 @dataclass(slots=True)
-class Delivery:
+class NoticeDelivery:
     """One notice being delivered. state: trying, delivered, given up or dropped."""
 
     rule: Rule
@@ -68,9 +68,9 @@ class AlarmWatch:
         self._stamp = self._stamped()
         self.alarms = Alarms(read_rules(path))
         self.fault: str | None = None
-        self.deliveries: deque[Delivery] = deque(maxlen=_REMEMBERED)
-        self._lines: dict[str, asyncio.Queue[Delivery]] = {}
-        self._threads: dict[str, OneThread[tuple[int, str | None]]] = {}
+        self.deliveries: deque[NoticeDelivery] = deque(maxlen=_REMEMBERED)
+        self._lines: dict[str, asyncio.Queue[NoticeDelivery]] = {}
+        self._threads: dict[str, OutboundThread[tuple[int, str | None]]] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -81,7 +81,7 @@ class AlarmWatch:
                 await self._sampler.sampled()
                 self._take_up()
                 for rule, notice in self._look():
-                    self._put(tasks, Delivery(rule, notice))
+                    self._put(tasks, NoticeDelivery(rule, notice))
                 # While the console closes, `sampled` no longer waits: without this pause the loop would spin.
                 await asyncio.sleep(_BREATH_S)
 
@@ -117,16 +117,16 @@ class AlarmWatch:
             each["reachable"] for each in sampler.last.brokers
         ):
             return []
-        found: dict[str, Facts] = {}
+        found: dict[str, AlarmFacts] = {}
         for name, figures in sampler.groups.items():
             symptoms = sampler.symptoms.get(name)
             kinds = None if symptoms is None else [str(each.kind) for each in symptoms]
-            found[name] = Facts(figures.lag, figures.latency_ms, figures.members, kinds)
+            found[name] = AlarmFacts(figures.lag, figures.latency_ms, figures.members, kinds)
         return self.alarms.look(self._clock.now_ms(), found)
 
     # ------------------------------------------------------------ telling
 
-    def _put(self, tasks: asyncio.TaskGroup, delivery: Delivery) -> None:
+    def _put(self, tasks: asyncio.TaskGroup, delivery: NoticeDelivery) -> None:
         """Add a notice to its rule's queue (invariant 3)."""
         self.deliveries.append(delivery)
         name = delivery.rule.name
@@ -145,11 +145,11 @@ class AlarmWatch:
                 notice["group"],
             )
 
-    async def _tell_all(self, line: "asyncio.Queue[Delivery]") -> None:
+    async def _tell_all(self, line: "asyncio.Queue[NoticeDelivery]") -> None:
         while True:
             await self._tell(await line.get())
 
-    async def _tell(self, delivery: Delivery) -> None:
+    async def _tell(self, delivery: NoticeDelivery) -> None:
         """Apply invariant 2."""
         data = json_codec.dumps(dict(delivery.notice))
         pause_ms = self._pause_ms
@@ -170,7 +170,7 @@ class AlarmWatch:
 
     async def _posted(self, rule: Rule, data: bytes) -> tuple[int, str | None]:
         """As _post, of which one a rule is under way: a hook may answer byte by byte."""
-        thread = self._threads.setdefault(rule.name, OneThread(f"alarm {rule.name}"))
+        thread = self._threads.setdefault(rule.name, OutboundThread(f"alarm {rule.name}"))
         try:
             return await thread.call(lambda: _post(rule, data), _WITHIN_S)
         except (TimeoutError, RuntimeError) as error:

@@ -46,7 +46,7 @@ class Rule:
     again_s: int = 0
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def reasons(self, facts: "Facts") -> list[dict[str, Any]] | None:
+    def reasons(self, facts: "AlarmFacts") -> list[dict[str, Any]] | None:
         """Return what is beyond its limit; None if nothing is, and not everything needed is known."""
         found: list[dict[str, Any]] = []
         unknown = False
@@ -73,7 +73,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AlarmFacts:
     """What is known of a group. None: not known."""
 
     lag: int | None = None
@@ -123,7 +123,9 @@ class Alarms:
     def held(self) -> list[Alarm]:
         return sorted(self._held.values(), key=lambda each: (each.since_ms, each.group))
 
-    def look(self, at_ms: int, groups: Mapping[str, Facts]) -> list[tuple[Rule, dict[str, Any]]]:
+    def look(
+        self, at_ms: int, groups: Mapping[str, AlarmFacts]
+    ) -> list[tuple[Rule, dict[str, Any]]]:
         """Return the notices due now, with their rules."""
         told: list[tuple[Rule, dict[str, Any]]] = []
         for rule in self.rules:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 
-class Kind(StrEnum):
+class SeriesKind(StrEnum):
     """The kind of thing that a series is about."""
 
     CLUSTER = "cluster"
@@ -45,17 +45,17 @@ class Ring(NamedTuple):
 
 
 RINGS = (Ring(10_000, 360), Ring(120_000, 720), Ring(1_800_000, 1_440))
-FIGURES: Mapping[Kind, tuple[str, ...]] = {
-    Kind.CLUSTER: ("in", "out", "lag", "latency"),
-    Kind.BROKERS: ("in", "out", "latency"),
-    Kind.TOPICS: ("in", "out", "lag"),
-    Kind.GROUPS: ("lag", "out", "latency"),
+FIGURES: Mapping[SeriesKind, tuple[str, ...]] = {
+    SeriesKind.CLUSTER: ("in", "out", "lag", "latency"),
+    SeriesKind.BROKERS: ("in", "out", "latency"),
+    SeriesKind.TOPICS: ("in", "out", "lag"),
+    SeriesKind.GROUPS: ("lag", "out", "latency"),
 }
-NAMES_MAX: Mapping[Kind, int] = {
-    Kind.CLUSTER: 1,
-    Kind.BROKERS: 16,
-    Kind.TOPICS: 48,
-    Kind.GROUPS: 48,
+NAMES_MAX: Mapping[SeriesKind, int] = {
+    SeriesKind.CLUSTER: 1,
+    SeriesKind.BROKERS: 16,
+    SeriesKind.TOPICS: 48,
+    SeriesKind.GROUPS: 48,
 }
 IDLE_MS = 3_600_000
 _PEAKS = frozenset({"lag", "latency"})
@@ -66,7 +66,7 @@ _HEAD = struct.Struct("=8sI20x")
 _NAME = struct.Struct("=IH258s")
 _NAME_SIZE_MAX = 255
 _ROW = struct.Struct("=qII")
-_COLUMNS = sum(NAMES_MAX[kind] * len(FIGURES[kind]) for kind in Kind)
+_COLUMNS = sum(NAMES_MAX[kind] * len(FIGURES[kind]) for kind in SeriesKind)
 _ROW_SIZE = _ROW.size + 4 * _COLUMNS
 _NOTHING = struct.pack("=f", math.nan) * _COLUMNS
 _LAYOUT = zlib.crc32(repr((RINGS, FIGURES, NAMES_MAX, _ROW_SIZE)).encode())
@@ -106,10 +106,10 @@ class History:
         self._write = write
         self._image = bytearray(IMAGE_SIZE)
         self._cells = memoryview(self._image).cast("f")
-        self._names: dict[Kind, list[_Name]] = {}
-        self._by_name: dict[tuple[Kind, str], _Name] = {}
+        self._names: dict[SeriesKind, list[_Name]] = {}
+        self._by_name: dict[tuple[SeriesKind, str], _Name] = {}
         number = column = 0
-        for kind in Kind:
+        for kind in SeriesKind:
             self._names[kind] = []
             for _ in range(NAMES_MAX[kind]):
                 self._names[kind].append(_Name(number, column))
@@ -152,7 +152,9 @@ class History:
 
     # ------------------------------------------------------------ a sample
 
-    def add(self, at_ms: int, values: Mapping[Kind, Mapping[str, Mapping[str, float]]]) -> None:
+    def add(
+        self, at_ms: int, values: Mapping[SeriesKind, Mapping[str, Mapping[str, float]]]
+    ) -> None:
         """Add one sample: kind -> name -> figure -> value. An impossible time is ignored."""
         if not 0 <= at_ms < _TIME_MAX:
             return
@@ -198,7 +200,7 @@ class History:
         _ROW.pack_into(self._image, at, start, samples, crc)
         self._changed(at, _ROW_SIZE)
 
-    def _place(self, kind: Kind, name: str, is_active: bool, at_ms: int) -> _Name | None:
+    def _place(self, kind: SeriesKind, name: str, is_active: bool, at_ms: int) -> _Name | None:
         """Return the columns of a name; None if none are free (invariant 3)."""
         place = self._by_name.get((kind, name))
         if place is None:
@@ -223,7 +225,7 @@ class History:
             place.active_ms = at_ms
         return place
 
-    def _free(self, kind: Kind, is_active: bool, at_ms: int) -> _Name | None:
+    def _free(self, kind: SeriesKind, is_active: bool, at_ms: int) -> _Name | None:
         places = self._names[kind]
         free = next((each for each in places if not each.name), None)
         if free is None and is_active:
@@ -251,7 +253,7 @@ class History:
 
     def view(
         self,
-        kind: Kind,
+        kind: SeriesKind,
         name: str | None,
         since_ms: int,
         until_ms: int,

@@ -25,7 +25,7 @@ from pocketmq.admin.views.topic import kind_of_topic, own_names
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
-from pocketmq.console.time.history import History, Kind
+from pocketmq.console.time.history import History, SeriesKind
 from pocketmq.model.diagnosis import Symptom, Thresholds
 from pocketmq.model.names import is_system_group
 from pocketmq.remoting.clock import Clock
@@ -374,8 +374,8 @@ class Sampler:
         self.history.add(
             self.last.at_ms,
             {
-                Kind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": lag, "latency": latency}},
-                Kind.BROKERS: {
+                SeriesKind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": lag, "latency": latency}},
+                SeriesKind.BROKERS: {
                     each["name"]: {
                         "in": each["in"],
                         "out": each["out"],
@@ -384,8 +384,8 @@ class Sampler:
                     for each in self.last.brokers
                     if each["brokerId"] == 0 and each["reachable"]
                 },
-                Kind.TOPICS: self.topic_rates(),
-                Kind.GROUPS: {
+                SeriesKind.TOPICS: self.topic_rates(),
+                SeriesKind.GROUPS: {
                     name: {
                         "lag": figures.lag,
                         "out": figures.rate,

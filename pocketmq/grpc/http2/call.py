@@ -1,4 +1,4 @@
-"""Call: one gRPC call on its HTTP/2 stream. Source: gRPC over HTTP/2.
+"""GrpcCall: one gRPC call on its HTTP/2 stream. Source: gRPC over HTTP/2.
 
     message: 1 byte 0 (not compressed), 4 bytes length (big-endian), the message
     an answer: headers, messages, trailers with grpc-status; an answer of trailers alone is one block
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from pocketmq.grpc.http2.hpack import encode
-from pocketmq.grpc.http2.sending import Form, Sending
+from pocketmq.grpc.http2.sending import Form, StreamSender
 from pocketmq.remoting.errors import Carried
 
 PREFIX_SIZE = 5
@@ -60,7 +60,7 @@ class Method(NamedTuple):
     message, and is served once the client has sent everything.
     """
 
-    handle: Callable[["Call", bytes | None], Iterator[None] | None]
+    handle: Callable[["GrpcCall", bytes | None], Iterator[None] | None]
     is_session: bool = False
 
 
@@ -68,7 +68,7 @@ EVERYTHING = 1 << 62
 """Of `unsent`: no byte of the answer was sent."""
 
 
-class Held(Protocol):
+class AnswerHolder(Protocol):
     """The holder of an answer, which it gives up when the client no longer wants it."""
 
     def gone(self, unsent: int) -> None:
@@ -79,7 +79,7 @@ class Held(Protocol):
 class Carrier(Protocol):
     """The connection of a call: connection.GrpcConnection."""
 
-    sending: Sending
+    sending: StreamSender
     peer: str
     host: bytes
     closed: bool
@@ -96,12 +96,12 @@ class Carrier(Protocol):
 
     def when_read(self, run: Callable[[], None], /) -> None: ...
 
-    def finished(self, call: "Call") -> None: ...
+    def finished(self, call: "GrpcCall") -> None: ...
 
     def flush_soon(self) -> None: ...
 
 
-class Call:
+class GrpcCall:
     """Attributes: connection; metadata (headers by name); gone; held (2); state (kept by the server of a
     session); body (an incomplete message, with the frames before it; None without one).
     """
@@ -134,7 +134,7 @@ class Call:
         self._began_ms = began_ms
         self.body: bytearray | None = None
         self.gone = False
-        self.held: Held | None = None
+        self.held: AnswerHolder | None = None
         self.state: object = None
         self._answering = False
 
@@ -167,11 +167,11 @@ class Call:
         sending.send(self.stream_id, framed_messages)
         self.connection.flush_soon()
 
-    def wait(self, held: Held | None) -> None:
+    def wait(self, held: AnswerHolder | None) -> None:
         """Answer later; until then `held` is notified if the client disconnects. None: it waits no longer."""
         self.held = held
 
-    def answer(self, framed_messages: bytes, held: Held | None = None) -> None:
+    def answer(self, framed_messages: bytes, held: AnswerHolder | None = None) -> None:
         """Answer successfully, to the end; `held` is notified if the client leaves before it has it all."""
         self.held = held
         if self.gone:

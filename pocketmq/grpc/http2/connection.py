@@ -22,20 +22,20 @@ from typing import cast
 from pocketmq.grpc.http2.call import (
     EVERYTHING,
     PREFIX_SIZE,
-    Call,
+    GrpcCall,
     GrpcError,
     GrpcStatus,
     Method,
 )
 from pocketmq.grpc.http2.frames import Http2Error
 from pocketmq.grpc.http2.hpack import encode
-from pocketmq.grpc.http2.protocol import Data, Gone, Http2Server, Request
+from pocketmq.grpc.http2.protocol import Http2Server, StreamData, StreamGone, StreamHeaders
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.transport.limits import Shares
+from pocketmq.remoting.transport.limits import SharedLimits
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.remoting.transport.tls import ServerTls, TlsLayer
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,11 @@ class Port:
 
     methods: Mapping[bytes, Method]
     clock: Clock
-    shares: Shares
+    shared_limits: SharedLimits
     tls: ServerTls | None
     message_size_max: int
     closed: Callable[["GrpcConnection"], None]
-    lost: Slices[Call]
+    lost: Turns[GrpcCall]
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -79,9 +79,9 @@ class GrpcConnection(asyncio.Protocol):
         self._port = port
         self._http2 = Http2Server()
         self.sending = self._http2.sending
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, GrpcCall] = {}
         # Answered calls whose client cannot have read the answer when it sent what is read now.
-        self._unwritten: dict[int, Call] = {}
+        self._unwritten: dict[int, GrpcCall] = {}
         self._half_size = 0
         self._tls: TlsLayer | None = None
         self._sniffed = False
@@ -113,7 +113,7 @@ class GrpcConnection(asyncio.Protocol):
         self.peer, self.host = _address(transport.get_extra_info("peername"))
         self.local, _ = _address(transport.get_extra_info("sockname"))
         self.last_read_ms = self._port.clock.monotonic_ms()
-        refusal = self._port.shares.enter(self.ip)
+        refusal = self._port.shared_limits.enter(self.ip)
         if refusal is not None:
             log.warning("connection refused peer=%s reason=%r", self.peer, refusal)
             self.abort()
@@ -180,7 +180,7 @@ class GrpcConnection(asyncio.Protocol):
                     event = http2.next_event()
                     if event is None:
                         break
-                    if isinstance(event, Request):
+                    if isinstance(event, StreamHeaders):
                         self._begin(event)
                     else:
                         self._serve(event)
@@ -234,14 +234,14 @@ class GrpcConnection(asyncio.Protocol):
         self._go_on_soon()
 
     def _count_unread(self) -> None:
-        """Tell the shares what waits in memory: for the peer to read, or for its windows."""
+        """Count what waits in memory: for the peer to read, or for its windows."""
         size = self.sending.unsent
         if self._paused and self._transport is not None:
             size += self._transport.get_write_buffer_size()
         size = size if size >= _UNREAD_MIN else 0
         if size or self._has_unread:
             self._has_unread = size > 0
-            self._port.shares.unread(self, size)
+            self._port.shared_limits.unread(self, size)
 
     def read_again(self) -> None:
         """Resume reading: there is room for its half messages."""
@@ -254,26 +254,26 @@ class GrpcConnection(asyncio.Protocol):
         self._port.lost.add(calls.values())
         self._later.clear()
         self._steps = None
-        self._port.shares.leave(self, self.ip)
+        self._port.shared_limits.leave(self, self.ip)
         self._port.closed(self)
 
     # ------------------------------------------------------------ calls
 
-    def _serve(self, event: Data | Gone) -> None:
+    def _serve(self, event: StreamData | StreamGone) -> None:
         """Serve what comes of a call that has begun."""
         call = self.calls.get(event.stream_id)
         if call is None:
-            if isinstance(event, Gone):
+            if isinstance(event, StreamGone):
                 answered = self._unwritten.pop(event.stream_id, None)
                 if answered is not None and answered.held is not None:
                     answered.held.gone(EVERYTHING)
-        elif isinstance(event, Data):
+        elif isinstance(event, StreamData):
             self._take(call, event.data, ended=event.ended)
         else:
             self._forget(call)
             call.went(event.unsent or 0)
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: StreamHeaders) -> None:
         stream_id, headers, ended, data = request
         if headers[b":method"] != b"POST":
             self.sending.finish(stream_id, _NOT_POST)
@@ -282,7 +282,7 @@ class GrpcConnection(asyncio.Protocol):
             self.sending.finish(stream_id, _NOT_GRPC)
             return
         method = self._port.methods.get(headers[b":path"], _UNKNOWN)
-        call = Call(self, stream_id, method, headers, self.last_read_ms)
+        call = GrpcCall(self, stream_id, method, headers, self.last_read_ms)
         self.calls[stream_id] = call
         if len(self.calls) > _MANY_CALLS and sum(map(len, headers.values())) > _HEADERS_SIZE_MAX:
             call.finish(
@@ -305,7 +305,7 @@ class GrpcConnection(asyncio.Protocol):
             else:
                 self._take(call, data, ended=True)
 
-    def _handle(self, call: Call, message: bytes) -> None:
+    def _handle(self, call: GrpcCall, message: bytes) -> None:
         """Handle a whole call's only message, as nearly all have it."""
         try:
             steps = call.method.handle(call, message)
@@ -316,7 +316,7 @@ class GrpcConnection(asyncio.Protocol):
         except Exception as defect:  # noqa: BLE001
             self._broke(call, defect)
 
-    def _stepped(self, call: Call, steps: Iterator[None]) -> Iterator[None]:
+    def _stepped(self, call: GrpcCall, steps: Iterator[None]) -> Iterator[None]:
         """Take steps whose failure ends their call."""
         try:
             yield from steps
@@ -325,11 +325,11 @@ class GrpcConnection(asyncio.Protocol):
         except Exception as defect:  # noqa: BLE001
             self._broke(call, defect)
 
-    def _broke(self, call: Call, error: Exception) -> None:
+    def _broke(self, call: GrpcCall, error: Exception) -> None:
         log.error("call failed peer=%s path=%r", self.peer, call.text(b":path"), exc_info=error)
         call.finish(GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
-    def _take(self, call: Call, data: bytes, *, ended: bool) -> None:
+    def _take(self, call: GrpcCall, data: bytes, *, ended: bool) -> None:
         """Handle bytes of a call's messages, the last ones or not."""
         if call.body is not None or not ended:
             try:
@@ -342,7 +342,7 @@ class GrpcConnection(asyncio.Protocol):
             data = whole
         self._steps = self._stepped(call, self._messages(call, data, ended=ended))
 
-    def _messages(self, call: Call, data: bytes, *, ended: bool) -> Iterator[None]:
+    def _messages(self, call: GrpcCall, data: bytes, *, ended: bool) -> Iterator[None]:
         """Handle one message after the other. Raises: GrpcError."""
         method = call.method
         while data and not call.gone:
@@ -358,7 +358,7 @@ class GrpcConnection(asyncio.Protocol):
         if ended and method.is_session and not call.gone:
             yield from method.handle(call, None) or ()
 
-    def _gather(self, call: Call, data: bytes, *, ended: bool) -> bytes | None:
+    def _gather(self, call: GrpcCall, data: bytes, *, ended: bool) -> bytes | None:
         """Return a call's bytes so far, once they can be served. Raises: GrpcError."""
         body = call.body
         if body is None:
@@ -372,7 +372,7 @@ class GrpcConnection(asyncio.Protocol):
         self._drop(call)
         return data
 
-    def _cut(self, call: Call, data: bytes, *, ended: bool) -> tuple[bytes | None, bytes]:
+    def _cut(self, call: GrpcCall, data: bytes, *, ended: bool) -> tuple[bytes | None, bytes]:
         """Return the first message and what is behind it; None and nothing if it is incomplete.
 
         Raises: GrpcError.
@@ -407,15 +407,15 @@ class GrpcConnection(asyncio.Protocol):
     def _keep(self, size: int) -> None:
         """Account for more bytes of incomplete messages (invariant 3)."""
         self._half_size += size
-        self._held = not self._port.shares.half_frame(self, self._half_size)
+        self._held = not self._port.shared_limits.half_frame(self, self._half_size)
 
-    def _drop(self, call: Call) -> None:
+    def _drop(self, call: GrpcCall) -> None:
         """Drop a call's buffer: its message is complete, or not wanted."""
         if call.body is not None:
             self._keep(-len(call.body))
             call.body = None
 
-    def finished(self, call: Call) -> None:
+    def finished(self, call: GrpcCall) -> None:
         """Handle a call that was answered to its end, on our side."""
         if call.held is not None:
             if call.stream_id in self.sending.streams:
@@ -429,7 +429,7 @@ class GrpcConnection(asyncio.Protocol):
         if not self._corked:
             self.flush_soon()
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: GrpcCall) -> None:
         self.calls.pop(call.stream_id, None)
         self._drop(call)
 
@@ -498,7 +498,7 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _unknown(call: Call, message: bytes | None) -> None:
+def _unknown(call: GrpcCall, message: bytes | None) -> None:
     """Never called: the call was answered at its beginning."""
 
 

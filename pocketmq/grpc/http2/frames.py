@@ -22,7 +22,7 @@ WINDOW_MAX = (1 << 31) - 1
 WINDOW_DEFAULT = 65_535
 
 
-class Kind(IntEnum):
+class FrameType(IntEnum):
     DATA = 0
     HEADERS = 1
     PRIORITY = 2
@@ -88,28 +88,28 @@ class StreamError(Carried, Exception):
 def head(size: int, kind: int, flags: int, stream_id: int) -> bytes:
     """Encode the first nine bytes of a frame.
 
-    >>> head(4, Kind.WINDOW_UPDATE, 0, 1).hex()
+    >>> head(4, FrameType.WINDOW_UPDATE, 0, 1).hex()
     '000004080000000001'
     """
     return struct.pack(">IBI", size << 8 | kind, flags, stream_id)
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    return head(4, Kind.WINDOW_UPDATE, 0, stream_id) + increment.to_bytes(4, "big")
+    return head(4, FrameType.WINDOW_UPDATE, 0, stream_id) + increment.to_bytes(4, "big")
 
 
 def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
-    return head(4, Kind.RST_STREAM, 0, stream_id) + code.to_bytes(4, "big")
+    return head(4, FrameType.RST_STREAM, 0, stream_id) + code.to_bytes(4, "big")
 
 
 def goaway(last_stream_id: int, code: ErrorCode, text: str) -> bytes:
     payload = struct.pack(">II", last_stream_id, code) + text.encode()[:200]
-    return head(len(payload), Kind.GOAWAY, 0, 0) + payload
+    return head(len(payload), FrameType.GOAWAY, 0, 0) + payload
 
 
 def settings(values: dict[Setting, int]) -> bytes:
     payload = b"".join(struct.pack(">HI", name, value) for name, value in values.items())
-    return head(len(payload), Kind.SETTINGS, 0, 0) + payload
+    return head(len(payload), FrameType.SETTINGS, 0, 0) + payload
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:

@@ -1,7 +1,7 @@
 """Http2Server: the server's side of one HTTP/2 connection, bytes in and bytes out. Source: RFC 9113, 7541.
 
     http2.receive(data)                     bytes that came; then, until it returns None:
-    event = http2.next_event()              Request, Data or Gone
+    event = http2.next_event()              StreamHeaders, StreamData or StreamGone
     http2.sending.respond / send / finish   answers; what is to be written: http2.take()
 
 1. Data from the peer is accepted at once: both windows are reopened immediately. So the owner bounds what it
@@ -25,8 +25,8 @@ from pocketmq.grpc.http2.frames import (
     WINDOW_MAX,
     ErrorCode,
     Flag,
+    FrameType,
     Http2Error,
-    Kind,
     Setting,
     StreamError,
     check_request,
@@ -38,7 +38,7 @@ from pocketmq.grpc.http2.frames import (
     window_update,
 )
 from pocketmq.grpc.http2.hpack import HeadersTooLarge, HpackDecoder, HpackError
-from pocketmq.grpc.http2.sending import Buffer, Sending, Stream
+from pocketmq.grpc.http2.sending import Buffer, Stream, StreamSender
 
 STREAMS_MAX = 1_024
 STREAM_WINDOW = 1 << 20
@@ -53,8 +53,8 @@ _RESET_COST = 20
 _SETTINGS_COST = 20
 _WORTH_SIZE = 1_024
 _HEAD = struct.Struct(">IBI")
-_KIND_MAX = int(max(Kind))
-_CONTINUATION = int(Kind.CONTINUATION)
+_KIND_MAX = int(max(FrameType))
+_CONTINUATION = int(FrameType.CONTINUATION)
 # Plain numbers: members of an enum are slow to look up, several times in a call.
 _END_STREAM, _END_HEADERS, _ACK = int(Flag.END_STREAM), int(Flag.END_HEADERS), int(Flag.ACK)
 _PRIORITY = int(Flag.PRIORITY)
@@ -62,7 +62,7 @@ _PADDED_OR_PRIORITY = int(Flag.PADDED | Flag.PRIORITY)
 _new_tuple = tuple.__new__
 
 
-class Request(NamedTuple):
+class StreamHeaders(NamedTuple):
     """Headers of a new stream. ended: the peer sends nothing more on it; data: what else it sent, then."""
 
     stream_id: int
@@ -71,7 +71,7 @@ class Request(NamedTuple):
     data: bytes = b""
 
 
-class Data(NamedTuple):
+class StreamData(NamedTuple):
     """Bytes of a stream; ended: the last ones (they may be none)."""
 
     stream_id: int
@@ -79,7 +79,7 @@ class Data(NamedTuple):
     ended: bool
 
 
-class Gone(NamedTuple):
+class StreamGone(NamedTuple):
     """The peer no longer wants an answer. unsent: bytes that were still to be sent to it; None: the stream
     had ended on our side.
     """
@@ -88,7 +88,7 @@ class Gone(NamedTuple):
     unsent: int | None
 
 
-Event = Request | Data | Gone
+Event = StreamHeaders | StreamData | StreamGone
 
 
 class Http2Server:
@@ -99,7 +99,7 @@ class Http2Server:
         self._at = 0
         self._has_begun = False
         self._decoder = HpackDecoder(list_size_max=_HEADER_LIST_SIZE_MAX)
-        self.sending = Sending()
+        self.sending = StreamSender()
         self._streams = self.sending.streams
         self._counted_frames = 0
         # The header block that CONTINUATION frames continue: stream, flags, parts.
@@ -172,7 +172,7 @@ class Http2Server:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame within a header block")
             if self._is_first:
                 self._is_first = False
-                if kind != Kind.SETTINGS or flags & _ACK:
+                if kind != FrameType.SETTINGS or flags & _ACK:
                     raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             if kind > _KIND_MAX:
                 self._charge(1)
@@ -315,7 +315,7 @@ class Http2Server:
                         self._reopen()
                     stream.peer_ended = ended = True
                     data = buffer[begin:end]
-        return _new_tuple(Request, (stream_id, found, ended, data))
+        return _new_tuple(StreamHeaders, (stream_id, found, ended, data))
 
     def _reopen(self) -> None:
         """Open the connection's window again. Raises: Http2Error if there was more than it allowed."""
@@ -344,7 +344,7 @@ class Http2Server:
             self._charge(1)
         if ended and stream.content_left is None:
             stream.peer_ended = True
-            return Data(stream_id, data, True)
+            return StreamData(stream_id, data, True)
         if not ended and stream.room < STREAM_WINDOW // 2:
             self.sending.out.append(window_update(stream_id, STREAM_WINDOW - stream.room))
             stream.room = STREAM_WINDOW
@@ -364,7 +364,7 @@ class Http2Server:
         stream.peer_ended = ended
         if not data and not ended:
             return None
-        return Data(stream.stream_id, data, ended)
+        return StreamData(stream.stream_id, data, ended)
 
     def _known(self, stream_id: int) -> Stream | None:
         """Return the stream, None if it is closed. Raises: Http2Error if it never existed."""
@@ -375,7 +375,7 @@ class Http2Server:
     def _reset_by(self, stream_id: int, code: ErrorCode) -> Event | None:
         """Reset a stream because of the peer's error; returns an event if the owner knows the stream."""
         unsent = self.sending.reset(stream_id, code)
-        return None if unsent is None else Gone(stream_id, unsent)
+        return None if unsent is None else StreamGone(stream_id, unsent)
 
     # ------------------------------------------------------------ other frames
 
@@ -394,7 +394,7 @@ class Http2Server:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         stream = self._known(stream_id)
         self._charge(_RESET_COST)
-        return Gone(stream_id, None if stream is None else self.sending.drop(stream))
+        return StreamGone(stream_id, None if stream is None else self.sending.drop(stream))
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> Event | None:
         if stream_id:
@@ -406,7 +406,7 @@ class Http2Server:
             return None
         self._charge(_SETTINGS_COST)
         # Before what the new values let go: h2spec reads them in this order.
-        self.sending.out.append(head(0, Kind.SETTINGS, Flag.ACK, 0))
+        self.sending.out.append(head(0, FrameType.SETTINGS, Flag.ACK, 0))
         # The last value of each counts.
         for name, value in dict(struct.iter_unpack(">HI", payload)).items():
             self._set(name, value)
@@ -430,7 +430,7 @@ class Http2Server:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong size")
         self._charge(1)
         if not flags & Flag.ACK:
-            self.sending.out.append(head(8, Kind.PING, Flag.ACK, 0) + payload)
+            self.sending.out.append(head(8, FrameType.PING, Flag.ACK, 0) + payload)
         return None
 
     def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> Event | None:

@@ -1,4 +1,4 @@
-"""Sending: the answers of one HTTP/2 connection, within the peer's windows.
+"""StreamSender: the answers of one HTTP/2 connection, within the peer's windows.
 
 1. Data that does not fit waits in its stream, in order; streams that wait for the connection's window take
    turns, a frame each.
@@ -15,8 +15,8 @@ from pocketmq.grpc.http2.frames import (
     WINDOW_MAX,
     ErrorCode,
     Flag,
+    FrameType,
     Http2Error,
-    Kind,
     head,
     rst_stream,
 )
@@ -33,7 +33,7 @@ class Form:
         self.headers, self.trailers = headers, trailers
         before = struct.Struct(f">IBI{len(headers)}sIBI").pack
         behind = struct.Struct(f">IBI{len(trailers)}s").pack
-        word, last_word = (len(each) << 8 | Kind.HEADERS for each in (headers, trailers))
+        word, last_word = (len(each) << 8 | FrameType.HEADERS for each in (headers, trailers))
         flags, last_flags = int(_ANSWER_FLAGS), int(_TRAILER_FLAGS)
 
         def pieces(stream_id: int, data: Buffer) -> tuple[Buffer, ...]:
@@ -75,7 +75,7 @@ class Stream:
         self.content_left: int | None = None
 
 
-class Sending:
+class StreamSender:
     """Attributes: streams (the open ones), out (what is to be written), unsent (bytes waiting in all
     streams), sent_frames (data frames so far), late (streams that have ended after their answer had waited
     for a window; the reader empties it).
@@ -154,7 +154,7 @@ class Sending:
     def respond(self, stream_id: int, block: bytes) -> None:
         """Send the headers of an answer; on a closed stream this and what follows is dropped."""
         if stream_id in self.streams:
-            self.out.append(head(len(block), Kind.HEADERS, _ANSWER_FLAGS, stream_id) + block)
+            self.out.append(head(len(block), FrameType.HEADERS, _ANSWER_FLAGS, stream_id) + block)
 
     def send(self, stream_id: int, data: Buffer) -> None:
         """Send data of an answer."""
@@ -195,7 +195,9 @@ class Sending:
 
     def _finish(self, stream: Stream) -> None:
         block = stream.ending or b""
-        self.out.append(head(len(block), Kind.HEADERS, _TRAILER_FLAGS, stream.stream_id) + block)
+        self.out.append(
+            head(len(block), FrameType.HEADERS, _TRAILER_FLAGS, stream.stream_id) + block
+        )
         if not stream.peer_ended:
             # The answer is whole, and the rest of the request is not wanted.
             self.out.append(rst_stream(stream.stream_id, ErrorCode.NO_ERROR))
@@ -209,7 +211,7 @@ class Sending:
             if size <= 0:
                 break
             frames_max -= 1
-            self.out.append(head(size, Kind.DATA, 0, stream.stream_id))
+            self.out.append(head(size, FrameType.DATA, 0, stream.stream_id))
             self._cut(queue, size)
             stream.window -= size
             stream.unsent -= size

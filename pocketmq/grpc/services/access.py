@@ -1,4 +1,4 @@
-"""Access: whether a call is permitted: its signature, and its account's rights.
+"""GrpcAccess: whether a call is permitted: its signature, and its account's rights.
 
     authorization: MQv2-HMAC-SHA1 Credential=AK, SignedHeaders=x-mq-date-time, Signature=HEX
 
@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.access.fronts import AccessDenied, BearerAccess, Wanted
-from pocketmq.grpc.answers import Failed
+from pocketmq.broker.access.fronts import AccessDenied, BearerAccess, NeededRights
+from pocketmq.grpc.answers import StatusFailure
 from pocketmq.grpc.clients import GrpcClient
-from pocketmq.grpc.http2.call import Call
+from pocketmq.grpc.http2.call import GrpcCall
 from pocketmq.grpc.schema import ClientType, Code
 
 # The key is possessive: what follows takes the same characters, and a text without a comma would be tried at
@@ -25,7 +25,7 @@ _HEADER = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^/,\s]++)[^,]*,\s*SignedHeaders=[^,]*,\s*Signature=([0-9a-fA-F]{40})\s*"
 )
 
-Needs = Callable[[Any], Wanted]
+Needs = Callable[[Any], NeededRights]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class _Refusals:
         # When it was logged last, and how often it occurred since.
         self._told: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def note(self, call: Call, reason: str) -> None:
+    def note(self, call: GrpcCall, reason: str) -> None:
         peer, now_ms = call.connection.peer, self._monotonic_ms()
         which = call.connection.ip, reason
         told = self._told.get(which)
@@ -76,7 +76,7 @@ class _Refusals:
         self._told[which] = at_ms, times
 
 
-class Access:
+class GrpcAccess:
     """Checks the broker's accounts; None: every client may do everything (is_open)."""
 
     def __init__(self, accounts: BearerAccess | None, monotonic_ms: Callable[[], int]) -> None:
@@ -84,8 +84,8 @@ class Access:
         self._refusals = _Refusals(monotonic_ms)
         self.is_open = accounts is None
 
-    def check(self, call: Call, wanted: Wanted) -> None:
-        """Check a call. Raises: Failed (UNAUTHORIZED)."""
+    def check(self, call: GrpcCall, wanted: NeededRights) -> None:
+        """Check a call. Raises: StatusFailure (UNAUTHORIZED)."""
         if self._accounts is None:
             return
         match = _HEADER.fullmatch(call.text(b"authorization"))
@@ -100,9 +100,9 @@ class Access:
             self._accounts.check_bearer(call.connection, key, holds, wanted)
         except AccessDenied as denied:
             self._refusals.note(call, str(denied))
-            raise Failed(Code.UNAUTHORIZED, str(denied)) from None
+            raise StatusFailure(Code.UNAUTHORIZED, str(denied)) from None
 
-    def account_of(self, call: Call) -> str:
+    def account_of(self, call: GrpcCall) -> str:
         """Return the access key that a checked call names; empty without one, and without accounts."""
         if self._accounts is None:
             return ""
@@ -115,47 +115,47 @@ class Access:
             self._accounts.note(client, client.account)
 
 
-def publishes(request: Any) -> Wanted:
-    return Wanted(publish=(request.topic.name,))
+def publishes(request: Any) -> NeededRights:
+    return NeededRights(publish=(request.topic.name,))
 
 
-def publishes_messages(request: Any) -> Wanted:
-    return Wanted(publish=tuple({message.topic.name for message in request.messages}))
+def publishes_messages(request: Any) -> NeededRights:
+    return NeededRights(publish=tuple({message.topic.name for message in request.messages}))
 
 
-def looks_at(request: Any) -> Wanted:
-    return Wanted(either=(request.topic.name,))
+def looks_at(request: Any) -> NeededRights:
+    return NeededRights(either=(request.topic.name,))
 
 
-def consumes(request: Any) -> Wanted:
-    return Wanted(subscribe=(request.topic.name,), groups=(request.group.name,))
+def consumes(request: Any) -> NeededRights:
+    return NeededRights(subscribe=(request.topic.name,), groups=(request.group.name,))
 
 
-def consumes_queue(request: Any) -> Wanted:
+def consumes_queue(request: Any) -> NeededRights:
     topic = request.message_queue.topic.name
-    return Wanted(subscribe=(topic,), groups=(request.group.name,))
+    return NeededRights(subscribe=(topic,), groups=(request.group.name,))
 
 
-def looks_at_queue(request: Any) -> Wanted:
-    return Wanted(subscribe=(request.message_queue.topic.name,))
+def looks_at_queue(request: Any) -> NeededRights:
+    return NeededRights(subscribe=(request.message_queue.topic.name,))
 
 
-def is_member(request: Any) -> Wanted:
-    return Wanted(groups=(request.group.name,)) if request.group.name else Wanted()
+def is_member(request: Any) -> NeededRights:
+    return NeededRights(groups=(request.group.name,)) if request.group.name else NeededRights()
 
 
-def beats(request: Any) -> Wanted:
+def beats(request: Any) -> NeededRights:
     producer = request.client_type == ClientType.PRODUCER
-    return Wanted() if producer else is_member(request)
+    return NeededRights() if producer else is_member(request)
 
 
-def settles(settings: Any) -> Wanted:
+def settles(settings: Any) -> NeededRights:
     """Return the rights that a client's settings need."""
     if settings.HasField("publishing"):
-        return Wanted(publish=tuple(topic.name for topic in settings.publishing.topics))
+        return NeededRights(publish=tuple(topic.name for topic in settings.publishing.topics))
     subscription = settings.subscription
     group = subscription.group.name
-    return Wanted(
+    return NeededRights(
         subscribe=tuple(entry.topic.name for entry in subscription.subscriptions),
         groups=(group,) if group else (),
     )

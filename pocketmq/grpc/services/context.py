@@ -1,8 +1,8 @@
-"""Desk: what every gRPC service shares: the broker's acts and tables, clients, and deferred answers.
+"""RequestContext: what every gRPC service needs: the broker's acts and tables, clients, deferred answers.
 
-A service is a function: request, client, call -> answer, a message or its bytes. It raises Failed or Refused,
-which become the answer's status; None means that it answers later; a coroutine is awaited for the answer. A
-generator does what takes long in steps, between which others are served, and returns the answer.
+A service is a function: request, client, call -> answer, a message or its bytes. It raises StatusFailure or
+Refused, which become the answer's status; None means that it answers later; a coroutine is awaited for the
+answer. A generator does what takes long in steps, between which others are served, and returns the answer.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.services import Parts
-from pocketmq.grpc.answers import Failed
+from pocketmq.grpc.answers import StatusFailure
 from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.config import GrpcConfig
-from pocketmq.grpc.http2.call import Call, GrpcError, GrpcStatus, Method
+from pocketmq.grpc.http2.call import GrpcCall, GrpcError, GrpcStatus, Method
 from pocketmq.grpc.messages import classes
-from pocketmq.grpc.remote_routes import Neighbours
+from pocketmq.grpc.remote_routes import RemoteRoutes
 from pocketmq.grpc.schema import SERVICE, Code
-from pocketmq.grpc.services.access import Access, Needs
+from pocketmq.grpc.services.access import GrpcAccess, Needs
 from pocketmq.model.names import (
     SYSTEM_GROUP_PREFIX,
     group_is_legal,
@@ -43,7 +43,7 @@ from pocketmq.remoting.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-Service = Callable[[Any, GrpcClient, Call], Any]
+Service = Callable[[Any, GrpcClient, GrpcCall], Any]
 Saved = asyncio.Future[None]
 
 MESSAGE_TYPE = "message.type"
@@ -90,22 +90,27 @@ class Acts(NamedTuple):
         )
 
 
-class Place(NamedTuple):
+class FrontAddress(NamedTuple):
     """The address of this front. host, port: advertised to clients that do not say how they connected;
     spawn: runs what waits for others, for as long as the port serves.
     """
 
     host: str
     port: int
-    neighbours: Neighbours
+    remote_routes: RemoteRoutes
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
 
-class Desk:
+class RequestContext:
     """Attributes: parts, acts, clients, access, config, place."""
 
     def __init__(
-        self, parts: Parts, config: GrpcConfig, place: Place, clients: Clients, access: Access
+        self,
+        parts: Parts,
+        config: GrpcConfig,
+        place: FrontAddress,
+        clients: Clients,
+        access: GrpcAccess,
     ) -> None:
         self.parts = parts
         self._store = parts.messages.store
@@ -130,7 +135,7 @@ class Desk:
         """
         asked, answer_of = classes[f"{name}Request"], classes[f"{name}Response"]
 
-        def handle(call: Call, data: bytes | None) -> Iterator[None] | None:
+        def handle(call: GrpcCall, data: bytes | None) -> Iterator[None] | None:
             data = data or b""
             if large is not None and len(data) > REQUEST_SIZE_MAX:
                 request = large(asked, data)
@@ -153,7 +158,7 @@ class Desk:
                 call.reply(answer.SerializeToString())
             return None
 
-        def stepped(call: Call, answering: Generator[None, None, Any]) -> Iterator[None]:
+        def stepped(call: GrpcCall, answering: Generator[None, None, Any]) -> Iterator[None]:
             try:
                 answer = yield from answering
             except Exception as error:  # noqa: BLE001
@@ -161,69 +166,69 @@ class Desk:
             if answer is not None:
                 call.reply(answer.SerializeToString())
 
-        async def later(call: Call, answering: Coroutine[Any, Any, Any]) -> None:
+        async def later(call: GrpcCall, answering: Coroutine[Any, Any, Any]) -> None:
             try:
                 answer = await answering
             except Exception as error:  # noqa: BLE001
                 answer = answer_of(status=failure(call, error))
             call.reply(answer.SerializeToString())
 
-        def failure(call: Call, error: Exception) -> Any:
+        def failure(call: GrpcCall, error: Exception) -> Any:
             if isinstance(error, Refused):
-                error = Failed.by(error)
-            elif not isinstance(error, Failed):
+                error = StatusFailure.by(error)
+            elif not isinstance(error, StatusFailure):
                 log.error("%s failed peer=%s", name, call.connection.peer, exc_info=error)
                 text = f"{type(error).__name__}: {error}"
-                error = Failed(Code.INTERNAL_SERVER_ERROR, text)
+                error = StatusFailure(Code.INTERNAL_SERVER_ERROR, text)
             return error.status
 
         return {f"/{SERVICE}/{name}".encode(): Method(handle)}
 
     def check_role(self) -> None:
-        """Refuse what a slave cannot serve: clients over gRPC write with every call. Raises: Failed."""
+        """Refuse what a slave cannot serve: every gRPC call of clients writes. Raises: StatusFailure."""
         if self._store.following is not None:
             follower = self.parts.services.replication.follower
             master = follower.state.master if follower is not None else ""
             where = f"its master, whose port for slaves is {master}" if master else "its master"
-            raise Failed(
+            raise StatusFailure(
                 Code.HA_NOT_AVAILABLE,
                 f"this broker is a slave, which serves no clients over gRPC: connect to {where} "
                 "(an Apache broker's clients to its proxy)",
             )
 
     def topic_of(self, resource: Any) -> str:
-        """Return the name of a topic that may be used. Raises: Failed."""
+        """Return the name of a topic that may be used. Raises: StatusFailure."""
         name: str = resource.name
         if len(name) > _TOPIC_SIZE_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.ILLEGAL_TOPIC,
                 f"a topic's name has at most {_TOPIC_SIZE_MAX} characters: choose a shorter one",
             )
         fault = topic_fault(name)
         if fault is not None:
-            raise Failed(Code.ILLEGAL_TOPIC, fault)
+            raise StatusFailure(Code.ILLEGAL_TOPIC, fault)
         if self.parts.tables.topics.is_system(name) or is_broker_only(name):
-            raise Failed(Code.ILLEGAL_TOPIC, f"cannot access system topic {name}")
+            raise StatusFailure(Code.ILLEGAL_TOPIC, f"cannot access system topic {name}")
         return name
 
     def group_of(self, resource: Any) -> str:
-        """Return the name of a consumer group that may be used. Raises: Failed."""
+        """Return the name of a consumer group that may be used. Raises: StatusFailure."""
         name: str = resource.name
         if not name or len(name) > _GROUP_SIZE_MAX or not group_is_legal(name):
-            raise Failed(
+            raise StatusFailure(
                 Code.ILLEGAL_CONSUMER_GROUP,
                 f"{name[:200]!r} is not a name for a group: use 1 to {_GROUP_SIZE_MAX} of "
                 "%|a-zA-Z0-9_-",
             )
         if name.startswith(SYSTEM_GROUP_PREFIX):
-            raise Failed(Code.ILLEGAL_CONSUMER_GROUP, f"cannot use system group {name}")
+            raise StatusFailure(Code.ILLEGAL_CONSUMER_GROUP, f"cannot use system group {name}")
         return name
 
     def known_topic(self, name: str) -> TopicConfig:
-        """Return an existing topic. Raises: Failed."""
+        """Return an existing topic. Raises: StatusFailure."""
         found = self.parts.tables.topics.get(name)
         if found is None:
-            raise Failed(
+            raise StatusFailure(
                 Code.TOPIC_NOT_FOUND,
                 f"topic {name} does not exist; create it with: pocketmq topic create {name}",
             )
@@ -231,25 +236,25 @@ class Desk:
 
     # ------------------------------------------------------------ late answers
 
-    def when_kept(self, call: Call, end: int | None, answer: Any, failed_answer: Any) -> Any:
+    def when_kept(self, call: GrpcCall, end: int | None, answer: Any, failed_answer: Any) -> Any:
         """Return the answer if the log is safe up to `end`; else None, and answer later.
 
         failed_answer: gets the status if that fails. Source of the rule: pocketmq.broker.durability.
         """
-        promise = self.parts.messages.promise
-        if end is None or not promise.waits:
+        durability = self.parts.messages.durability
+        if end is None or not durability.waits:
             return answer
 
         def kept(code: ResponseCode) -> Any:
             return answer if code is ResponseCode.SUCCESS else _not_kept(failed_answer, code)
 
-        code = promise.when_kept(end, lambda code: call.reply(kept(code).SerializeToString()))
+        code = durability.when_kept(end, lambda code: call.reply(kept(code).SerializeToString()))
         return None if code is None else kept(code)
 
 
 def _not_kept(answer: Any, code: ResponseCode) -> Any:
     """Return the answer for what is stored, but less safely than promised."""
-    status = Failed.by(Refused(code, _NOT_KEPT.get(code))).status
+    status = StatusFailure.by(Refused(code, _NOT_KEPT.get(code))).status
     answer.status.CopyFrom(status)
     for entry in getattr(answer, "entries", ()):
         if entry.status.code == Code.OK:

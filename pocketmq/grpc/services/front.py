@@ -8,15 +8,15 @@ from pocketmq.broker.services import Parts
 from pocketmq.grpc.clients import Clients, GrpcClient
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.http2.call import Method
-from pocketmq.grpc.services.access import Access
-from pocketmq.grpc.services.context import Desk, Place
+from pocketmq.grpc.services.access import GrpcAccess
+from pocketmq.grpc.services.context import FrontAddress, RequestContext
 from pocketmq.grpc.services.offsets import Offsets
 from pocketmq.grpc.services.pulls import Pulls
 from pocketmq.grpc.services.receives import Receives
 from pocketmq.grpc.services.routes import Routes
 from pocketmq.grpc.services.sends import Sends
 from pocketmq.grpc.services.sessions import Sessions, translate
-from pocketmq.grpc.services.standard import Health, Reflection
+from pocketmq.grpc.services.standard import HealthService, Reflection
 from pocketmq.grpc.services.transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -25,28 +25,28 @@ log = logging.getLogger(__name__)
 class Front:
     """Attributes: methods (by path), clients."""
 
-    def __init__(self, parts: Parts, config: GrpcConfig, place: Place) -> None:
+    def __init__(self, parts: Parts, config: GrpcConfig, place: FrontAddress) -> None:
         self._clock = parts.node.clock
         events = parts.node.events
 
-        access = Access(parts.node.accounts, self._clock.monotonic_ms)
+        access = GrpcAccess(parts.node.accounts, self._clock.monotonic_ms)
         gone = events.connection_closed
         self.clients = Clients(
             self._clock, parts.node.call_soon, self._translate, gone, access.account_of
         )
-        desk = Desk(parts, config, place, self.clients, access)
-        self._sessions = sessions = Sessions(desk)
-        self._transactions = transactions = Transactions(desk)
+        context = RequestContext(parts, config, place, self.clients, access)
+        self._sessions = sessions = Sessions(context)
+        self._transactions = transactions = Transactions(context)
         self.methods: dict[bytes, Method] = {}
         for service in (
             sessions,
-            Routes(desk),
-            Sends(desk, sessions, transactions),
-            Receives(desk, sessions),
+            Routes(context),
+            Sends(context, sessions, transactions),
+            Receives(context, sessions),
             transactions,
-            Offsets(desk),
-            Pulls(desk),
-            Health(),
+            Offsets(context),
+            Pulls(context),
+            HealthService(),
             Reflection(),
         ):
             self.methods.update(service.methods())

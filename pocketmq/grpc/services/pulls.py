@@ -10,14 +10,14 @@ from typing import Any
 from pocketmq.broker.acts.pull import Pulled, Waits
 from pocketmq.broker.refused import Refused
 from pocketmq.broker.sql92 import SelectorError, compile_expression
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import framed_message
-from pocketmq.grpc.http2.call import Call, Method, framed
+from pocketmq.grpc.http2.call import GrpcCall, Method, framed
 from pocketmq.grpc.messages import Status, classes
 from pocketmq.grpc.schema import SERVICE, Code, FilterType
 from pocketmq.grpc.services import access
-from pocketmq.grpc.services.context import Desk, ms_of, parsed
+from pocketmq.grpc.services.context import RequestContext, ms_of, parsed
 from pocketmq.grpc.services.sessions import RECEIVE_COUNT
 from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.model.record import Buffer, read_records
@@ -36,45 +36,45 @@ _NOTHING = Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
 class Pulls:
     """The service."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         self._answer_of = classes["PullMessageResponse"]
 
     def methods(self) -> dict[bytes, Method]:
         return {f"/{SERVICE}/PullMessage".encode(): Method(self.pull)}
 
-    def pull(self, call: Call, data: bytes | None) -> None:
+    def pull(self, call: GrpcCall, data: bytes | None) -> None:
         """Answer a pull. Raises: GrpcError."""
         request = parsed(classes["PullMessageRequest"], data or b"")
-        desk = self._desk
+        context = self._context
         try:
-            desk.check_role()
-            desk.access.check(call, access.consumes_queue(request))
-            client = desk.clients.of(call)
+            context.check_role()
+            context.access.check(call, access.consumes_queue(request))
+            client = context.clients.of(call)
             if call.connection.is_backed_up:
-                raise Failed(
+                raise StatusFailure(
                     Code.TOO_MANY_REQUESTS,
                     "too many answers of this connection wait to be read: read them first",
                 )
             self._pull(self._ask(request), client, call, first=True)
-        except (Failed, Refused) as error:
-            failed = Failed.by(error) if isinstance(error, Refused) else error
+        except (StatusFailure, Refused) as error:
+            failed = StatusFailure.by(error) if isinstance(error, Refused) else error
             self._answer(call, self._framed(status=failed.status))
 
     def _ask(self, request: Any) -> PullMessageHeader:
-        """Return the request as the act's. Raises: Failed."""
-        desk = self._desk
-        topic, by = desk.topic_of(request.message_queue.topic), request.filter_expression
-        desk.known_topic(topic)
+        """Return the request as the act's. Raises: StatusFailure."""
+        context = self._context
+        topic, by = context.topic_of(request.message_queue.topic), request.filter_expression
+        context.known_topic(topic)
         if by.type == FilterType.SQL:
             # A classic pull gets every message with an expression that cannot be read.
             try:
                 compile_expression(by.expression)
             except SelectorError as error:
-                raise Failed(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
-        wait_ms = min(ms_of(request.long_polling_timeout), desk.config.polling_ms_max)
+                raise StatusFailure(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        wait_ms = min(ms_of(request.long_polling_timeout), context.config.polling_ms_max)
         return PullMessageHeader(
-            desk.group_of(request.group),
+            context.group_of(request.group),
             topic,
             request.message_queue.id,
             request.offset,
@@ -87,25 +87,29 @@ class Pulls:
             "SQL92" if by.type == FilterType.SQL else "TAG",
         )
 
-    def _pull(self, ask: PullMessageHeader, client: GrpcClient, call: Call, *, first: bool) -> None:
+    def _pull(
+        self, ask: PullMessageHeader, client: GrpcClient, call: GrpcCall, *, first: bool
+    ) -> None:
         """Pull, or hold the pull. Raises: Refused."""
-        acts = self._desk.acts.pull
+        acts = self._context.acts.pull
         found = acts.pull(ask, client, first=first)
         if isinstance(found, Waits):
             acts.wait(found, client, partial(self._again, ask, client, call))
         else:
             self._found(ask, found, client, call)
 
-    def _again(self, ask: PullMessageHeader, client: GrpcClient, call: Call) -> None:
+    def _again(self, ask: PullMessageHeader, client: GrpcClient, call: GrpcCall) -> None:
         """Retry a pull that has waited long enough, or for which there is something."""
         if call.gone or call.connection.closed:
             return
         try:
             self._pull(ask, client, call, first=False)
         except Refused as refused:
-            self._answer(call, self._framed(status=Failed.by(refused).status))
+            self._answer(call, self._framed(status=StatusFailure.by(refused).status))
 
-    def _found(self, ask: PullMessageHeader, found: Pulled, client: GrpcClient, call: Call) -> None:
+    def _found(
+        self, ask: PullMessageHeader, found: Pulled, client: GrpcClient, call: GrpcCall
+    ) -> None:
         moved = found.code == ResponseCode.PULL_OFFSET_MOVED
         status = OK if found.result.count else _MOVED if moved else _NOTHING
         parts: list[Buffer] = [self._framed(status=status)]
@@ -122,6 +126,6 @@ class Pulls:
     def _framed(self, **fields: Any) -> bytes:
         return framed(self._answer_of(**fields).SerializeToString())
 
-    def _answer(self, call: Call, *parts: Buffer) -> None:
+    def _answer(self, call: GrpcCall, *parts: Buffer) -> None:
         call.write(b"".join(parts))
         call.finish()

@@ -17,21 +17,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pocketmq.broker.acts.send_back import SentBack
-from pocketmq.broker.pop.pop_state import QueueOf
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
-from pocketmq.grpc.answers import OK, Failed, no_lite_topics
+from pocketmq.grpc.answers import OK, StatusFailure, no_lite_topics
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import acked, framed_message
-from pocketmq.grpc.http2.call import Call, Method, framed
+from pocketmq.grpc.http2.call import GrpcCall, Method, framed
 from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
-from pocketmq.grpc.receipt_handle import Handle, Out, handed_out, no_handle, words_of
+from pocketmq.grpc.receipt_handle import PoppedFrom, ReceiptHandle, handed_out, no_handle, words_of
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.services import access
 from pocketmq.grpc.services.backoff import PAUSE_MIN_MS
-from pocketmq.grpc.services.context import Desk, ms_of, parsed
+from pocketmq.grpc.services.context import RequestContext, ms_of, parsed
 from pocketmq.grpc.services.sessions import RECEIVE_COUNT, Sessions
 from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.model.pop_receipt import Receipt
@@ -56,29 +56,29 @@ _FOUND = framed(ReceiveMessageResponse(status=OK).SerializeToString())
 class Receives:
     """The services."""
 
-    def __init__(self, desk: Desk, sessions: Sessions) -> None:
-        self._desk = desk
+    def __init__(self, context: RequestContext, sessions: Sessions) -> None:
+        self._context = context
         self._sessions = sessions
-        self._now_ms = desk.parts.node.clock.now_ms
+        self._now_ms = context.parts.node.clock.now_ms
 
     def methods(self) -> dict[bytes, Method]:
-        desk = self._desk
+        context = self._context
         return {
             f"/{SERVICE}/ReceiveMessage".encode(): Method(self.receive),
-            **desk.method("AckMessage", self.ack, access.consumes),
-            **desk.method("ChangeInvisibleDuration", self.change, access.is_member),
-            **desk.method("ForwardMessageToDeadLetterQueue", self.forward, access.consumes),
+            **context.method("AckMessage", self.ack, access.consumes),
+            **context.method("ChangeInvisibleDuration", self.change, access.is_member),
+            **context.method("ForwardMessageToDeadLetterQueue", self.forward, access.consumes),
         }
 
     # ------------------------------------------------------------ receive
 
-    def receive(self, call: Call, data: bytes | None) -> Iterator[None] | None:
+    def receive(self, call: GrpcCall, data: bytes | None) -> Iterator[None] | None:
         """Answer a receive. Raises: GrpcError."""
         request = parsed(classes["ReceiveMessageRequest"], data or b"")
         try:
-            self._desk.check_role()
-            self._desk.access.check(call, access.consumes_queue(request))
-            client = self._desk.clients.of(call)
+            self._context.check_role()
+            self._context.access.check(call, access.consumes_queue(request))
+            client = self._context.clients.of(call)
             ask = self._ask(request, client, call)
             kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
             entering = self._sessions.came_by(
@@ -86,9 +86,9 @@ class Receives:
             )
             if entering is not None:
                 return self._entered(entering, ask, client, call, renew=request.auto_renew)
-            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            until_ms = self._context.acts.pop.waits_until_ms(ask)
             self._pop(ask, client, call, until_ms, renew=request.auto_renew)
-        except (Failed, Refused) as error:
+        except (StatusFailure, Refused) as error:
             self._refuse(call, error)
         return None
 
@@ -97,28 +97,28 @@ class Receives:
         entering: Iterator[None],
         ask: PopMessageHeader,
         client: GrpcClient,
-        call: Call,
+        call: GrpcCall,
         *,
         renew: bool,
     ) -> Iterator[None]:
         """Answer a receive of a client that becomes a member with it."""
         try:
             yield from entering
-            until_ms = self._desk.acts.pop.waits_until_ms(ask)
+            until_ms = self._context.acts.pop.waits_until_ms(ask)
             self._pop(ask, client, call, until_ms, renew=renew)
-        except (Failed, Refused) as error:
+        except (StatusFailure, Refused) as error:
             self._refuse(call, error)
 
-    def _refuse(self, call: Call, error: Failed | Refused) -> None:
-        failed = Failed.by(error) if isinstance(error, Refused) else error
+    def _refuse(self, call: GrpcCall, error: StatusFailure | Refused) -> None:
+        failed = StatusFailure.by(error) if isinstance(error, Refused) else error
         self._answer_nothing(call, failed.status)
 
-    def _ask(self, request: Any, client: GrpcClient, call: Call) -> PopMessageHeader:
-        """Return the request as the act's. Raises: Failed, Refused."""
-        desk = self._desk
-        topic = desk.topic_of(request.message_queue.topic)
-        group = desk.group_of(request.group)
-        desk.known_topic(topic)
+    def _ask(self, request: Any, client: GrpcClient, call: GrpcCall) -> PopMessageHeader:
+        """Return the request as the act's. Raises: StatusFailure, Refused."""
+        context = self._context
+        topic = context.topic_of(request.message_queue.topic)
+        group = context.group_of(request.group)
+        context.known_topic(topic)
         if client.settings is not None and client.settings.client_type in LITE:
             # It has no way to say which of the lite topics it is for: it would get all of them.
             raise no_lite_topics()
@@ -129,12 +129,12 @@ class Receives:
             if not _INVISIBLE_MS_MIN <= invisible_ms <= _INVISIBLE_MS_MAX:
                 raise _illegal_time(invisible_ms, _INVISIBLE_MS_MIN)
         if call.connection.is_backed_up:
-            raise Failed(
+            raise StatusFailure(
                 Code.TOO_MANY_REQUESTS,
                 "too many answers of this connection wait to be read: read them first",
             )
         by = request.filter_expression
-        found = desk.parts.tables.groups.get(group)
+        found = context.parts.tables.groups.get(group)
         in_order = found is not None and found.extra.get("consumeMessageOrderly") is True
         return PopMessageHeader(
             consumer_group=group,
@@ -151,11 +151,11 @@ class Receives:
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
 
-    def _polling_ms(self, request: Any, client: GrpcClient, call: Call) -> int:
-        most_ms = self._desk.config.polling_ms_max
+    def _polling_ms(self, request: Any, client: GrpcClient, call: GrpcCall) -> int:
+        most_ms = self._context.config.polling_ms_max
         left_ms = most_ms + _RESERVE_MS
         if call.deadline_ms is not None:
-            left_ms = call.deadline_ms - self._desk.parts.node.clock.monotonic_ms()
+            left_ms = call.deadline_ms - self._context.parts.node.clock.monotonic_ms()
         wanted_ms = left_ms
         if request.HasField("long_polling_timeout"):
             wanted_ms = ms_of(request.long_polling_timeout)
@@ -167,17 +167,23 @@ class Receives:
         return max(0, min(wanted_ms, left_ms - _RESERVE_MS, most_ms))
 
     def _pop(
-        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+        self,
+        ask: PopMessageHeader,
+        client: GrpcClient,
+        call: GrpcCall,
+        until_ms: int,
+        *,
+        renew: bool,
     ) -> None:
         """Pop, or hold the pop, unless the client has disconnected meanwhile. Raises: Refused."""
         if call.gone or call.connection.closed:
             return
-        acts = self._desk.acts.pop
+        acts = self._context.acts.pop
         again = partial(self._again, ask, client, call, until_ms, renew=renew)
         found = acts.pop(ask, client, until_ms, again)
         if found is None:
-            queue = QueueOf(ask.consumer_group, ask.topic, ask.queue_id)
-            call.wait(_Waiting(self._desk.parts.services.pop, queue, client, again))
+            queue = GroupQueue(ask.consumer_group, ask.topic, ask.queue_id)
+            call.wait(_Waiting(self._context.parts.services.pop, queue, client, again))
             return
         call.wait(None)
         if not found.count:
@@ -188,7 +194,13 @@ class Receives:
         self._answer(ask, found, client, call, renew=renew)
 
     def _again(
-        self, ask: PopMessageHeader, client: GrpcClient, call: Call, until_ms: int, *, renew: bool
+        self,
+        ask: PopMessageHeader,
+        client: GrpcClient,
+        call: GrpcCall,
+        until_ms: int,
+        *,
+        renew: bool,
     ) -> None:
         """Retry a receive that is done waiting; another client may have been quicker."""
         try:
@@ -196,7 +208,7 @@ class Receives:
         except Refused as refused:
             self._refuse(call, refused)
 
-    def _answer_nothing(self, call: Call, status: Any) -> None:
+    def _answer_nothing(self, call: GrpcCall, status: Any) -> None:
         call.answer(
             framed(ReceiveMessageResponse(status=status).SerializeToString()) + self._time()
         )
@@ -211,17 +223,17 @@ class Receives:
         ask: PopMessageHeader,
         found: Popped,
         client: GrpcClient,
-        call: Call,
+        call: GrpcCall,
         *,
         renew: bool,
     ) -> None:
         """Apply invariants 3 and 4. renew: the client keeps the messages while it is connected."""
         group, topic = ask.consumer_group, ask.topic
         parts: list[Buffer] = [_FOUND]
-        sent: list[tuple[int, Handle]] = []
+        sent: list[tuple[int, ReceiptHandle]] = []
         size = len(_FOUND)
         unpacking = Unpacking(client.language)
-        later: list[Handle] = []
+        later: list[ReceiptHandle] = []
         for record, handle, attempt in self._delivered(ask, found):
             written = None
             if not (unpacking.is_cut and ask.order):
@@ -240,7 +252,7 @@ class Receives:
             sent.append((size, handle))
         self.give_back(ask, later, client)
         if renew:
-            hold = self._desk.parts.services.pop.hold
+            hold = self._context.parts.services.pop.hold
             for words in {handle.words for _, handle in sent}:
                 hold(*handed_out(group, topic, words), client)
         parts.append(self._time())
@@ -249,7 +261,7 @@ class Receives:
 
     def _delivered(
         self, ask: PopMessageHeader, found: Popped
-    ) -> Iterator[tuple[Record, Handle, int]]:
+    ) -> Iterator[tuple[Record, ReceiptHandle, int]]:
         """Yield each record with its handle and the number of this attempt."""
         times = dict(_times(found.order_info)) if ask.order else None
         shared = {
@@ -260,7 +272,7 @@ class Receives:
                     ask.invisible_time,
                     found.revive_queue,
                     flag,
-                    self._desk.broker_name,
+                    self._context.broker_name,
                     queue_id,
                 )
             )
@@ -273,39 +285,39 @@ class Receives:
             attempt = 1 + record.reconsume_times
             if times is not None:
                 attempt += times.get((queue_id, offset), 0)
-            yield record, Handle(shared[flag, queue_id], offset, record.position), attempt
+            yield record, ReceiptHandle(shared[flag, queue_id], offset, record.position), attempt
 
     def give_back(
-        self, ask: PopMessageHeader, handles: Iterable[Handle], client: GrpcClient
+        self, ask: PopMessageHeader, handles: Iterable[ReceiptHandle], client: GrpcClient
     ) -> None:
         """Apply invariant 3."""
         for handle in handles:
             out = handle.out(ask.consumer_group, ask.topic)
             with contextlib.suppress(Refused):
                 # A refused message is redelivered when its invisible time ends.
-                self._desk.acts.receipts.postpone(
+                self._context.acts.receipts.postpone(
                     out.queue, handle.offset, handle.words, 0, client, suspend=True
                 )
 
     # ------------------------------------------------------------ receipts
 
-    def ack(self, request: Any, client: GrpcClient, call: Call) -> Any:
+    def ack(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
         """Acknowledge messages, one record for all that one pop took from one queue."""
-        desk = self._desk
-        group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
+        context = self._context
+        group, topic = context.group_of(request.group), context.topic_of(request.topic)
         entries = request.entries
         if len(entries) > _ACKS_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.BAD_REQUEST,
                 f"one request acknowledges at most {_ACKS_MAX} messages, not {len(entries)}: split it",
             )
-        failed: dict[int, Failed] = {}
+        failed: dict[int, StatusFailure] = {}
         asked: dict[str, dict[int, int]] = {}
         for place, entry in enumerate(entries):
             try:
-                words, offset, _ = Handle.parse(entry.receipt_handle)
+                words, offset, _ = ReceiptHandle.parse(entry.receipt_handle)
                 asked.setdefault(words, {})[place] = offset
-            except Failed as error:
+            except StatusFailure as error:
                 failed[place] = error
         end: int | None = None
         for words, offsets in asked.items():
@@ -315,24 +327,24 @@ class Receives:
                 if len(done) < len(offsets):
                     late = {place for place, offset in offsets.items() if offset not in done}
                     failed.update(dict.fromkeys(late, _expired()))
-            except Failed as error:
+            except StatusFailure as error:
                 failed.update(dict.fromkeys(offsets, error))
-        if not failed and entries and (end is None or not desk.parts.messages.promise.waits):
+        if not failed and entries and (end is None or not context.parts.messages.durability.waits):
             return acked([entry.SerializeToString() for entry in entries])
         return self._acks_answered(call, entries, failed, end)
 
     def _ack(
         self, group: str, topic: str, words: str, offsets: Iterable[int], client: GrpcClient
     ) -> tuple[set[int], int | None]:
-        """Acknowledge messages of one pop; return the offsets done and the log position. Raises: Failed."""
+        """Acknowledge messages of a pop; return their offsets and the log position. Raises: StatusFailure."""
         out = handed_out(group, topic, words)
         try:
-            return self._desk.acts.receipts.done(out.queue, out.receipt, offsets, client)
+            return self._context.acts.receipts.done(out.queue, out.receipt, offsets, client)
         except Refused as refused:
-            raise Failed.by(refused) from refused
+            raise StatusFailure.by(refused) from refused
 
     def _acks_answered(
-        self, call: Call, entries: Any, failed: Mapping[int, Failed], end: int | None
+        self, call: GrpcCall, entries: Any, failed: Mapping[int, StatusFailure], end: int | None
     ) -> Any:
         """Answer each entry with its own status. failed: by place."""
         answer_of = classes["AckMessageResponse"]
@@ -348,20 +360,20 @@ class Receives:
             answer.status.CopyFrom(answer.entries[0].status)
         else:
             answer.status.code = Code.MULTIPLE_RESULTS
-        return self._desk.when_kept(call, end, answer, late)
+        return self._context.when_kept(call, end, answer, late)
 
-    def change(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        desk = self._desk
+    def change(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        context = self._context
         invisible_ms = ms_of(request.invisible_duration)
         handle, (queue, receipt) = self._handle_of(request)
         if not 0 <= invisible_ms <= _INVISIBLE_MS_MAX:
             raise _illegal_time(invisible_ms, 0)
-        if not desk.acts.receipts.is_valid(queue, handle.offset, receipt):
+        if not context.acts.receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
         if invisible_ms < PAUSE_MIN_MS and not (request.suspend or receipt.is_order):
             attempt = 1 + self._reconsumed(handle, queue)
             invisible_ms = max(invisible_ms, self._sessions.pause_ms(client, queue.group, attempt))
-        found = desk.acts.receipts.postpone(
+        found = context.acts.receipts.postpone(
             queue, handle.offset, handle.words, invisible_ms, client, suspend=request.suspend
         )
         if found is None:
@@ -375,33 +387,33 @@ class Receives:
         answer_of = classes["ChangeInvisibleDurationResponse"]
         answer = answer_of(status=OK, receipt_handle=str(handle._replace(words=words_of(new))))
         late = answer_of(receipt_handle=request.receipt_handle)
-        return desk.when_kept(call, found.end, answer, late)
+        return context.when_kept(call, found.end, answer, late)
 
-    def forward(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        desk = self._desk
+    def forward(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        context = self._context
         handle, (queue, receipt) = self._handle_of(request)
-        receipts = desk.acts.receipts
+        receipts = context.acts.receipts
         if not receipts.is_valid(queue, handle.offset, receipt):
             raise _expired()
         self._check_position(handle, queue)
         sent_back = SentBack(queue.group, handle.position, delay_level=-1)
-        desk.acts.send_back.send_back(sent_back, client)
+        context.acts.send_back.send_back(sent_back, client)
         receipts.done(queue, receipt, [handle.offset], client)
-        end = desk.parts.messages.store.commit_log_max_position
+        end = context.parts.messages.store.commit_log_max_position
         answer_of = classes["ForwardMessageToDeadLetterQueueResponse"]
-        return desk.when_kept(call, end, answer_of(status=OK), answer_of())
+        return context.when_kept(call, end, answer_of(status=OK), answer_of())
 
-    def _check_position(self, handle: Handle, queue: QueueOf) -> None:
+    def _check_position(self, handle: ReceiptHandle, queue: GroupQueue) -> None:
         """Check that the handle's position is that of its message: the client could name any other's.
 
-        Raises: Failed.
+        Raises: StatusFailure.
         """
         if self._record_of(handle, queue) is None:
             raise no_handle(str(handle))
 
-    def _record_of(self, handle: Handle, queue: QueueOf) -> Record | None:
+    def _record_of(self, handle: ReceiptHandle, queue: GroupQueue) -> Record | None:
         """Return the message at the handle's position; None if it is another than the handle's."""
-        data = self._desk.parts.messages.store.message_at(handle.position)
+        data = self._context.parts.messages.store.message_at(handle.position)
         record = None if data is None else read_record(data, check_crc=False)
         if record is None or (record.topic, record.queue_id, record.queue_offset) != (
             queue.topic,
@@ -411,16 +423,16 @@ class Receives:
             return None
         return record
 
-    def _reconsumed(self, handle: Handle, queue: QueueOf) -> int:
+    def _reconsumed(self, handle: ReceiptHandle, queue: GroupQueue) -> int:
         """Return how often the message had been consumed in vain when it was handed out."""
         record = self._record_of(handle, queue)
         return 0 if record is None else record.reconsume_times
 
-    def _handle_of(self, request: Any) -> tuple[Handle, Out]:
-        """Return the parsed handle of a request. Raises: Failed."""
-        desk = self._desk
-        group, topic = desk.group_of(request.group), desk.topic_of(request.topic)
-        handle = Handle.parse(request.receipt_handle)
+    def _handle_of(self, request: Any) -> tuple[ReceiptHandle, PoppedFrom]:
+        """Return the parsed handle of a request. Raises: StatusFailure."""
+        context = self._context
+        group, topic = context.group_of(request.group), context.topic_of(request.topic)
+        handle = ReceiptHandle.parse(request.receipt_handle)
         return handle, handle.out(group, topic)
 
 
@@ -428,7 +440,7 @@ class _Waiting(NamedTuple):
     """A receive that waits for messages (invariant 2)."""
 
     pops: PopService
-    queue: QueueOf
+    queue: GroupQueue
     client: GrpcClient
     again: Callable[[], None]
 
@@ -442,7 +454,7 @@ class _Sent(NamedTuple):
     receives: Receives
     ask: PopMessageHeader
     client: GrpcClient
-    ends: list[tuple[int, Handle]]
+    ends: list[tuple[int, ReceiptHandle]]
     size: int
 
     def gone(self, unsent: int) -> None:
@@ -452,18 +464,18 @@ class _Sent(NamedTuple):
         )
 
 
-def _expired() -> Failed:
-    return Failed(
+def _expired() -> StatusFailure:
+    return StatusFailure(
         Code.INVALID_RECEIPT_HANDLE,
         "INVALID_RECEIPT_HANDLE: receipt handle is expired: the message was acknowledged, or its "
         "invisible time is over",
     )
 
 
-def _illegal_time(ms: int, low_ms: int) -> Failed:
+def _illegal_time(ms: int, low_ms: int) -> StatusFailure:
     # The proxy's words: programs look for them.
     limit = f"small. min is: {low_ms}" if ms < low_ms else f"large. max is: {_INVISIBLE_MS_MAX}"
-    return Failed(
+    return StatusFailure(
         Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too {limit}, in milliseconds; not {ms}"
     )
 

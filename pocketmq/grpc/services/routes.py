@@ -3,14 +3,14 @@
 from operator import itemgetter
 from typing import Any
 
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
-from pocketmq.grpc.http2.call import Call, Method
+from pocketmq.grpc.http2.call import GrpcCall, Method
 from pocketmq.grpc.messages import classes
-from pocketmq.grpc.remote_routes import Elsewhere
+from pocketmq.grpc.remote_routes import RemoteTopic
 from pocketmq.grpc.schema import AddressScheme, Code, MessageType, Permission
 from pocketmq.grpc.services import access
-from pocketmq.grpc.services.context import MESSAGE_TYPE, Desk
+from pocketmq.grpc.services.context import MESSAGE_TYPE, RequestContext
 from pocketmq.model.names import MASTER_ID
 from pocketmq.model.tables import TopicConfig
 
@@ -37,18 +37,18 @@ def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
 class Routes:
     """The services."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
 
     def methods(self) -> dict[bytes, Method]:
-        desk = self._desk
+        context = self._context
         return {
-            **desk.method("QueryRoute", self.route, access.looks_at),
-            **desk.method("QueryAssignment", self.assignment, access.consumes),
+            **context.method("QueryRoute", self.route, access.looks_at),
+            **context.method("QueryAssignment", self.assignment, access.consumes),
         }
 
-    async def route(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        name = self._desk.topic_of(request.topic)
+    async def route(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        name = self._context.topic_of(request.topic)
         answer = classes["QueryRouteResponse"](status=OK)
         queues = [
             (queue_id, at, topic)
@@ -71,10 +71,10 @@ class Routes:
             queue.accept_message_types.extend(self._types(name))
         return answer
 
-    async def assignment(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        desk = self._desk
-        name, group = desk.topic_of(request.topic), desk.group_of(request.group)
-        known = desk.parts.tables.groups.get(group)
+    async def assignment(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        context = self._context
+        name, group = context.topic_of(request.topic), context.group_of(request.group)
+        known = context.parts.tables.groups.get(group)
         in_order = known is not None and known.extra.get("consumeMessageOrderly") is True
         answer = classes["QueryAssignmentResponse"](status=OK)
         for at, topic in await self._everywhere(name, request.endpoints):
@@ -85,33 +85,33 @@ class Routes:
                 queue.broker.CopyFrom(at)
                 queue.accept_message_types.extend(self._types(name))
         if not answer.assignments:
-            raise Failed(Code.FORBIDDEN, f"topic {name} has no readable queue")
+            raise StatusFailure(Code.FORBIDDEN, f"topic {name} has no readable queue")
         return answer
 
     async def _everywhere(
         self, name: str, endpoints: Any
-    ) -> list[tuple[Any, TopicConfig | Elsewhere]]:
-        """Return a topic at each broker that has it, with the Broker of the answer. Raises: Failed."""
-        desk = self._desk
+    ) -> list[tuple[Any, TopicConfig | RemoteTopic]]:
+        """Return a topic at each broker that has it, with the Broker of the answer. Raises: StatusFailure."""
+        context = self._context
         if endpoints.ByteSize() > _ENDPOINTS_SIZE_MAX:
             # Each queue of the answer has them.
-            raise Failed(
+            raise StatusFailure(
                 Code.ILLEGAL_ACCESS_POINT,
                 f"the endpoints have more than {_ENDPOINTS_SIZE_MAX} bytes: name fewer addresses",
             )
-        others = await desk.place.neighbours.of(name)
-        found: list[tuple[Any, TopicConfig | Elsewhere]] = []
-        if not others or desk.parts.tables.topics.get(name) is not None:
-            own = _broker(desk.broker_name, desk.place.host, desk.place.port)
+        others = await context.place.remote_routes.of(name)
+        found: list[tuple[Any, TopicConfig | RemoteTopic]] = []
+        if not others or context.parts.tables.topics.get(name) is not None:
+            own = _broker(context.broker_name, context.place.host, context.place.port)
             if endpoints.addresses:
                 # The way that the client came, which works through any translation of addresses.
                 own.endpoints.CopyFrom(endpoints)
-            found.append((own, desk.known_topic(name)))
+            found.append((own, context.known_topic(name)))
         return found + [(_broker(each.broker, each.host, each.port), each) for each in others]
 
     def _types(self, name: str) -> tuple[MessageType, ...]:
         """Return the message types that a topic accepts; a foreign topic's are known to its brokers only."""
-        topic = self._desk.parts.tables.topics.get(name)
+        topic = self._context.parts.tables.topics.get(name)
         return _MIXED if topic is None else accepted_types(topic)
 
 

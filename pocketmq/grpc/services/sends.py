@@ -13,15 +13,15 @@ from typing import Any
 
 from pocketmq.broker.acts.send import PlainTopic
 from pocketmq.broker.refused import Refused
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import sent
-from pocketmq.grpc.http2.call import Call, GrpcError, GrpcStatus, Method
-from pocketmq.grpc.mapping import Stored, stored_of
+from pocketmq.grpc.http2.call import GrpcCall, GrpcError, GrpcStatus, Method
+from pocketmq.grpc.mapping import StorableMessage, stored_of
 from pocketmq.grpc.messages import SendMessageResponse
 from pocketmq.grpc.schema import Code, MessageType
 from pocketmq.grpc.services import access
-from pocketmq.grpc.services.context import REQUEST_SIZE_MAX, Desk, parsed, when_all
+from pocketmq.grpc.services.context import REQUEST_SIZE_MAX, RequestContext, parsed, when_all
 from pocketmq.grpc.services.routes import accepted_types
 from pocketmq.grpc.services.sessions import Sessions
 from pocketmq.grpc.services.transactions import Transactions
@@ -43,23 +43,25 @@ _PLAIN = (MessageType.NORMAL, MessageType.FIFO)
 class Sends:
     """The service."""
 
-    def __init__(self, desk: Desk, sessions: Sessions, transactions: Transactions) -> None:
-        self._desk = desk
+    def __init__(
+        self, context: RequestContext, sessions: Sessions, transactions: Transactions
+    ) -> None:
+        self._context = context
         self._sessions = sessions
         self._transactions = transactions
         self._turns: Counter[str] = Counter()
         # Topics whose plain messages need no check, with what may be sent to them.
         self._plain: dict[str, tuple[PlainTopic, tuple[MessageType, ...]]] = {}
-        desk.parts.node.events.settings_changed.to(lambda changed: self._plain.clear())
+        context.parts.node.events.settings_changed.to(lambda changed: self._plain.clear())
 
     def methods(self) -> dict[bytes, Method]:
-        send = self._desk.method
+        send = self._context.method
         return send("SendMessage", self.send, access.publishes_messages, large=_parse_large)
 
-    def send(self, request: Any, client: GrpcClient, call: Call) -> Any:
+    def send(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
         messages = request.messages
         if not messages or len(messages) > _MESSAGES_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.MESSAGE_CORRUPTED,
                 f"a send has 1 to {_MESSAGES_MAX} messages, not {len(messages)}",
             )
@@ -67,20 +69,20 @@ class Sends:
             answer = self._send_plain(messages[0], client)
             if answer is not None:
                 return answer
-        desk = self._desk
-        name = desk.topic_of(messages[0].topic)
+        context = self._context
+        name = context.topic_of(messages[0].topic)
         if any(each.topic.name != name for each in messages[1:]):
-            raise Failed(
+            raise StatusFailure(
                 Code.MESSAGE_CORRUPTED, "the messages of one send must have the same topic"
             )
-        now_ms = desk.parts.node.clock.now_ms()
+        now_ms = context.parts.node.clock.now_ms()
         stored = [stored_of(each, name, client.address, now_ms) for each in messages]
-        topic = desk.known_topic(name)
+        topic = context.known_topic(name)
         if not topic.writable or not topic.write_queues:
-            raise Failed(Code.FORBIDDEN, f"topic {name} has no writable queue")
+            raise StatusFailure(Code.FORBIDDEN, f"topic {name} has no writable queue")
         for each in stored:
             self._check_type(topic, each)
-        saving = desk.acts.send.unsaved(topic)
+        saving = context.acts.send.unsaved(topic)
         if saving is None:
             return self._store(request, stored, topic, client, call)
 
@@ -93,12 +95,12 @@ class Sends:
         return None
 
     def _send_plain(self, message: Any, client: GrpcClient) -> bytes | None:
-        """Send by the short path (invariant 3); None: nothing was done. Raises: Failed."""
+        """Send by the short path (invariant 3); None: nothing was done. Raises: StatusFailure."""
         name = message.topic.name
         found = self._plain.get(name)
-        desk = self._desk
-        parts = desk.parts
-        if found is None or parts.messages.promise.waits:
+        context = self._context
+        parts = context.parts
+        if found is None or parts.messages.durability.waits:
             return None
         plain, accepted = found
         topic = plain.topic
@@ -109,7 +111,7 @@ class Sends:
         if stored.kind not in accepted:
             return None
         try:
-            put = desk.acts.send.send_plain(
+            put = context.acts.send.send_plain(
                 plain,
                 self._queue_id(topic, stored),
                 message.body,
@@ -124,20 +126,20 @@ class Sends:
 
     def _remember(self, topic: TopicConfig) -> None:
         """Let the next plain message to this topic take the short path."""
-        plain = self._desk.acts.send.plain_topic(topic)
+        plain = self._context.acts.send.plain_topic(topic)
         if plain is not None:
-            checks = self._desk.config.type_check
+            checks = self._context.config.type_check
             accepted = [each for each in _PLAIN if not checks or each in accepted_types(topic)]
             self._plain[topic.topic] = plain, tuple(accepted)
 
-    def _check_type(self, topic: TopicConfig, stored: Stored) -> None:
-        """Check invariant 2. Raises: Failed."""
-        if not self._desk.config.type_check:
+    def _check_type(self, topic: TopicConfig, stored: StorableMessage) -> None:
+        """Check invariant 2. Raises: StatusFailure."""
+        if not self._context.config.type_check:
             return
         accepted = accepted_types(topic)
         if stored.kind not in accepted:
             expected = " or ".join(each.name for each in accepted)
-            raise Failed(
+            raise StatusFailure(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"TopicMessageType validate failed, the expected type is {expected}, but actual type is "
                 f"{stored.kind.name}; set the topic's attribute message.type",
@@ -146,10 +148,10 @@ class Sends:
     def _store(
         self,
         request: Any,
-        stored: list[Stored],
+        stored: list[StorableMessage],
         topic: TopicConfig,
         client: GrpcClient,
-        call: Call,
+        call: GrpcCall,
     ) -> Any:
         """Store messages; answers later, with None, if it must wait for the disk."""
         answer, late = SendMessageResponse(), SendMessageResponse()
@@ -159,7 +161,7 @@ class Sends:
             try:
                 end = self._store_one(message, each, topic, client, entry) or end
             except Refused as refused:
-                entry.status.CopyFrom(Failed.by(refused).status)
+                entry.status.CopyFrom(StatusFailure.by(refused).status)
         codes = {entry.status.code for entry in answer.entries}
         if len(codes) == 1:
             answer.status.CopyFrom(answer.entries[0].status)
@@ -167,10 +169,15 @@ class Sends:
             answer.status.code = Code.MULTIPLE_RESULTS
         if end is not None:
             late.CopyFrom(answer)
-        return self._desk.when_kept(call, end, answer, late)
+        return self._context.when_kept(call, end, answer, late)
 
     def _store_one(
-        self, message: Any, stored: Stored, topic: TopicConfig, client: GrpcClient, entry: Any
+        self,
+        message: Any,
+        stored: StorableMessage,
+        topic: TopicConfig,
+        client: GrpcClient,
+        entry: Any,
     ) -> int | None:
         """Store a message and fill its entry. Returns: the log position to flush first. Raises: Refused."""
         ask = SendMessageHeader(
@@ -184,7 +191,7 @@ class Sends:
             flag=0,
             properties=stored.properties,
         )
-        acts = self._desk.acts.send
+        acts = self._context.acts.send
         if stored.kind is MessageType.TRANSACTION:
             # It may have said nothing of this topic in its settings, and is to be asked all the same.
             self._sessions.produces(client, topic.topic)
@@ -202,7 +209,7 @@ class Sends:
             entry.recall_handle = put.recall_handle
         return put.end
 
-    def _queue_id(self, topic: TopicConfig, stored: Stored) -> int:
+    def _queue_id(self, topic: TopicConfig, stored: StorableMessage) -> int:
         """Apply invariant 1."""
         count = topic.write_queues
         if stored.group is not None:

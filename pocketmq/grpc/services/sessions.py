@@ -10,26 +10,26 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
-from pocketmq.broker.access.fronts import Wanted
+from pocketmq.broker.access.fronts import NeededRights
 from pocketmq.broker.acts.clients import Heartbeat, Membership
 from pocketmq.broker.refused import Refused
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import message_alone
-from pocketmq.grpc.http2.call import Call, GrpcError, GrpcStatus, Method, framed
+from pocketmq.grpc.http2.call import GrpcCall, GrpcError, GrpcStatus, Method, framed
 from pocketmq.grpc.mapping import BODY_SIZE_MAX, set_ms
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.services import access
 from pocketmq.grpc.services.backoff import pause_ms
-from pocketmq.grpc.services.context import Desk, parsed, when_all
+from pocketmq.grpc.services.context import RequestContext, parsed, when_all
 from pocketmq.model.record import read_record
 from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
-from pocketmq.remoting.java_number import number
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.java_number import INT_MAX, number
+from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -57,25 +57,25 @@ _LITE_TOPICS_MAX, _LITE_NAME_MAX = 2_000, 64
 class Sessions:
     """The services."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        node = desk.parts.node
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        node = context.parts.node
         # Members whose groups may have been changed.
-        self._unsettled = Slices[GrpcClient](node.clock, node.call_soon, self._settle_again)
-        self._seen_version = desk.parts.tables.groups.data_version
+        self._unsettled = Turns[GrpcClient](node.clock, node.call_soon, self._settle_again)
+        self._seen_version = context.parts.tables.groups.data_version
 
     def methods(self) -> dict[bytes, Method]:
-        desk = self._desk
+        context = self._context
         telemetry = Method(self.telemetry, is_session=True)
         return {
             f"/{SERVICE}/Telemetry".encode(): telemetry,
-            **desk.method("Heartbeat", self.heartbeat, access.beats),
-            **desk.method("NotifyClientTermination", self.leave, access.is_member),
+            **context.method("Heartbeat", self.heartbeat, access.beats),
+            **context.method("NotifyClientTermination", self.leave, access.is_member),
         }
 
     # ------------------------------------------------------------ telemetry
 
-    def telemetry(self, call: Call, data: bytes | None) -> Iterator[None]:
+    def telemetry(self, call: GrpcCall, data: bytes | None) -> Iterator[None]:
         """Handle a message on a client's Telemetry call. Raises: GrpcError."""
         if data is None:
             call.finish()
@@ -85,13 +85,13 @@ class Sessions:
         try:
             if kind == "settings":
                 _check_counts(command.settings)
-                self._desk.access.check(call, access.settles(command.settings))
+                self._context.access.check(call, access.settles(command.settings))
                 yield from self._settle(call, command.settings)
             else:
-                self._desk.access.check(call, Wanted())
-                self._desk.clients.of(call).questions.answered(command)
-        except (Failed, Refused) as error:
-            failed = Failed.by(error) if isinstance(error, Refused) else error
+                self._context.access.check(call, NeededRights())
+                self._context.clients.of(call).questions.answered(command)
+        except (StatusFailure, Refused) as error:
+            failed = StatusFailure.by(error) if isinstance(error, Refused) else error
             if failed.code is Code.UNAUTHORIZED:
                 call.write(framed(TelemetryCommand(status=failed.status).SerializeToString()))
                 call.finish()
@@ -101,19 +101,21 @@ class Sessions:
                 f"process client telemetryCommand failed. {failed}",
             ) from None
 
-    def _settle(self, call: Call, settings: Any) -> Iterator[None]:
-        """Apply a client's settings. Raises: Failed, Refused."""
-        desk = self._desk
-        client = desk.clients.of(call)
+    def _settle(self, call: GrpcCall, settings: Any) -> Iterator[None]:
+        """Apply a client's settings. Raises: StatusFailure, Refused."""
+        context = self._context
+        client = context.clients.of(call)
         if settings.HasField("publishing"):
-            topics = {desk.topic_of(topic) for topic in settings.publishing.topics}
+            topics = {context.topic_of(topic) for topic in settings.publishing.topics}
             if len(client.topics | topics) > _TOPICS_MAX:
-                raise Failed(Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics")
+                raise StatusFailure(
+                    Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics"
+                )
             client.topics |= topics
         elif settings.HasField("subscription"):
-            group = desk.group_of(settings.subscription.group)
-            if desk.parts.tables.groups.find(group) is None:
-                raise Failed(
+            group = context.group_of(settings.subscription.group)
+            if context.parts.tables.groups.find(group) is None:
+                raise StatusFailure(
                     Code.CONSUMER_GROUP_NOT_FOUND,
                     f"group {group} does not exist; create it with: pocketmq group create {group}",
                 )
@@ -121,23 +123,23 @@ class Sessions:
             old = {each.topic: each for each in (known.subscriptions if known else ())}
             asked = {}
             for entry in settings.subscription.subscriptions:
-                topic = desk.topic_of(entry.topic)
+                topic = context.topic_of(entry.topic)
                 asked[topic] = self._subscription(old.get(topic), topic, entry.expression)
                 yield
             _enter(client, _membership(group, settings.client_type, asked.values()))
         else:
-            raise Failed(
+            raise StatusFailure(
                 Code.BAD_REQUEST, "there is no publishing or subscription data in settings"
             )
         client.settings = settings
         client.telemetry = call
         client.connection = call.connection
-        desk.access.note(client)
-        desk.clients.keep(client, _size_of(client))
+        context.access.note(client)
+        context.clients.keep(client, _size_of(client))
         yield from self._beat(client)
         client.told = self.settled(settings)
         answer = framed(TelemetryCommand(status=OK, settings=client.told).SerializeToString())
-        saves = desk.acts.clients.saves()
+        saves = context.acts.clients.saves()
         if saves:
             when_all(saves, lambda: call.write(answer))
         else:
@@ -146,9 +148,9 @@ class Sessions:
     def _subscription(
         self, old: SubscriptionData | None, topic: str, expression: Any
     ) -> SubscriptionData:
-        """Return it as classic clients have it; the version stays while it is unchanged. Raises: Failed."""
+        """Return it as classic clients have it; an unchanged one keeps its version. Raises: StatusFailure."""
         if len(expression.expression) > _EXPRESSION_SIZE_MAX:
-            raise Failed(
+            raise StatusFailure(
                 Code.ILLEGAL_FILTER_EXPRESSION,
                 f"an expression has at most {_EXPRESSION_SIZE_MAX} characters, not "
                 f"{len(expression.expression)}",
@@ -156,10 +158,10 @@ class Sessions:
         kind = "SQL92" if expression.type == FilterType.SQL else "TAG"
         try:
             asked = build_subscription(
-                topic, expression.expression or "*", kind, self._desk.parts.node.clock.now_ms()
+                topic, expression.expression or "*", kind, self._context.parts.node.clock.now_ms()
             )
         except IllegalArgument as error:
-            raise Failed(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+            raise StatusFailure(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
         if old is not None and (old.sub_string, old.expression_type) == (
             asked.sub_string,
             asked.expression_type,
@@ -176,7 +178,7 @@ class Sessions:
     ) -> Iterator[None]:
         """Send one for some of its groups and topics. Raises: Refused."""
         beat = Heartbeat(client.client_id, client.language, Version.V5_5_0, members, topics)
-        for _ in self._desk.acts.clients.heartbeat(beat, client):
+        for _ in self._context.acts.clients.heartbeat(beat, client):
             yield
             if client.closed:
                 # It said goodbye on another connection, or was removed: it is not to be entered again.
@@ -189,15 +191,15 @@ class Sessions:
         answer.metric.on = False
         if settings.HasField("publishing"):
             answer.publishing.max_body_size = BODY_SIZE_MAX
-            answer.publishing.validate_message_type = self._desk.config.type_check
+            answer.publishing.validate_message_type = self._context.config.type_check
             _backoff(answer.backoff_policy, _SEND_ATTEMPTS, 10, 1_000)
             return answer
         subscription = answer.subscription
-        group = self._desk.parts.tables.groups.get(subscription.group.name)
+        group = self._context.parts.tables.groups.get(subscription.group.name)
         group = group or GroupConfig(subscription.group.name)
         subscription.fifo = group.extra.get("consumeMessageOrderly") is True
         subscription.receive_batch_size = RECEIVE_COUNT
-        set_ms(subscription.long_polling_timeout, self._desk.config.polling_ms_max)
+        set_ms(subscription.long_polling_timeout, self._context.config.polling_ms_max)
         if settings.client_type in LITE:
             # Python's consumer waits for them without end; with them it asks, and is refused.
             subscription.lite_subscription_quota = _LITE_TOPICS_MAX
@@ -207,7 +209,7 @@ class Sessions:
 
     def pause_ms(self, client: GrpcClient, group: str, attempt: int) -> int:
         """Return how long a push consumer is to wait after an attempt; 0 for other clients."""
-        member, found = client.memberships.get(group), self._desk.parts.tables.groups.get(group)
+        member, found = client.memberships.get(group), self._context.parts.tables.groups.get(group)
         if member is None or member.consume_type != PASSIVE or found is None:
             return 0
         policy = classes["RetryPolicy"]()
@@ -219,12 +221,12 @@ class Sessions:
 
         Ours: the proxy sends them only when a client asks, every five minutes.
         """
-        version = self._desk.parts.tables.groups.data_version
+        version = self._context.parts.tables.groups.data_version
         if version == self._seen_version:
             return
         self._seen_version = version
         self._unsettled.add(
-            [each for each in self._desk.clients.by_id.values() if each.memberships]
+            [each for each in self._context.clients.by_id.values() if each.memberships]
         )
 
     def _settle_again(self, client: GrpcClient) -> None:
@@ -238,20 +240,22 @@ class Sessions:
 
     # ------------------------------------------------------------ heartbeat, goodbye
 
-    def heartbeat(self, request: Any, client: GrpcClient, call: Call) -> Generator[None, None, Any]:
+    def heartbeat(
+        self, request: Any, client: GrpcClient, call: GrpcCall
+    ) -> Generator[None, None, Any]:
         answer = classes["HeartbeatResponse"](status=OK)
-        desk = self._desk
+        context = self._context
         kind = request.client_type
         if not kind and client.settings is not None:
             # SDKs before 5.0.5 leave it out here, and their producers' heartbeats are empty.
             kind = client.settings.client_type
         if kind != ClientType.PRODUCER and (kind or request.group.name):
-            group = desk.group_of(request.group)
+            group = context.group_of(request.group)
             if group not in client.memberships:
                 # A client whose settings this broker has not seen: what it asks for, it says later.
                 _enter(client, _membership(group, kind, ()))
         yield from self._beat(client)
-        saves = desk.acts.clients.saves()
+        saves = context.acts.clients.saves()
         if not saves:
             return answer
         when_all(saves, lambda: call.reply(answer.SerializeToString()))
@@ -262,7 +266,7 @@ class Sessions:
     ) -> Iterator[None] | None:
         """Register a client without settings that receives as a member; None: it is one already.
 
-        Raises: Failed, also while the steps are taken, Refused.
+        Raises: StatusFailure, also while the steps are taken, Refused.
         """
         known = client.memberships.get(group)
         if known is not None and any(each.topic == topic for each in known.subscriptions):
@@ -271,7 +275,7 @@ class Sessions:
         asked[topic] = self._subscription(None, topic, by)
         member = _membership(group, kind, asked.values())
         _enter(client, member)
-        self._desk.clients.keep(client, _size_of(client))
+        self._context.clients.keep(client, _size_of(client))
         return self._beat_in(client, [member], [])
 
     def produces(self, client: GrpcClient, topic: str) -> None:
@@ -281,16 +285,16 @@ class Sessions:
             for _ in self._beat_in(client, [], [topic]):
                 pass
 
-    def leave(self, request: Any, client: GrpcClient, call: Call) -> Generator[None, None, Any]:
+    def leave(self, request: Any, client: GrpcClient, call: GrpcCall) -> Generator[None, None, Any]:
         # As a classic client unregisters: the groups must not take it for a lost one.
-        leave = self._desk.acts.clients.leave
+        leave = self._context.acts.clients.leave
         for group in list(client.memberships):
             leave(client, consumer=group, producer=None)
             yield
         for topic in list(client.topics):
             leave(client, consumer=None, producer=topic)
             yield
-        self._desk.clients.remove(client, "it said goodbye")
+        self._context.clients.remove(client, "it said goodbye")
         return classes["NotifyClientTerminationResponse"](status=OK)
 
 
@@ -310,26 +314,30 @@ def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: by
 
 
 def _check_counts(settings: Any) -> None:
-    """Check them before they are walked. Raises: Failed."""
+    """Check them before they are walked. Raises: StatusFailure."""
     if len(settings.publishing.topics) > _TOPICS_MAX:
-        raise Failed(Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics")
+        raise StatusFailure(Code.BAD_REQUEST, f"a client produces to at most {_TOPICS_MAX} topics")
     if len(settings.subscription.subscriptions) > _SUBSCRIPTIONS_MAX:
-        raise Failed(Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions")
+        raise StatusFailure(
+            Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions"
+        )
 
 
 def _enter(client: GrpcClient, member: Membership) -> None:
-    """Note what a client consumes. Raises: Failed."""
+    """Note what a client consumes. Raises: StatusFailure."""
     if member.group not in client.memberships and len(client.memberships) >= _GROUPS_MAX:
-        raise Failed(Code.BAD_REQUEST, f"a client is in at most {_GROUPS_MAX} groups")
+        raise StatusFailure(Code.BAD_REQUEST, f"a client is in at most {_GROUPS_MAX} groups")
     others = sum(
         len(each.subscriptions)
         for each in client.memberships.values()
         if each.group != member.group
     )
     if len(member.subscriptions) > _SUBSCRIPTIONS_MAX:
-        raise Failed(Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions")
+        raise StatusFailure(
+            Code.BAD_REQUEST, f"a group has at most {_SUBSCRIPTIONS_MAX} subscriptions"
+        )
     if others + len(member.subscriptions) > _TOPICS_MAX:
-        raise Failed(
+        raise StatusFailure(
             Code.BAD_REQUEST,
             f"a client has at most {_TOPICS_MAX} subscriptions in all its groups: use a client for each",
         )
@@ -367,7 +375,7 @@ def _retry(policy: Any, group: GroupConfig) -> None:
         except ValueError:
             stored = None
     stored = stored if isinstance(stored, Mapping) else {}
-    attempts = group.retry_max_times + 1
+    attempts = min(group.retry_max_times + 1, INT_MAX)
     try:
         if stored.get("type") == "EXPONENTIAL":
             own = stored.get("exponentialRetryPolicy") or {}

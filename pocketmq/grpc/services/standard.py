@@ -6,7 +6,7 @@ The proxy 5.5.0 serves reflection v1alpha, and no health. Source: health.proto, 
 from enum import IntEnum
 from typing import Any
 
-from pocketmq.grpc.http2.call import Call, GrpcError, GrpcStatus, Method, framed
+from pocketmq.grpc.http2.call import GrpcCall, GrpcError, GrpcStatus, Method, framed
 from pocketmq.grpc.messages import WELL_KNOWN, file_descriptor, make
 from pocketmq.grpc.schema import ROCKETMQ, Rpc, Schema
 from pocketmq.grpc.services.context import parsed
@@ -59,7 +59,7 @@ REFLECTION, REFLECTION_ALPHA = (
 SERVED = (ROCKETMQ, HEALTH, REFLECTION, REFLECTION_ALPHA)
 
 
-class Health:
+class HealthService:
     """Answers SERVING: the port is open only while the broker leads."""
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ class Health:
         answer: bytes = self._classes["HealthCheckResponse"](status=status).SerializeToString()
         return answer
 
-    def check(self, call: Call, data: bytes | None) -> None:
+    def check(self, call: GrpcCall, data: bytes | None) -> None:
         """Answer a check. Raises: GrpcError."""
         status = self._status(data)
         if status is ServingStatus.SERVICE_UNKNOWN:
             raise GrpcError(GrpcStatus.NOT_FOUND, "there is no such service")
         call.reply(self._answer(status))
 
-    def watch(self, call: Call, data: bytes | None) -> None:
+    def watch(self, call: GrpcCall, data: bytes | None) -> None:
         """Answer a watch once: the status stays until the connection closes."""
         call.write(framed(self._answer(self._status(data))))
 
@@ -131,7 +131,7 @@ class _Asked:
         self._answer_of = classes["ServerReflectionResponse"]
         self._files = files
 
-    def handle(self, call: Call, data: bytes | None) -> None:
+    def handle(self, call: GrpcCall, data: bytes | None) -> None:
         """Answer a request. Raises: GrpcError."""
         if data is None:
             call.finish()

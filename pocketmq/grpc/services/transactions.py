@@ -9,16 +9,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.acts.send import Sent
+from pocketmq.broker.acts.send import SentMessage
 from pocketmq.broker.acts.transactions import Decision, HalfPlace
 from pocketmq.broker.refused import Refused
-from pocketmq.grpc.answers import OK, Failed
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
-from pocketmq.grpc.http2.call import Call, Method
+from pocketmq.grpc.http2.call import GrpcCall, Method
 from pocketmq.grpc.messages import classes
 from pocketmq.grpc.schema import Code, MessageType, TransactionResolution
 from pocketmq.grpc.services import access
-from pocketmq.grpc.services.context import Desk
+from pocketmq.grpc.services.context import RequestContext
 from pocketmq.grpc.services.routes import accepted_types
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.names import TRANS_HALF_TOPIC
@@ -37,20 +37,20 @@ _DECISIONS = {
 class Transactions:
     """The services."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         # (topic, transaction id) -> its half message.
         self._places: OrderedDict[tuple[str, str], HalfPlace] = OrderedDict()
         self._kept_size = 0
 
     def methods(self) -> dict[bytes, Method]:
-        desk = self._desk
+        context = self._context
         return {
-            **desk.method("EndTransaction", self.end, access.publishes),
-            **desk.method("RecallMessage", self.recall, access.publishes),
+            **context.method("EndTransaction", self.end, access.publishes),
+            **context.method("RecallMessage", self.recall, access.publishes),
         }
 
-    def began(self, topic: str, transaction_id: str, sent: Sent) -> None:
+    def began(self, topic: str, transaction_id: str, sent: SentMessage) -> None:
         """Remember a stored half message."""
         self._remember(transaction_id, HalfPlace(topic, sent.queue_offset, sent.position))
 
@@ -67,11 +67,11 @@ class Transactions:
             (_, oldest), _ = self._places.popitem(last=False)
             self._kept_size -= len(oldest)
 
-    def end(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        topic = self._desk.topic_of(request.topic)
+    def end(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        topic = self._context.topic_of(request.topic)
         name = request.transaction_id
         if len(name) > _ID_SIZE_MAX or not name.strip():
-            raise Failed(
+            raise StatusFailure(
                 Code.INVALID_TRANSACTION_ID,
                 f"the request must name the transaction's id, in 1 to {_ID_SIZE_MAX} characters",
             )
@@ -83,17 +83,17 @@ class Transactions:
             return answer
         place = self._places.get((topic, name)) or self._find(topic, name)
         try:
-            end = self._desk.acts.transactions.end(place, decision)
+            end = self._context.acts.transactions.end(place, decision)
         except Refused as refused:
-            raise Failed(Code.INVALID_TRANSACTION_ID, str(refused)) from None
+            raise StatusFailure(Code.INVALID_TRANSACTION_ID, str(refused)) from None
         if self._places.pop((topic, name), None) is not None:
             self._kept_size -= len(name)
-        return self._desk.when_kept(call, end, answer, answer_of())
+        return self._context.when_kept(call, end, answer, answer_of())
 
     def _find(self, topic: str, name: str) -> HalfPlace:
-        """Find the newest half message of that id by the key index. Raises: Failed."""
-        now_ms = self._desk.parts.node.clock.now_ms()
-        found = self._desk.parts.messages.store.query_by_key(
+        """Find the newest half message of that id by the key index. Raises: StatusFailure."""
+        now_ms = self._context.parts.node.clock.now_ms()
+        found = self._context.parts.messages.store.query_by_key(
             TRANS_HALF_TOPIC, name, 64, 0, now_ms + 60_000
         )
         for data in sorted(found.records, key=lambda data: -read_record(data).position):
@@ -105,22 +105,24 @@ class Transactions:
                 and get_property(record.properties, b"PGROUP") == topic.encode()
             ):
                 return HalfPlace(topic, record.queue_offset, record.position)
-        raise Failed(
+        raise StatusFailure(
             Code.INVALID_TRANSACTION_ID,
             f"topic {topic} has no open transaction {name[:100]!r}: "
             "it was ended already, or its time is over",
         )
 
-    def recall(self, request: Any, client: GrpcClient, call: Call) -> Any:
-        desk = self._desk
-        topic = desk.known_topic(desk.topic_of(request.topic))
-        if desk.config.type_check and MessageType.DELAY not in accepted_types(topic):
-            raise Failed(
+    def recall(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
+        context = self._context
+        topic = context.known_topic(context.topic_of(request.topic))
+        if context.config.type_check and MessageType.DELAY not in accepted_types(topic):
+            raise StatusFailure(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"only delayed messages can be recalled, but topic {topic.topic} takes none "
                 "(message.type)",
             )
-        recalled = desk.acts.recall.recall(topic.topic, request.recall_handle, topic.topic, client)
+        recalled = context.acts.recall.recall(
+            topic.topic, request.recall_handle, topic.topic, client
+        )
         answer_of = classes["RecallMessageResponse"]
         answer = answer_of(status=OK, message_id=recalled.unique_key)
-        return desk.when_kept(call, recalled.end, answer, answer_of())
+        return context.when_kept(call, recalled.end, answer, answer_of())

@@ -36,8 +36,8 @@ from pocketmq.remoting.hosts import socket_name
 from pocketmq.remoting.quick.by_place import RUN_MIN, AnswerShapes, answered
 from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
 from pocketmq.remoting.transport import coroutines
-from pocketmq.remoting.transport.detect import Entrance
-from pocketmq.remoting.transport.limits import Shares
+from pocketmq.remoting.transport.detect import ProtocolDetector
+from pocketmq.remoting.transport.limits import SharedLimits
 from pocketmq.remoting.transport.outbox import BUFFER_HIGH, Buffer
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.remoting.transport.sending import Sending
@@ -72,13 +72,13 @@ class Connection(Sending):
         on_open: Callable[["Connection"], None] | None = None,
         on_close: Callable[["Connection"], None] | None = None,
         default_handler: Handler | None = None,
-        entrance: Entrance | None = None,
+        detector: ProtocolDetector | None = None,
         on_silent: Callable[["Connection"], None] | None = None,
-        shares: Shares | None = None,
+        shared_limits: SharedLimits | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         in_flight_max: int = 65_536,
     ) -> None:
-        """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. entrance:
+        """spawn: runs a coroutine as a child of the owner. on_close: calls `release`, now or later. detector:
         of a server; None takes all bytes for frames. on_silent: of a client (4), see Sending."""
         super().__init__(
             monotonic_ms=monotonic_ms,
@@ -87,13 +87,13 @@ class Connection(Sending):
             watched=on_silent is not None,
         )
         self._on_silent = on_silent
-        self._shares = shares
+        self._shared_limits = shared_limits
         self._handlers = handlers
         self._default_handler = default_handler or RemotingCommand.not_supported
         self._spawn = spawn
         self._on_open = on_open
         self._on_close = on_close
-        self._entrance = entrance
+        self._detector = detector
         self._read_on = on_silent is not None
         self._decoder = FrameDecoder(frame_size_max)
         self._header_size_max = frame_size_max if self._read_on else REQUEST_HEADER_SIZE_MAX
@@ -131,11 +131,11 @@ class Connection(Sending):
 
     def data_received(self, data: bytes) -> None:
         self.last_read_ms = self._monotonic_ms()
-        entrance = self._entrance
-        if entrance is not None:
-            data = entrance.take(self, self._transport, data)
-            if entrance.open:
-                self._entrance = None
+        detector = self._detector
+        if detector is not None:
+            data = detector.take(self, self._transport, data)
+            if detector.open:
+                self._detector = None
             if not data:
                 return
         try:
@@ -152,7 +152,7 @@ class Connection(Sending):
 
     def _note_half_frame(self, size: int) -> None:
         self.partial_since_ms = (self.partial_since_ms or self.last_read_ms) if size else 0
-        if self._shares is not None and not self._shares.half_frame(self, size):
+        if self._shared_limits is not None and not self._shared_limits.half_frame(self, size):
             self._held = True
             self._update_reading()
 
@@ -335,20 +335,20 @@ class Connection(Sending):
         self._spawn(coroutines.run(self, command, answer, self._fail, done))
 
     def _keep(self, size: int) -> None:
-        shares = self._shares
-        if shares is None:
+        shared_limits = self._shared_limits
+        if shared_limits is None:
             return
-        shares.kept_size += size
+        shared_limits.kept_size += size
         self._kept_size += size
-        keeps_too_much = not shares.may_be_read(self._kept_size)
+        keeps_too_much = not shared_limits.may_be_read(self._kept_size)
         if keeps_too_much != self._keeps_too_much:
             self._keeps_too_much = keeps_too_much
             self._update_reading()
 
     def may_keep(self, command: RemotingCommand) -> bool:
         """Return True if there is room to keep one more request until something else has answered."""
-        shares = self._shares
-        return shares is None or shares.has_room(self._kept_size, _kept_size(command))
+        shared_limits = self._shared_limits
+        return shared_limits is None or shared_limits.has_room(self._kept_size, _kept_size(command))
 
     def _fail(self, command: RemotingCommand, error: Exception) -> None:
         code = command.code
@@ -374,7 +374,7 @@ class Connection(Sending):
 
     def eof_received(self) -> bool:
         """Return True if its server closes it, in one of its next turns: many peers may end at once."""
-        if self._shares is None or self._on_close is None:
+        if self._shared_limits is None or self._on_close is None:
             return False
         self._ending = True
         self._on_close(self)
@@ -412,8 +412,8 @@ class Connection(Sending):
             run()
 
     def _count_unread(self, size: int) -> None:
-        if self._shares is not None:
-            self._shares.unread(self, size)
+        if self._shared_limits is not None:
+            self._shared_limits.unread(self, size)
 
     # ------------------------------------------------------------ ending
 

@@ -1,8 +1,8 @@
-"""Entrance: what a server makes of the first bytes of a connection, and of all bytes of a TLS one.
+"""ProtocolDetector: what a server makes of the first bytes of a connection, and of all bytes of a TLS one.
 
     first byte 0x16          TLS, from the end of the handshake on the same as plain
     PRI * HTTP/2.0           HTTP/2, the form of gRPC: the transport is handed to the gRPC server
-    anything else            frames; an entrance that is `open` has no more to do
+    anything else            frames; a detector that is `open` has no more to do
 
 Owner: the Connection that it was made for.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _HTTP2 = b"PRI * HTTP/2.0"
 
 
-class Accepts(Protocol):
+class ConnectionTaker(Protocol):
     """A server or proxy that takes connections that a server has accepted."""
 
     def accept(self) -> asyncio.Protocol:
@@ -28,7 +28,7 @@ class Accepts(Protocol):
         ...
 
 
-class Entering(Protocol):
+class UndetectedConnection(Protocol):
     """The connection whose first bytes are looked at: connection.Connection."""
 
     peer: str
@@ -42,17 +42,19 @@ class Entering(Protocol):
     def abort(self) -> None: ...
 
 
-class Entrance:
+class ProtocolDetector:
     """Attributes: open (the peer speaks plain frames)."""
 
-    def __init__(self, tls: ServerTls | None, http2: Accepts | None = None) -> None:
+    def __init__(self, tls: ServerTls | None, http2: ConnectionTaker | None = None) -> None:
         """tls: None refuses handshakes. http2: takes a peer that begins with HTTP/2."""
         self._server_tls = tls
         self._http2 = http2
         self._layer: TlsLayer | None = None
         self.open = False
 
-    def take(self, connection: Entering, transport: asyncio.Transport | None, data: bytes) -> bytes:
+    def take(
+        self, connection: UndetectedConnection, transport: asyncio.Transport | None, data: bytes
+    ) -> bytes:
         """Return what there is to decode for the connection; nothing, if it has ended or is another's."""
         if self._layer is None:
             try:
@@ -74,7 +76,7 @@ class Entrance:
     @staticmethod
     def _decrypt(
         layer: TlsLayer,
-        connection: Entering,
+        connection: UndetectedConnection,
         transport: asyncio.Transport | None,
         data: bytes,
     ) -> bytes:

@@ -1,4 +1,4 @@
-"""Shares: what the connections of one server use together, and limits for those that use too much.
+"""SharedLimits: what the connections of one server use together, and limits for those that use too much.
 
 1. A connection beyond the limit, in all or from one address, is closed as it comes.
 2. Half frames: if they are too large together, nothing is read from the younger ones until there is room; the
@@ -6,8 +6,9 @@
    while others wait.
 3. Answers that peers do not read: if they are too large together, the connection with the most is aborted.
    Bytes mapped from files do not count, nor what stays below a connection's own buffer.
-4. Requests that are kept until something else has answered: a connection has room for a quarter of what all
-   may keep (`has_room`); one that keeps twice that, or anything while all keep twice theirs, is not read.
+4. Requests that are kept until something else has answered: a connection has room for a third of what is left
+   (`has_room`), a quarter of all if it is alone, so that those that keep much always leave room for another.
+   One that keeps twice that quarter, or anything while all keep twice theirs, is not read.
 Owner: RemotingServer; its connections report here.
 """
 
@@ -33,7 +34,7 @@ class ConnectionLimits:
     kept_size_max: int = 128 << 20
 
 
-class Sharing(Protocol):
+class LimitedConnection(Protocol):
     """The part of a connection that this module needs."""
 
     last_read_ms: int
@@ -43,7 +44,7 @@ class Sharing(Protocol):
     def abort(self) -> None: ...
 
 
-class Shares:
+class SharedLimits:
     """Attributes: limits, count (connections now), refused_count and dropped_count (since the start: not
     accepted, aborted with too much unread), input_size, output_size and kept_size (bytes now).
     """
@@ -54,9 +55,9 @@ class Shares:
         self.input_size = self.output_size = self.kept_size = 0
         self._by_address: Counter[str] = Counter()
         # In the order in which the half frames began.
-        self._inputs: dict[Sharing, int] = {}
-        self._held: dict[Sharing, None] = {}
-        self._outputs: dict[Sharing, int] = {}
+        self._inputs: dict[LimitedConnection, int] = {}
+        self._held: dict[LimitedConnection, None] = {}
+        self._outputs: dict[LimitedConnection, int] = {}
 
     # ------------------------------------------------------------ connections (invariant 1)
 
@@ -73,7 +74,7 @@ class Shares:
             return f"{address} has {limits.per_address_max} open connections, which is the limit"
         return None
 
-    def leave(self, connection: Sharing, address: str) -> None:
+    def leave(self, connection: LimitedConnection, address: str) -> None:
         """Remove a closed connection and everything it used."""
         self.count -= 1
         self._by_address[address] -= 1
@@ -85,7 +86,7 @@ class Shares:
 
     # ------------------------------------------------------------ half frames (invariant 2)
 
-    def half_frame(self, connection: Sharing, size: int) -> bool:
+    def half_frame(self, connection: LimitedConnection, size: int) -> bool:
         """Set the size of a connection's unfinished frame; False: stop reading until `read_again`."""
         inputs = self._inputs
         if size < _SIZE_MIN:
@@ -112,7 +113,7 @@ class Shares:
             if not has_room:
                 return
 
-    def stalled(self, now_ms: int, silent_ms: int) -> list[Sharing]:
+    def stalled(self, now_ms: int, silent_ms: int) -> list[LimitedConnection]:
         """Return the connections whose half frames block others, and that have been silent for too long."""
         if not self._held:
             return []
@@ -124,7 +125,7 @@ class Shares:
 
     # ------------------------------------------------------------ answers (invariant 3)
 
-    def unread(self, connection: Sharing, size: int) -> None:
+    def unread(self, connection: LimitedConnection, size: int) -> None:
         """Set the bytes that wait for the peer to read them; it is aborted if all have too much."""
         outputs = self._outputs
         self.output_size += size - outputs.pop(connection, 0)
@@ -148,8 +149,8 @@ class Shares:
 
     def has_room(self, kept: int, more: int) -> bool:
         """Return True if a connection that keeps so many bytes may keep `more`."""
-        size_max = self.limits.kept_size_max
-        return kept + more <= size_max // 4 and self.kept_size + more <= size_max
+        left = self.limits.kept_size_max - self.kept_size - more
+        return (kept + more) * 3 <= left
 
     def may_be_read(self, kept: int) -> bool:
         """Return True if a connection that keeps so many bytes is read."""

@@ -1,8 +1,8 @@
-"""Passage: forwards the requests of a server's clients to another broker, while they stay connected here.
+"""Proxy: forwards the requests of a server's clients to another broker, while they stay connected here.
 
-    client -- Passed -- other broker     each frame is forwarded unchanged, both ways
-    client -- Passed                     `hold`: requests wait here
-    client -- Connection                 `serve_here`: this server answers, on the same connection
+    client -- ProxiedConnection -- other broker     each frame is forwarded unchanged, both ways
+    client -- ProxiedConnection                     `hold`: requests wait here
+    client -- Connection                            `serve_here`: this server answers, on the same connection
 
 1. A request is forwarded at most once: if a client is moved while a request other than REPEATABLE is
    unanswered, its connection is closed, by which it learns so. `is_quiet`: there is no such request.
@@ -64,7 +64,7 @@ def members_of(heartbeat: RemotingCommand) -> tuple[str, list[str]]:
     return said["clientID"], [each["groupName"] for each in said.get("consumerDataSet") or ()]
 
 
-class Passage:
+class Proxy:
     """Owner of the forwarded connections of one server. target: `ip:port` of the other broker."""
 
     def __init__(
@@ -82,14 +82,14 @@ class Passage:
         self.monotonic_ms = monotonic_ms
         self.is_known = is_known
         self.is_holding = False
-        self.passed: set[Passed] = set()
+        self.passed: set[ProxiedConnection] = set()
 
     def open(self) -> None:
         """Forward every new connection; existing ones stay this server's."""
         self.server.lead_to(self)
 
-    def accept(self) -> "Passed":
-        return Passed(self)
+    def accept(self) -> "ProxiedConnection":
+        return ProxiedConnection(self)
 
     def hold(self) -> None:
         """Let requests wait from now on."""
@@ -140,11 +140,11 @@ class Passage:
             each.close()
 
 
-class Passed(asyncio.Protocol):
+class ProxiedConnection(asyncio.Protocol):
     """The connection of one client, and its counterpart to the other broker."""
 
-    def __init__(self, passage: Passage) -> None:
-        self._passage = passage
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
         self._decoder = FrameDecoder()
         self._client: asyncio.Transport | None = None
         self._there: _There | None = None
@@ -154,7 +154,7 @@ class Passed(asyncio.Protocol):
         self._held: list[tuple[bytes, RemotingCommand | None, int]] = []
         self._held_size = 0
         self._heartbeat: RemotingCommand | None = None
-        self._last_ms = passage.monotonic_ms()
+        self._last_ms = proxy.monotonic_ms()
         # Known with its first bytes (6).
         self._is_begun = False
         self._tls: TlsLayer | None = None
@@ -164,11 +164,11 @@ class Passed(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # cast: uvloop's transports are not subclasses of asyncio's.
         self._client = cast(asyncio.Transport, transport)
-        self._passage.passed.add(self)
+        self._proxy.passed.add(self)
         self._connect()
 
     def data_received(self, data: bytes) -> None:
-        self._last_ms = self._passage.monotonic_ms()
+        self._last_ms = self._proxy.monotonic_ms()
         try:
             for frame in self._decoder.feed(self._plain(data)):
                 self._take(frame, decode(frame))
@@ -180,7 +180,7 @@ class Passed(asyncio.Protocol):
         """Return these bytes of the client in plain (6). Raises: NotAccepted, ssl.SSLError."""
         if not self._is_begun:
             self._is_begun = True
-            self._tls = layer_for(data, self._passage.server.tls)
+            self._tls = layer_for(data, self._proxy.server.tls)
         if self._tls is None:
             return data
         plain, answer, is_over = self._tls.feed(data)
@@ -192,7 +192,7 @@ class Passed(asyncio.Protocol):
         return plain
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._passage.passed.discard(self)
+        self._proxy.passed.discard(self)
         self._client = None
         self._leave()
 
@@ -227,13 +227,13 @@ class Passed(asyncio.Protocol):
         # int: for pyright, which takes a member for its row, the number with words.
         if request is not None and request.code == int(_C.HEART_BEAT):
             self._heartbeat = request
-            if self._passage.is_known is not None:
-                self._passage.server.spawn(self._beat(frame, request))
+            if self._proxy.is_known is not None:
+                self._proxy.server.spawn(self._beat(frame, request))
                 return
         self._ask(frame, request)
 
     async def _beat(self, frame: bytes, request: RemotingCommand) -> None:
-        is_known = self._passage.is_known
+        is_known = self._proxy.is_known
         if is_known is not None and await is_known(request):
             self._answer(encode(request.answer(ResponseCode.SUCCESS)))
         else:
@@ -242,7 +242,7 @@ class Passed(asyncio.Protocol):
     def _ask(self, frame: bytes, request: RemotingCommand | None) -> None:
         """Forward a request, or hold it."""
         there = self._there
-        if self._passage.is_holding or there is None or not there.is_open:
+        if self._proxy.is_holding or there is None or not there.is_open:
             self._held.append((frame, request, self._last_ms))
             self._held_size += len(frame)
             if self._held_size > _HELD_SIZE_MAX:
@@ -271,16 +271,16 @@ class Passed(asyncio.Protocol):
 
     def gone(self, there: "_There") -> None:
         """Handle a connection to the other broker that closed, or could not be made."""
-        if there is self._there and not self._passage.is_holding:
+        if there is self._there and not self._proxy.is_holding:
             self.close()
 
     def _connect(self) -> None:
         self._there = there = _There(self)
-        self._passage.server.spawn(there.connect(self._passage.target))
+        self._proxy.server.spawn(there.connect(self._proxy.target))
 
     def connected(self) -> None:
         """Handle an established connection to the other broker."""
-        if not self._passage.is_holding:
+        if not self._proxy.is_holding:
             self.ask_held()
 
     def _leave(self) -> None:
@@ -332,7 +332,7 @@ class Passed(asyncio.Protocol):
         return frames
 
     def move(self) -> None:
-        """Move to the passage's new target."""
+        """Move to the proxy's new target."""
         frames = self._asked_anew()
         self._leave()
         if frames is None:
@@ -348,7 +348,7 @@ class Passed(asyncio.Protocol):
 
     def serve_here(self) -> None:
         """Hand this protocol's client over to a Connection."""
-        self._passage.passed.discard(self)
+        self._proxy.passed.discard(self)
         client, self._client = self._client, None
         frames = self._asked_anew()
         self._leave()
@@ -358,7 +358,7 @@ class Passed(asyncio.Protocol):
             client.abort()
             return
         frames += [frame for frame, _, _ in self._held]
-        connection = self._passage.server.make_connection()
+        connection = self._proxy.server.make_connection()
         client.set_protocol(connection)
         connection.connection_made(client)
         _read(client, True)
@@ -371,7 +371,7 @@ class Passed(asyncio.Protocol):
 class _There(asyncio.Protocol):
     """One connection to the other broker."""
 
-    def __init__(self, passed: Passed) -> None:
+    def __init__(self, passed: ProxiedConnection) -> None:
         self._passed = passed
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None

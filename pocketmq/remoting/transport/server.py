@@ -15,10 +15,10 @@ from typing import Any, Self
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
 from pocketmq.remoting.transport.connection import Connection, Handler
-from pocketmq.remoting.transport.detect import Accepts, Entrance
-from pocketmq.remoting.transport.limits import ConnectionLimits, Shares
+from pocketmq.remoting.transport.detect import ConnectionTaker, ProtocolDetector
+from pocketmq.remoting.transport.limits import ConnectionLimits, SharedLimits
 from pocketmq.remoting.transport.tls import ServerTls
-from pocketmq.remoting.transport.turns import Slices
+from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _IDLE_SCAN_MS = 10_000
 class RemotingServer:
     """A server for one table of handlers, on any number of addresses.
 
-    limits: what all connections may use together (shares); by default as many of them as the process has
+    limits: what all connections may use together (limits.py); by default as many of them as the process has
     descriptors for, less some for files. idle_ms: a connection without traffic either way, or with half a
     frame, for that long is closed.
     """
@@ -59,20 +59,20 @@ class RemotingServer:
         self.idle_ms = idle_ms
         self._listeners: list[asyncio.Server] = []
         # Takes new connections in this server's place, for a while (proxy.py).
-        self._instead: Accepts | None = None
+        self._instead: ConnectionTaker | None = None
         # Takes those that begin with HTTP/2; None: no gRPC front.
-        self._http2: Accepts | None = None
+        self._http2: ConnectionTaker | None = None
         self.connections: set[Connection] = set()
-        self.shares = Shares(limits or ConnectionLimits())
+        self.shared_limits = SharedLimits(limits or ConnectionLimits())
 
     async def __aenter__(self) -> Self:
-        if not self.shares.limits.count_max:
-            self.shares.limits = replace(
-                self.shares.limits, count_max=_descriptors_for_connections()
+        if not self.shared_limits.limits.count_max:
+            self.shared_limits.limits = replace(
+                self.shared_limits.limits, count_max=_descriptors_for_connections()
             )
         # Many connections may end at once.
         call_soon = asyncio.get_running_loop().call_soon
-        self._gone = Slices[Connection](self._clock, call_soon, self._forget)
+        self._gone = Turns[Connection](self._clock, call_soon, self._forget)
         self._tasks = await asyncio.TaskGroup().__aenter__()
         self._scanner = self._tasks.create_task(self._scan(), name="remoting-scan")
         self._running: set[asyncio.Task[None]] = set()
@@ -110,11 +110,11 @@ class RemotingServer:
         name = listener.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
-    def lead_to(self, other: Accepts | None) -> None:
+    def lead_to(self, other: ConnectionTaker | None) -> None:
         """Have `other` take every new connection from now on; None: this server again."""
         self._instead = other
 
-    def serve_http2(self, front: Accepts | None) -> None:
+    def serve_http2(self, front: ConnectionTaker | None) -> None:
         """Have `front` take new connections that begin with HTTP/2; None: refuse them."""
         self._http2 = front
 
@@ -122,7 +122,7 @@ class RemotingServer:
         return self.make_connection() if self._instead is None else self._instead.accept()
 
     def make_plain_connection(self) -> Connection:
-        """Return a connection for a client that comes through a passage, where its TLS, if any, ended."""
+        """Return a connection for a client that comes through a proxy, where its TLS, if any, ended."""
         return self.make_connection(tls=False)
 
     def make_connection(self, *, tls: bool = True) -> Connection:
@@ -134,14 +134,14 @@ class RemotingServer:
             on_open=self._opened,
             on_close=self._closed,
             default_handler=self._default_handler,
-            entrance=Entrance(self.tls if tls else None, self._http2),
-            shares=self.shares,
+            detector=ProtocolDetector(self.tls if tls else None, self._http2),
+            shared_limits=self.shared_limits,
             frame_size_max=self._frame_size_max,
         )
 
     def _opened(self, connection: Connection) -> None:
         self.connections.add(connection)
-        refusal = self.shares.enter(_ip(connection))
+        refusal = self.shared_limits.enter(_ip(connection))
         if refusal is not None:
             log.warning("connection refused peer=%s reason=%r", connection.peer, refusal)
             connection.abort()
@@ -158,7 +158,7 @@ class RemotingServer:
             return
         connection.release()
         self.connections.discard(connection)
-        self.shares.leave(connection, _ip(connection))
+        self.shared_limits.leave(connection, _ip(connection))
         if self._on_close is not None:
             self._on_close(connection)
 
@@ -179,7 +179,7 @@ class RemotingServer:
 
     def close_stalled(self) -> int:
         """Close connections that are silent within a frame while others wait for room; return how many."""
-        stalled = self.shares.stalled(self._clock.monotonic_ms(), _STALLED_MS)
+        stalled = self.shared_limits.stalled(self._clock.monotonic_ms(), _STALLED_MS)
         for connection in stalled:
             log.warning(
                 "connection closed: its incomplete frame holds up others peer=%s", connection

@@ -1,4 +1,4 @@
-"""Slices: work in many small pieces, done in each turn of the event loop as far as TURN_MS allows.
+"""Turns: work in many small pieces, done in each turn of the event loop as far as TURN_MS allows.
 
 So work that one client causes for many others (wake, notify, remove them) blocks no client. The pieces are
 done in the order in which they were added.
@@ -15,7 +15,7 @@ Piece = TypeVar("Piece")
 CallSoon = Callable[[Callable[[], None]], object]
 
 
-class Slices(Generic[Piece]):
+class Turns(Generic[Piece]):
     """The pending pieces of one kind."""
 
     def __init__(

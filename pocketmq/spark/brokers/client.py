@@ -20,8 +20,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import (
     ConnectFailed,
     IllegalArgument,
-    Refused,
     RemotingError,
+    RequestRefused,
     RequestTimeout,
 )
 from pocketmq.remoting.flags import Perm
@@ -35,8 +35,8 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
-from pocketmq.spark.brokers.connection import Access, Connection
-from pocketmq.spark.retry import BUSY, Patience
+from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
+from pocketmq.spark.retry import BUSY, RetryPause
 
 # Each wait costs the way there and back. Answers of so many wait in a broker's memory, some 100 bytes each.
 _TOGETHER = 2048
@@ -67,9 +67,9 @@ class BrokerQueue:
 class BrokerClient:
     """Calls by address. Use as a context manager, or close()."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: BrokerAccess) -> None:
         self.access = access
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, BrokerConnection] = {}
         # The name server that answered last.
         self._answering = ""
 
@@ -89,14 +89,14 @@ class BrokerClient:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: str) -> Connection:
+    def connection(self, address: str) -> BrokerConnection:
         """Return the connection to an address, opening it if needed."""
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self.access)
+            found = self._connections[address] = BrokerConnection(address, self.access)
         return found
 
-    def connected(self, address: str) -> Connection | None:
+    def connected(self, address: str) -> BrokerConnection | None:
         """Return the connection to an address, if there is one."""
         return self._connections.get(address)
 
@@ -109,20 +109,20 @@ class BrokerClient:
     def call(
         self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """Send one request that may be retried. Raises: Refused for any code but SUCCESS, RemotingError."""
+        """Send one request that may be retried. Raises: RequestRefused unless SUCCESS, RemotingError."""
         patience = self.patience()
         while True:
             try:
                 return self._ask(address, code, header, body)
-            except (RemotingError, Refused) as error:
-                if isinstance(error, Refused) and error.code not in BUSY:
+            except (RemotingError, RequestRefused) as error:
+                if isinstance(error, RequestRefused) and error.code not in BUSY:
                     raise
                 patience.pause(error)
 
     def many(self, requests: Sequence[tuple[str, RequestCode, Header]]) -> list[RemotingCommand]:
         """Return the answers to requests that may be retried, in order, whatever their codes.
 
-        Up to _TOGETHER are in flight per address. Raises: RemotingError, Refused (busy) when patience ends.
+        Up to _TOGETHER are in flight per address. Raises: RemotingError or RequestRefused when retries end.
         """
         answers: dict[int, RemotingCommand] = {}
         patience = self.patience()
@@ -175,7 +175,7 @@ class BrokerClient:
                     if number is not None and answer.code not in BUSY:
                         answers[number] = answer
                     elif number is not None:
-                        failure = Refused(answer.code, answer.remark, address)
+                        failure = RequestRefused(answer.code, answer.remark, address)
                 if not numbers_of or address not in self._connections:
                     del waiting[address]
             if waiting:
@@ -189,9 +189,9 @@ class BrokerClient:
             self._connections[address].watch(poll)
         poll.poll(max(0.0, until - time.monotonic()) * 1000 + 1)
 
-    def patience(self) -> Patience:
+    def patience(self) -> RetryPause:
         """Return how long one call, or one group of calls, tolerates a fault."""
-        return Patience(self.access.retry_timeout_ms)
+        return RetryPause(self.access.retry_timeout_ms)
 
     def _ask(
         self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
@@ -205,7 +205,7 @@ class BrokerClient:
             self.forget(address)
             raise
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer.code, answer.remark, address, what)
+            raise RequestRefused(answer.code, answer.remark, address, what)
         return answer
 
     def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
@@ -219,14 +219,14 @@ class BrokerClient:
                     f'nameServer must be "host:port;host:port", not {self.access.name_server!r}'
                 )
         wait_ms = None if self._answering else self.access.first_contact_ms
-        patience = self.patience() if wait_ms is None else Patience(wait_ms)
+        patience = self.patience() if wait_ms is None else RetryPause(wait_ms)
         while True:
             for address in addresses:
                 try:
                     answer = self._ask(address, code, header)
                     self._answering = address
                     return answer
-                except Refused:
+                except RequestRefused:
                     self._answering = address
                     raise
                 except RemotingError as error:
@@ -258,7 +258,7 @@ class BrokerClient:
                 header = GetRouteInfoHeader(topic=topic)
                 answer = self.name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
                 break
-            except Refused as error:
+            except RequestRefused as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
                 if self.brokers():
@@ -306,7 +306,7 @@ class BrokerClient:
         found: list[int | None] = []
         for queue, answer in zip(queues, self.many(requests), strict=True):
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
-                raise Refused(answer.code, answer.remark, queue.address, code.in_words())
+                raise RequestRefused(answer.code, answer.remark, queue.address, code.in_words())
             good = answer.code == ResponseCode.SUCCESS
             found.append(
                 QueryConsumerOffsetResponseHeader.parse(answer.ext).offset if good else None

@@ -27,7 +27,7 @@ _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 @dataclass(frozen=True)
-class Access:
+class BrokerAccess:
     """How to connect; primitives only, so that it travels to executors.
 
     first_contact_ms: how long to wait for name servers that have never answered; None: as for any other
@@ -48,7 +48,7 @@ class Access:
         return Credentials(self.access_key, self.secret_key, self.security_token or None)
 
     @classmethod
-    def of(cls, options: Options, *, planning: bool = False) -> "Access":
+    def of(cls, options: Options, *, planning: bool = False) -> "BrokerAccess":
         """Read the options. planning: for the driver, where a name server that never answered is probably a
         wrong one.
 
@@ -72,10 +72,10 @@ class Access:
         )
 
 
-class Connection:
+class BrokerConnection:
     """One socket. Answers may arrive in any order; each is kept for its request, and others are not."""
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, access: BrokerAccess) -> None:
         self.address = address
         self._access = access
         self._frames = FrameDecoder()

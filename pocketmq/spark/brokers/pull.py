@@ -20,7 +20,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import GetTopicConfigHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import MessageCodecError, Refused, RemotingError
+from pocketmq.remoting.errors import MessageCodecError, RemotingError, RequestRefused
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
@@ -34,7 +34,7 @@ _IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Offsets start <= o < end of one queue."""
 
     queue: BrokerQueue
@@ -73,7 +73,7 @@ class _Reply(NamedTuple):
 class _Cursor:
     """The position in a range, and its pull in flight."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: OffsetRange) -> None:
         self.wanted = wanted
         self.next = wanted.start
         self.opaque = 0
@@ -102,14 +102,14 @@ def pull_header(queue: BrokerQueue, offset: int, settings: PullSettings) -> Pull
 
 def read_ranges(
     client: BrokerClient,
-    ranges: Sequence[Range],
+    ranges: Sequence[OffsetRange],
     settings: PullSettings,
     read: "Read",
     loss: LossRule,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges of one broker; each queue keeps its order.
 
-    Raises: DataLoss (see LossRule), Refused, RemotingError when retries are used up.
+    Raises: DataLoss (see LossRule), RequestRefused, RemotingError when retries are used up.
     """
     waiting = [_Cursor(r) for r in reversed(ranges) if r.start < r.end]
     pulls = _Pulls(client, settings)
@@ -165,7 +165,7 @@ def _is_compacted(client: BrokerClient, queue: BrokerQueue) -> bool:
     header = GetTopicConfigHeader(topic=queue.topic)
     try:
         answer = client.call(queue.address, RequestCode.GET_TOPIC_CONFIG, header)
-    except Refused:
+    except RequestRefused:
         return False
     attributes = fastjson.loads(answer.body).get("attributes") or {}
     return attributes.get("cleanup.policy") == "COMPACTION"
@@ -183,7 +183,7 @@ class _Pulls:
     def round(self) -> Iterator[tuple[_Cursor, RemotingCommand]]:
         """Pull once for every cursor, and yield the answers received; the others pull again.
 
-        Raises: RemotingError, Refused (busy) when patience ends.
+        Raises: RemotingError, RequestRefused (busy) when patience ends.
         """
         for cursor in self.active:
             self._send(cursor)
@@ -216,7 +216,9 @@ class _Pulls:
         cursor.opaque = 0
         if answer.code in BUSY:
             self._patience.pause(
-                Refused(answer.code, answer.remark, address, RequestCode.PULL_MESSAGE.in_words())
+                RequestRefused(
+                    answer.code, answer.remark, address, RequestCode.PULL_MESSAGE.in_words()
+                )
             )
             return None
         self._patience.succeeded()
@@ -246,7 +248,7 @@ def _advance(
         ResponseCode.PULL_OFFSET_MOVED,
     )
     if answer.code not in known:
-        raise Refused(
+        raise RequestRefused(
             answer.code,
             answer.remark,
             queue.address,
@@ -289,7 +291,7 @@ class _Decoder:
     """Joins the bodies of replies and decodes them."""
 
     def __init__(
-        self, ranges: Sequence[Range], read: "Read", loss: LossRule, holes: _Holes
+        self, ranges: Sequence[OffsetRange], read: "Read", loss: LossRule, holes: _Holes
     ) -> None:
         self._broker = ranges[0].queue.broker_name if ranges else ""
         self._exact = {(r.queue.topic, r.queue.queue_id): (r.start, r.end) for r in ranges}

@@ -25,7 +25,7 @@ from pocketmq.model.names import TOOLS_GROUP, is_system_topic
 from pocketmq.model.record import RECORD_SIZE_MIN
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import IllegalArgument, Refused
+from pocketmq.remoting.errors import IllegalArgument, RequestRefused
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.headers import (
@@ -36,8 +36,8 @@ from pocketmq.remoting.headers import (
     PullMessageResponseHeader,
 )
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
-from pocketmq.spark.brokers.connection import Access
-from pocketmq.spark.brokers.pull import PullSettings, Range, pull_header, read_ranges
+from pocketmq.spark.brokers.connection import BrokerAccess
+from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, pull_header, read_ranges
 from pocketmq.spark.brokers.times import first_at_time
 from pocketmq.spark.columns import Projection, say_decoded
 from pocketmq.spark.file_reader import CLOCK_SLACK_MS, warn, with_pushed
@@ -149,7 +149,7 @@ class _Asked:
         answers = self.client.many([(q.address, code, header(q)) for q in self._queues])
         for queue, answer in zip(self._queues, answers, strict=True):
             if answer.code != ResponseCode.SUCCESS:
-                raise Refused(answer.code, answer.remark, queue.address, code.in_words())
+                raise RequestRefused(answer.code, answer.remark, queue.address, code.in_words())
         return [read(answer) for answer in answers]
 
 
@@ -177,7 +177,7 @@ class BrokerBounds:
 class BrokerPartition:
     """Work for one task: ranges of one broker."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
 
 
 def settings_of(options: Options) -> PullSettings:
@@ -246,7 +246,7 @@ def cut_ranges(
 
     cores: that many tasks, if as many queues have data. Raises: IllegalArgument for more than a driver holds.
     """
-    ranges: dict[str, list[tuple[Range, int]]] = {}
+    ranges: dict[str, list[tuple[OffsetRange, int]]] = {}
     total = 0
     for key, end in each(ends):
         start = lookup(starts, key)
@@ -255,21 +255,21 @@ def cut_ranges(
         mean = bounds[key].mean_size()
         total += mean * (end - start)
         queue = bounds[key].queue
-        ranges.setdefault(queue.address, []).append((Range(queue, start, end), mean))
+        ranges.setdefault(queue.address, []).append((OffsetRange(queue, start, end), mean))
     least = max(1, sizes.partitions_min, min(cores, sum(map(len, ranges.values()))))
     step = max(1, min(sizes.partition_bytes, -(-total // least)))
     if total // step > max(_PARTITIONS_MAX, least):
         raise _too_many(ranges, total // step)
     partitions: list[InputPartition] = []
     for of_broker in ranges.values():
-        taken: list[Range] = []
+        taken: list[OffsetRange] = []
         room = step
         for whole, mean in of_broker:
             start = whole.start
             while start < whole.end:
                 # Rounded to the nearest message, the rest carried over: else few messages make one more task.
                 count = max(1, min(whole.end - start, (room + mean // 2) // mean))
-                taken.append(Range(whole.queue, start, start + count))
+                taken.append(OffsetRange(whole.queue, start, start + count))
                 start += count
                 room -= count * mean
                 if 2 * room < mean:
@@ -280,7 +280,9 @@ def cut_ranges(
     return partitions
 
 
-def _too_many(ranges: Mapping[str, list[tuple[Range, int]]], partitions: int) -> IllegalArgument:
+def _too_many(
+    ranges: Mapping[str, list[tuple[OffsetRange, int]]], partitions: int
+) -> IllegalArgument:
     each_range = [one for of_broker in ranges.values() for one in of_broker]
     longest, mean = max(each_range, key=lambda one: (one[0].end - one[0].start) * one[1])
     queue = longest.queue
@@ -299,7 +301,7 @@ def read_broker(
     settle()
     loss = LossRule(options.fail_on_data_loss)
     read = projection.read(options, filters)
-    with BrokerClient(Access.of(options)) as client:
+    with BrokerClient(BrokerAccess.of(options)) as client:
         for batch in read_ranges(client, partition.ranges, settings_of(options), read, loss):
             yield from projection.pieces(batch)
     warn(loss)
@@ -317,7 +319,7 @@ class BrokerReader(DataSourceReader):
         self.projection = projection
         self.cores = cores
         self.pushed = Pushed.of_text(options.conditions)
-        self.access = Access.of(options, planning=True)
+        self.access = BrokerAccess.of(options, planning=True)
         self.topics = topics_of(options)
         self.starting = starting_of(options, "earliest")
         self.ending = ending_of(options)

@@ -19,7 +19,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access, Connection
+from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
 from pocketmq.spark.brokers.pull import PullSettings, pull_header
 from pocketmq.spark.brokers.reader import (
     BrokerBounds,
@@ -33,7 +33,7 @@ from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
-from pocketmq.spark.retry import Patience
+from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 _log = logging.getLogger("pocketmq.spark")
@@ -51,10 +51,10 @@ class BrokerStream(OffsetStream):
         self.row_filters = filters_of(options)
         if options.commit_offsets != "none" and not options.group:
             raise IllegalArgument("commitOffsets needs option group, the group to show progress in")
-        self._client = BrokerClient(Access.of(options, planning=True))
+        self._client = BrokerClient(BrokerAccess.of(options, planning=True))
         self._bounds: dict[QueueKey, BrokerBounds] = {}
         # By the broker's name: the connection of the last look.
-        self._connected: dict[str, Connection | None] = {}
+        self._connected: dict[str, BrokerConnection | None] = {}
 
     def __reduce__(self) -> Any:
         return (make_broker_stream, (self.options, self.projection, self.cores))
@@ -101,7 +101,7 @@ class BrokerStream(OffsetStream):
                 found[key, offset] = [key.queue_id, offset, record.store_ms, record.body_crc]
         return [found.get(place) for place in places]
 
-    def may_return(self, gone: Collection[QueueKey], patience: Patience) -> bool:
+    def may_return(self, gone: Collection[QueueKey], patience: RetryPause) -> bool:
         """Return True if queues may come back: the name server does not know those of a stopped broker."""
         away = {k.broker_name for k in gone} - self._client.brokers()
         if not away:

@@ -6,7 +6,7 @@ from itertools import islice
 from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import Refused
+from pocketmq.remoting.errors import RequestRefused
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.headers import SearchOffsetHeader, SearchOffsetResponseHeader
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
@@ -26,7 +26,7 @@ def first_at_time(
 ) -> dict[BrokerQueue, int | None]:
     """Return for each queue the first offset low <= o < high stored at `ms` or later; None if all are older.
 
-    spans: low and high of the queues. Raises: Refused, RemotingError.
+    spans: low and high of the queues. Raises: RequestRefused, RemotingError.
     """
     found: dict[BrokerQueue, int | None] = {}
     running = {q: _search(q, low, high, ms, settings) for q, (low, high) in spans.items()}
@@ -52,7 +52,7 @@ def _search(queue: BrokerQueue, low: int, high: int, ms: int, settings: PullSett
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     answer = yield code, header
     if answer.code != ResponseCode.SUCCESS:
-        raise Refused(answer.code, answer.remark, queue.address, code.in_words())
+        raise RequestRefused(answer.code, answer.remark, queue.address, code.in_words())
     near = SearchOffsetResponseHeader.parse(answer.ext).offset
     first = max(low, min(near, high - 1) - 1)
     if low < high:

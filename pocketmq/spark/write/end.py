@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import PocketMQError, Refused, RemotingError
+from pocketmq.remoting.errors import PocketMQError, RemotingError, RequestRefused
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import EndTransactionHeader, QueryMessageHeader
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.retry import BUSY, Patience
+from pocketmq.spark.retry import BUSY, RetryPause
 from pocketmq.spark.write.send import Half
 
 _IN_FLIGHT = 256
@@ -54,7 +54,7 @@ class HalfEnder:
         group: str,
         *,
         commit: bool,
-        patience: Patience,
+        patience: RetryPause,
     ) -> None:
         self._client = client
         self._group = group
@@ -139,7 +139,7 @@ class HalfEnder:
                 result.done += 1
                 self._patience.succeeded()
                 continue
-            refused = Refused(answer.code, answer.remark, address, what)
+            refused = RequestRefused(answer.code, answer.remark, address, what)
             if answer.code in BUSY:
                 tried.unsent.append((half, refused))
             else:
@@ -176,7 +176,7 @@ class HalfEnder:
             )
             try:
                 answer = self._client.call(half.address, RequestCode.QUERY_MESSAGE, header)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.code == ResponseCode.QUERY_NOT_FOUND:
                     continue
                 raise

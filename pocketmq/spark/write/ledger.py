@@ -22,7 +22,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
-from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.rows import RowMessage
 
 _GROUP = "SPARK_LEDGER_"
 _BATCH_BITS = 15
@@ -31,7 +31,7 @@ _DIGEST_BITS = 48
 _IN_MEMORY_BYTES = 16 << 20
 
 
-def row_digest(row: Outgoing) -> bytes:
+def row_digest(row: RowMessage) -> bytes:
     """Return 16 bytes that identify what a row says: topic, body, properties, flag and queue."""
     head = f"{row.topic}\0{row.flag}\0{row.queue_id}\0{len(row.body)}\0{row.properties}\0"
     return hashlib.blake2b(head.encode() + row.body, digest_size=16).digest()
@@ -99,7 +99,7 @@ class Ledger:
 
 
 @contextmanager
-def rows_aside(rows: Iterable[Outgoing]) -> Iterator[tuple[Tally, Iterator[Outgoing]]]:
+def rows_aside(rows: Iterable[RowMessage]) -> Iterator[tuple[Tally, Iterator[RowMessage]]]:
     """Read all rows of a task before the first is sent. Yields: their tally, and the rows again.
 
     Many rows wait in a temporary file.

@@ -62,7 +62,7 @@ _KAFKAS = {
 
 
 @dataclass(slots=True)
-class Outgoing:
+class RowMessage:
     """One message to send; `properties` is the text as it travels, without ids."""
 
     topic: str
@@ -99,7 +99,7 @@ def check_schema(schema: StructType, topic: str, selector: str) -> None:
         raise IllegalArgument("queueSelector=column needs a column 'queueId'")
 
 
-def outgoing(row: Mapping[str, Any], topic: str) -> Outgoing:
+def outgoing(row: Mapping[str, Any], topic: str) -> RowMessage:
     """Return the message of one row. Raises: IllegalArgument for values that no message can have."""
     body = row["body"]
     if body is None:
@@ -141,7 +141,7 @@ def outgoing(row: Mapping[str, Any], topic: str) -> Outgoing:
                 "properties"
             )
     queue_id = row.get("queueId")
-    return Outgoing(
+    return RowMessage(
         target,
         body.encode() if isinstance(body, str) else bytes(body),
         properties_to_text(properties),

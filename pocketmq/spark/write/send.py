@@ -21,13 +21,13 @@ from pocketmq.model.unique_key import UniqueKeys
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError, Refused, RemotingError
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError, RemotingError, RequestRefused
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 from pocketmq.spark.write.ledger import Tally, row_digest
-from pocketmq.spark.write.rows import Outgoing
+from pocketmq.spark.write.rows import RowMessage
 
 _STORED = (
     ResponseCode.SUCCESS,
@@ -38,7 +38,7 @@ _STORED = (
 SPARK_ID = "SPARK_ID"
 
 
-class SendFailed(PocketMQError):
+class WriteFailed(PocketMQError):
     """A write could not send or commit all of its rows; the text says how many are out."""
 
 
@@ -103,8 +103,8 @@ class TaskSender:
         # Of all rows that send() was given.
         self.tally = Tally()
 
-    def send(self, message: Outgoing) -> None:
-        """Queue a message; send if its batch is full. Raises: SendFailed, IllegalArgument."""
+    def send(self, message: RowMessage) -> None:
+        """Queue a message; send if its batch is full. Raises: WriteFailed, IllegalArgument."""
         queue = self._select(message)
         lane = self._lanes.get(queue)
         if lane is None:
@@ -127,7 +127,7 @@ class TaskSender:
             self._start(lane)
 
     def finish(self) -> None:
-        """Send what is left and wait for every answer. Raises: SendFailed."""
+        """Send what is left and wait for every answer. Raises: WriteFailed."""
         while True:
             busy = [lane for lane in self._lanes.values() if lane.waiting or lane.batch]
             if not busy:
@@ -139,7 +139,7 @@ class TaskSender:
                 if lane.opaque:
                     self._settle(lane)
 
-    def _select(self, message: Outgoing) -> BrokerQueue:
+    def _select(self, message: RowMessage) -> BrokerQueue:
         queues = self._route(message.topic)
         if self._selector == "column":
             if message.queue_id is None:
@@ -250,7 +250,7 @@ class TaskSender:
             if lane.size >= self._batch_bytes:
                 self._start(lane)
             return
-        refused = Refused(
+        refused = RequestRefused(
             answer.code, answer.remark, lane.queue.address, f"sending to {lane.queue.topic}"
         )
         if answer.code not in BUSY:
@@ -290,10 +290,10 @@ class TaskSender:
             raise self._failure(error) from error
         self._start(lane)
 
-    def _failure(self, error: PocketMQError) -> SendFailed:
+    def _failure(self, error: PocketMQError) -> WriteFailed:
         waiting = sum(len(lane.waiting) for lane in self._lanes.values())
         unknown = sum(len(lane.batch) for lane in self._lanes.values())
-        return SendFailed(
+        return WriteFailed(
             f"{self.sent} messages of this task were sent and acknowledged, {unknown} were sent "
             f"without an answer or refused, {waiting} were not sent yet: {error}. Messages carry "
             f"{SPARK_ID} {self._id_prefix}/row/digest, by which a consumer can recognize repeats"

@@ -28,13 +28,13 @@ from pyspark.sql.types import StructType
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import Access
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.options import Options
-from pocketmq.spark.retry import Patience
+from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.write.end import HalfEnder
 from pocketmq.spark.write.ledger import Ledger, rows_aside
-from pocketmq.spark.write.rows import Outgoing, check_schema, outgoing
-from pocketmq.spark.write.send import Half, SendFailed, TaskSender
+from pocketmq.spark.write.rows import RowMessage, check_schema, outgoing
+from pocketmq.spark.write.send import Half, TaskSender, WriteFailed
 
 _log = logging.getLogger("pocketmq.spark")
 
@@ -43,7 +43,7 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task reports to the driver.
 
     skipped: the ledger had all of its rows. halves: half messages to end. repeated: rows that went out again
@@ -67,11 +67,11 @@ class _Core:
         check_schema(schema, options.topic, options.queue_selector)
         self.options = options
         self.batch_bytes = options.send_batch_bytes()
-        self.access = Access.of(options)
+        self.access = BrokerAccess.of(options)
         self.group = options.group or "SPARK_PRODUCER"
         # A batch write has no query id: this one is made in the driver and goes to all tasks.
         self.job = uuid.uuid4().hex
-        with BrokerClient(Access.of(options, planning=True)) as client:
+        with BrokerClient(BrokerAccess.of(options, planning=True)) as client:
             if options.topic and not client.queues(options.topic, Perm.WRITE):
                 raise IllegalArgument(
                     f"topic {options.topic!r} has no queue that can be written on {options.name_server}; "
@@ -80,7 +80,7 @@ class _Core:
             if options.delivery == "ledger" and not options.topic:
                 raise IllegalArgument("delivery=ledger needs option topic, which holds the ledger")
 
-    def write_rows(self, rows: Iterator[dict[str, Any]]) -> Sent:
+    def write_rows(self, rows: Iterator[dict[str, Any]]) -> TaskCommit:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
@@ -96,7 +96,7 @@ class _Core:
                 return self._send(client, messages, query, batch, partition, ledger)
             with rows_aside(messages) as (tally, aside):
                 if tally.note(batch) == noted:
-                    return Sent(partition, 0, True, [])
+                    return TaskCommit(partition, 0, True, [])
                 _log.warning(
                     "partition_cut_anew query=%s batch=%d partition=%d rows=%d; the ledger has other "
                     "rows under this number, so these are sent, and some may be in the topic twice",
@@ -112,12 +112,12 @@ class _Core:
     def _send(
         self,
         client: BrokerClient,
-        messages: Iterable[Outgoing],
+        messages: Iterable[RowMessage],
         query: str,
         batch: int,
         partition: int,
         ledger: Ledger | None = None,
-    ) -> Sent:
+    ) -> TaskCommit:
         """Send the rows of a task, then note them."""
         sender = TaskSender(
             client,
@@ -132,18 +132,18 @@ class _Core:
         sender.finish()
         if ledger is not None:
             ledger.write(partition, sender.tally.note(batch))
-        return Sent(partition, sender.sent, False, sender.halves, sender.repeated)
+        return TaskCommit(partition, sender.sent, False, sender.halves, sender.repeated)
 
     def end(self, messages: list[Any], *, commit: bool) -> int:
         """End the half messages of a write; count what tasks reported. Returns: messages sent.
 
-        Raises: SendFailed if a commit is not carried out for all of them.
+        Raises: WriteFailed if a commit is not carried out for all of them.
         """
         reports = [m for m in messages if m is not None]
         halves = [half for m in reports for half in m.halves]
         if halves:
             with BrokerClient(self.access) as client:
-                patience = Patience(self.options.retry_timeout_ms)
+                patience = RetryPause(self.options.retry_timeout_ms)
                 ender = HalfEnder(client, self.group, commit=commit, patience=patience)
                 ended = ender.end(halves)
             failed = ended.refused + ended.unknown
@@ -156,7 +156,7 @@ class _Core:
                     f"is {half.msg_id} of topic {half.topic}: {error}"
                 )
                 if commit:
-                    raise SendFailed(text) from error
+                    raise WriteFailed(text) from error
                 # The broker gives up half messages that no producer ends.
                 _log.warning("rollback_incomplete %s", text)
         return sum(m.sent for m in reports)
@@ -188,7 +188,7 @@ class BatchWriter(_Core, DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         _Core.__init__(self, options, schema)
 
-    def write(self, iterator: Iterator[Any]) -> Sent:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         return self.write_rows(row for batch in iterator for row in batch.to_pylist())
 
     def commit(self, messages: list[Any]) -> None:
@@ -220,7 +220,7 @@ class RowStreamWriter(_StreamCore, DataSourceStreamWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         _Core.__init__(self, options, schema)
 
-    def write(self, iterator: Iterator[Any]) -> Sent:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         return self.write_rows(row.asDict() for row in iterator)
 
 
@@ -244,5 +244,5 @@ if _StreamArrowWriter is not None:
         def __init__(self, options: Options, schema: StructType) -> None:
             _Core.__init__(self, options, schema)
 
-        def write(self, iterator: Iterator[Any]) -> Sent:
+        def write(self, iterator: Iterator[Any]) -> TaskCommit:
             return self.write_rows(row for batch in iterator for row in batch.to_pylist())

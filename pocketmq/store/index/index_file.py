@@ -19,6 +19,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pocketmq.store.errors import DiskFull, StoreError, StoreUnreadable
 from pocketmq.store.log.mapped_file import MappedFile
@@ -223,17 +224,11 @@ def open_files(folder: str, slots: int, entries: int) -> list[IndexFile]:
 
     One whose size matches no number of slots is ignored, and logged. Raises: StoreUnreadable.
     """
-    try:
-        names = [name for name in os.listdir(folder) if len(name) == 17 and name.isdecimal()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StoreUnreadable(folder, error) from error
     files: list[IndexFile] = []
-    for name in sorted(names):
+    for name in index_names(folder):
         path = os.path.join(folder, name)
         file = MappedFile(folder, 0, os.path.getsize(path), name=name)
-        shape = geometry(file, slots, entries) if file.size > HEADER_SIZE else None
+        shape = shape_of(file.map, slots, entries) if file.size > HEADER_SIZE else None
         if shape is None:
             log.warning(
                 "ignored an index file whose size matches no number of slots path=%s size=%d",
@@ -242,23 +237,65 @@ def open_files(folder: str, slots: int, entries: int) -> list[IndexFile]:
             )
             file.close()
             continue
-        files.append(IndexFile(file, *shape))
+        files.append(IndexFile(file, shape.slots, shape.entries))
     return files
 
 
-def geometry(file: MappedFile, slots: int, entries: int) -> tuple[int, int] | None:
-    """Return (slots, entries) of an existing file: the configured ones if they fit, else by its contents.
+def index_names(folder: str) -> list[str]:
+    """Return the names of the index files of a folder, the oldest first. Raises: StoreUnreadable."""
+    try:
+        names = [name for name in os.listdir(folder) if len(name) == 17 and name.isdecimal()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreUnreadable(folder, error) from error
+    return sorted(names)
+
+
+class IndexShape(NamedTuple):
+    """What an existing file says of itself; end_ms in ms, positions in bytes of the commit log.
+
+    behind_last: the number that the next entry gets; they begin at 1.
+    """
+
+    slots: int
+    entries: int
+    begin_position: int
+    end_position: int
+    end_ms: int
+    behind_last: int
+
+
+def shape_of(data: mmap.mmap, slots: int, entries: int) -> IndexShape | None:
+    """Return the shape of an existing file: as configured if that fits, else by its contents.
 
     By contents: entry 1 has the header's begin position and no predecessor, and the last entry is the
     newest of its slot. None if nothing fits, or the file has no entry to tell by.
     """
-    if file.size == file_size(slots, entries):
-        return slots, entries
-    _, _, begin_position, _, _, count = _HEADER.unpack(file.read(0, HEADER_SIZE))
-    words = (file.size - HEADER_SIZE) // 4
-    if (file.size - HEADER_SIZE) % 4 or count <= 1 or words < 11:
+    if len(data) < HEADER_SIZE:
         return None
-    data = file.map
+    _, end_ms, begin_position, end_position, _, count = _HEADER.unpack_from(data)
+    fits = (slots, entries)
+    if len(data) != file_size(slots, entries):
+        found = _fitting(data, begin_position, count)
+        if found is None:
+            return None
+        fits = found
+    return IndexShape(*fits, begin_position, end_position, end_ms, count)
+
+
+def entries_in(data: mmap.mmap, shape: IndexShape) -> Iterator[tuple[int, int]]:
+    """Yield (position, hash) of a file's entries, in their order."""
+    at = HEADER_SIZE + shape.slots * SLOT_SIZE
+    for number in range(1, min(shape.behind_last, shape.entries)):
+        key_hash, position, _, _ = _ENTRY.unpack_from(data, at + number * ENTRY_SIZE)
+        yield position, key_hash
+
+
+def _fitting(data: mmap.mmap, begin_position: int, count: int) -> tuple[int, int] | None:
+    words = (len(data) - HEADER_SIZE) // 4
+    if (len(data) - HEADER_SIZE) % 4 or count <= 1 or words < 11:
+        return None
     # entries * 5 + slots = words: each possible number of slots is 5 away from the next.
     for candidate in range(words % 5 or 5, words - 9, 5):
         entry_at = HEADER_SIZE + candidate * SLOT_SIZE + ENTRY_SIZE

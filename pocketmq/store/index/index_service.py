@@ -118,12 +118,23 @@ class IndexService:
         checked_from: where the log was walked from; known_position, known_ms: up to where the index is on
         disk according to the checkpoint, 0 if unknown.
         """
+        if self.files and self.files[-1].end_position >= self._log.end and not self._unsure:
+            # The log is older than its index: what is stored there next has other keys.
+            log.warning("rebuilding index files that are ahead of the log end=%d", self._log.end)
+            self.cut(self._log.end)
+            self.drain()
+            return
         if self._unsure:
             resume = self._repair(known_position, known_ms)
         elif self.files:
-            resume = max(self.files[-1].end_position, checked_from)
-            # A clean stop may have left more of the log than recovery looks at.
-            resume = min(resume, known_position or resume)
+            newest = self.files[-1]
+            if known_ms > newest.end_ms:
+                # Newer files, which the checkpoint knows of, are lost.
+                resume = self._trim()
+            else:
+                resume = max(newest.end_position, checked_from)
+                # A clean stop may have left more of the log than recovery looks at.
+                resume = min(resume, known_position or resume)
         else:
             # Files that the checkpoint knows of are lost: all is indexed again.
             resume = self._log.min_position if known_ms else max(checked_from, known_position)
@@ -153,10 +164,28 @@ class IndexService:
                 log.warning("rebuilding an index file from the log name=%s", later.name)
                 later.delete()
             del self.files[place + (again >= 0) :]
-            if again >= 0:
-                return again
-            return self.files[-1].end_position + 1 if self.files else self._log.min_position
+            return again if again >= 0 else self._trim()
         return self.files[-1].end_position
+
+    def _trim(self) -> int:
+        """Drop the last record's entries: a file that is deleted may have had others of its keys.
+
+        Returns: the position of that record, to continue from.
+        """
+        from pocketmq.store.index.index_columns import IndexColumns
+
+        while self.files:
+            again = IndexColumns(self.files[-1]).repair(
+                self._log.end,
+                is_last=True,
+                known_position=0,
+                known_ms=0,
+                store_ms_at=self._store_ms_at,
+            )
+            if again is not None and again >= 0:
+                return again
+            self.files.pop().delete()
+        return self._log.min_position
 
     def _store_ms_at(self, position: int) -> int:
         found = self._log.entry_at(position, check_crc=False)
@@ -462,8 +491,7 @@ class IndexService:
         self._rest, self._rows = None, []
         while self.files and self.files[-1].end_position >= end:
             self.files.pop().delete()
-        known = self.files[-1].end_position if self.files else 0
-        self.position = max(known, self._log.min_position)
+        self.position = max(self._trim(), self._log.min_position)
         self._behind = self.position < self._log.end
 
     def close(self) -> None:

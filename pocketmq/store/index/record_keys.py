@@ -42,12 +42,19 @@ def rows_of(records: Iterable[Pending], after: int, *, tags: bool) -> "list[Row]
     for start, position, store_ms, properties in records:
         if position <= after:
             continue
-        for key in keys_of(properties, tags=tags):
-            value = continued_hash(start, key)
-            value = value if value < 0x8000_0000 else 0x1_0000_0000 - value
-            # Java's abs of its least integer stays negative, for which RocketMQ takes 0.
-            rows.append((value if value < 0x8000_0000 else 0, position, store_ms))
+        rows += [(value, position, store_ms) for value in hashes_of(start, properties, tags=tags)]
     return rows
+
+
+def hashes_of(start: int, properties: bytes, *, tags: bool) -> list[int]:
+    """Return the hashes of a record's keys; start: Java's hash of "TOPIC#", 32 bits."""
+    found: list[int] = []
+    for key in keys_of(properties, tags=tags):
+        value = continued_hash(start, key)
+        value = value if value < 0x8000_0000 else 0x1_0000_0000 - value
+        # Java's abs of its least integer stays negative, for which RocketMQ takes 0.
+        found.append(value if value < 0x8000_0000 else 0)
+    return found
 
 
 def continued_hash(start: int, key: bytes) -> int:

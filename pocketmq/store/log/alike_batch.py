@@ -78,7 +78,7 @@ class AlikeBatches:
     ) -> BatchRecords | None:
         """Return the records of a batch, valid until the next call; None if they are not alike.
 
-        Args, raises: see batch_records; struct.error where it raises MessageIllegal.
+        Args, raises: see batch_records; struct.error where it raises RecordIllegal.
         """
         shape = self._last.get(len(data))
         if shape is not None:
@@ -274,7 +274,7 @@ class BatchShape:
     def _new_table(
         self, name: tuple[int, int, bytes, bytes, int], frame: RecordFrame, outer: bytes
     ) -> "_Table | None":
-        """Make the records that all of a queue's are written over. Raises: MessageTooLarge, struct.error."""
+        """Make the records that all of a queue's are written over. Raises: RecordTooLarge, struct.error."""
         if b"TAGS\x01" in outer:
             return None
         following = behind(self.last, outer)

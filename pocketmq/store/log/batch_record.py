@@ -20,7 +20,7 @@ from pocketmq.model.record import (
     BEFORE_MIDDLE,
     PROPERTIES_SIZE_MAX,
 )
-from pocketmq.store.errors import MessageIllegal, MessageTooLarge
+from pocketmq.store.errors import RecordIllegal, RecordTooLarge
 from pocketmq.store.queue.tags_code import tags_code
 
 # The name of a popped message's receipt, as it begins a property. No receipt is stored: a popped message that
@@ -65,7 +65,7 @@ class BatchRecords(NamedTuple):
         return own + behind(own, self.outer)
 
 
-class Alike(Protocol):
+class BatchBuilder(Protocol):
     """Builds the records of batches whose messages are alike, many at once: alike_batch.AlikeBatches."""
 
     def records(
@@ -101,13 +101,13 @@ def batch_records(
     outer: bytes,
     position: int,
     queue_offset: int,
-    alike: "Alike | None" = None,
+    alike: "BatchBuilder | None" = None,
 ) -> BatchRecords:
     """Build the records of the batch `data`, the first at `position` with `queue_offset`.
 
     outer: properties that every message gets behind its own. alike: takes what it can; its records are valid
-    until the next batch. Raises: MessageIllegal where the lengths do not add up or a field is out of its
-    range, MessageTooLarge for properties.
+    until the next batch. Raises: RecordIllegal where the lengths do not add up or a field is out of its
+    range, RecordTooLarge for properties.
     """
     try:
         if alike is not None:
@@ -116,7 +116,7 @@ def batch_records(
                 return made
         return _walked(data, frame, outer, position, queue_offset)
     except struct.error as error:
-        raise MessageIllegal(f"a field of the batch is out of range: {error}") from error
+        raise RecordIllegal(f"a field of the batch is out of range: {error}") from error
 
 
 def behind(own: bytes, outer: bytes) -> bytes:
@@ -125,9 +125,9 @@ def behind(own: bytes, outer: bytes) -> bytes:
 
 
 def check_properties(size: int) -> None:
-    """Raises: MessageTooLarge."""
+    """Raises: RecordTooLarge."""
     if size > PROPERTIES_SIZE_MAX:
-        raise MessageTooLarge("properties", size, PROPERTIES_SIZE_MAX)
+        raise RecordTooLarge("properties", size, PROPERTIES_SIZE_MAX)
 
 
 def _walked(
@@ -144,7 +144,7 @@ def _walked(
     at, end = 0, len(data)
     while at < end:
         if end - at < _HEAD_SIZE:
-            raise MessageIllegal(f"the batch ends inside message {len(owns)}")
+            raise RecordIllegal(f"the batch ends inside message {len(owns)}")
         size, _, _, flag, body_size = unpack(data, at)
         body_end = at + _HEAD_SIZE + body_size
         following = at + size
@@ -154,7 +154,7 @@ def _walked(
             or body_end + 2 > end
             or body_end + 2 + (data[body_end] << 8 | data[body_end + 1]) != following
         ):
-            raise MessageIllegal(f"the lengths of message {len(owns)} of the batch do not add up")
+            raise RecordIllegal(f"the lengths of message {len(owns)} of the batch do not add up")
         body, own = data[at + _HEAD_SIZE : body_end], data[body_end + 2 : following]
         at = following
         if own.find(RECEIPT) >= 0:
@@ -182,8 +182,8 @@ def _walked(
         position += record_size
         queue_offset += 1
         if len(owns) > BATCH_COUNT_MAX:
-            raise MessageIllegal(f"the batch has more than {BATCH_COUNT_MAX} messages")
+            raise RecordIllegal(f"the batch has more than {BATCH_COUNT_MAX} messages")
     if not owns:
-        raise MessageIllegal("the batch has no message")
+        raise RecordIllegal("the batch has no message")
     own_of = owns.__getitem__
     return BatchRecords(b"".join(parts), b"".join(entries), positions, codes, own_of, outer, None)

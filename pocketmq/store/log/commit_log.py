@@ -27,7 +27,7 @@ from pocketmq.model.record import (
     magic_of,
     store_ms_of,
 )
-from pocketmq.store.errors import DiskFull, MessageTooLarge
+from pocketmq.store.errors import DiskFull, RecordTooLarge
 from pocketmq.store.log.folder import sync_folder
 from pocketmq.store.log.mapped_file import MappedFile, refusal
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
@@ -101,13 +101,13 @@ class CommitLog:
     def make_room(self, size: int) -> None:
         """Make sure that a record of `size` bytes fits between `at` and `limit`.
 
-        Raises: MessageTooLarge if it fits in no file; DiskFull or StoreUnreadable, and then nothing has
+        Raises: RecordTooLarge if it fits in no file; DiskFull or StoreUnreadable, and then nothing has
         changed.
         """
         file_size = self.files.file_size
         if size + BLANK.size > file_size:
             # RocketMQ writes blank files and answers SEND_OK for a record that it then lost.
-            raise MessageTooLarge("a record", size, file_size - BLANK.size)
+            raise RecordTooLarge("a record", size, file_size - BLANK.size)
         if self._file is None:
             first = self.files.files[-1] if self.files.files else self.files.add(self.base)
             # The queues' files may reach the disk at any time. With them but without a log a store does

@@ -38,7 +38,7 @@ CHECKPOINT_STEP = 32 << 20
 _PAGE = 4096
 
 
-class StoreFiles(NamedTuple):
+class FlushedFiles(NamedTuple):
     """The files that a store writes; abort says how it ended."""
 
     log: CommitLog
@@ -53,7 +53,7 @@ class Flush:
     def __init__(
         self,
         config: StoreConfig,
-        files: StoreFiles,
+        files: FlushedFiles,
         checkpoint: Checkpoint,
         pool: Executor,
         on_failed: Callable[[StoreFailed], None],
@@ -327,7 +327,7 @@ class _Round:
         except OSError as error:
             flush.end_checkpoints(error)
             raise
-        checkpoint.index_ms = max(checkpoint.index_ms, index_ms)
+        checkpoint.index_ms = index_ms
         checkpoint.indexed_position = self._indexed
         checkpoint.log_ms = checkpoint.queue_ms = self.store_ms
         checkpoint.queue_position = checkpoint.flushed_position = self.target

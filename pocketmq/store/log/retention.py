@@ -27,7 +27,7 @@ from concurrent.futures import Executor
 from pocketmq.files.layout import ARCHIVED
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.errors import DiskFull, StoreNotWriteable
-from pocketmq.store.log.flush import StoreFiles
+from pocketmq.store.log.flush import FlushedFiles
 from pocketmq.store.log.mapped_file import MappedFile
 from pocketmq.store.store_config import StoreConfig
 
@@ -55,7 +55,7 @@ class Retention:
     def __init__(
         self,
         config: StoreConfig,
-        files: StoreFiles,
+        files: FlushedFiles,
         clock: Clock,
         pool: Executor,
         refuse: Callable[[StoreNotWriteable | None], None],

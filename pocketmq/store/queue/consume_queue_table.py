@@ -20,7 +20,7 @@ from pocketmq.files.layout import LOST_FOUND
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import HOST_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
-from pocketmq.store.errors import MessageIllegal, StoreUnreadable
+from pocketmq.store.errors import RecordIllegal, StoreUnreadable
 from pocketmq.store.log.mapped_file import MappedFile
 from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue
 from pocketmq.store.queue.consume_queue import ConsumeQueue
@@ -110,11 +110,11 @@ class ConsumeQueueTable:
         return queue
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue, creating it if absent. Raises: MessageIllegal for names that no file may have."""
+        """Return the queue, creating it if absent. Raises: RecordIllegal for names that no file may have."""
         queue = self.get(topic, queue_id)
         if queue is None:
             if queue_id < 0:
-                raise MessageIllegal(f"queue id {queue_id} is negative")
+                raise RecordIllegal(f"queue id {queue_id} is negative")
             self._check_length(topic)
             queue = self._new(topic, queue_id)
             self._ids.setdefault(topic, [])
@@ -209,7 +209,7 @@ class ConsumeQueueTable:
         size = len(topic.encode("utf-8", "surrogateescape"))
         limit = self.topic_size_max
         if size > limit:
-            raise MessageIllegal(
+            raise RecordIllegal(
                 f"topic {topic[:40]!r}... has {size} bytes; at most {limit} are stored"
                 + ("" if self._long_topics else " unless autoMessageVersionOnTopicLen is true")
             )
@@ -223,7 +223,7 @@ class ConsumeQueueTable:
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         name = topic.encode("utf-8", "surrogateescape")
         if not name or b"/" in name or b"\0" in name or topic in (".", ".."):
-            raise MessageIllegal(f"{topic!r} is not a valid topic name")
+            raise RecordIllegal(f"{topic!r} is not a valid topic name")
         folder = self._folder_of(topic, queue_id)
         if topic in self.batch_topics:
             queue: ConsumeQueue = BatchConsumeQueue(folder, self._batch_file_size, topic, queue_id)

@@ -37,7 +37,8 @@ from pocketmq.files.layout import (
 from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import MAGIC_BLANK, magic_of
-from pocketmq.store.errors import MessageIllegal, StoreForeign
+from pocketmq.store.errors import RecordIllegal, StoreForeign
+from pocketmq.store.findings import Problem
 from pocketmq.store.log.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.folder import sync_folder
@@ -45,6 +46,7 @@ from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages
 from pocketmq.store.queue.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS, entry_code
+from pocketmq.store.repair.start_findings import found_at_start
 from pocketmq.store.store_lock import LastStop
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class RecoveryReport:
     entries_repaired: int = 0
     entries_dropped: int = 0
     damages: list[Damage] = field(default_factory=list)
+    # What was found, as `store verify` names it: of damage to the log, and of entries.
+    findings: list[Problem] = field(default_factory=list)
     last_store_ms: int = 0
     # The end of the log may be missing: the machine lost power, or how the broker stopped is unknown.
     may_have_lost: bool = False
@@ -124,11 +128,13 @@ class Recovery:
         self._log.store_ms = report.last_store_ms
         if not self._clean:
             self._mark_unflushed(start)
-        for damage in report.damages:
-            log.error(
-                "skipped bytes of the commit log that are not a record position=%d size=%d why=%s",
-                *damage,
-            )
+        report.findings += found_at_start(
+            report.damages,
+            report.end,
+            added=report.entries_added,
+            repaired=report.entries_repaired,
+            dropped=report.entries_dropped,
+        )
         if not self._clean or report.entries_added or report.entries_dropped or report.damages:
             log.warning(
                 "recovered clean_stop=%s checked_from=%d end=%d records=%d entries_added=%d "
@@ -276,7 +282,7 @@ class Recovery:
             return None
         try:
             queue = self._table.open(topic, record.queue_id)
-        except MessageIllegal as error:
+        except RecordIllegal as error:
             return str(error)
         # As MessageStore does: a store time may be that of a clock that ran ahead.
         written_ms = min(record.store_ms, self._now_ms)

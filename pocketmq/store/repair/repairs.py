@@ -1,4 +1,4 @@
-"""Mending: damaged places in the middle of a log become records that every broker skips. PocketMQ only.
+"""Repairs: damaged places in the middle of a log become records that every broker skips. PocketMQ only.
 
 A RocketMQ broker takes the first bad record for the end of its log, and cuts off what is behind it. So a
 damaged place is overwritten with fillers: records without an entry in queues or index, as rolled-back
@@ -100,7 +100,7 @@ def fillers(place: Damage, file_end: int, store_ms: int) -> bytes | None:
     return b"".join(made)
 
 
-class Mending:
+class Repairs:
     """The damaged places of a store below its sure end.
 
     Attributes: places; unfilled (those too small for a record).

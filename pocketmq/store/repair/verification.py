@@ -16,10 +16,12 @@ from pocketmq.files.layout import BLANK_SIZE
 from pocketmq.files.records import Damage, Entry
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import HEAD, RECORD_SIZE_MIN, body_at, body_size_of
+from pocketmq.store.findings import FindingCode, Problem, problem
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.tags_code import tags_code
 from pocketmq.store.repair.recovery import RecoveryReport
+from pocketmq.store.repair.start_findings import FOUND_MAX
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +39,11 @@ class Verification:
         self._checked: dict[int, int] = {}
         # Positions of records that are damaged, each reported once.
         self._bad: set[int] = set()
+        self._findings: list[Problem] = []
 
     def start(self, report: RecoveryReport) -> None:
         """Take over which records recovery has checked, and where it found damage."""
+        self._findings = report.findings
         self._bad.update(damage.position for damage in report.damages)
         # Entries may point to the damaged places: then all is checked when it is read.
         self.trusted_from = max(1, report.end if report.damages else report.checked_from)
@@ -90,6 +94,10 @@ class Verification:
             if isinstance(found, Damage):
                 if first:
                     self._bad.add(position)
+                    if len(self._findings) < FOUND_MAX:
+                        where = f"commitlog at {position}"
+                        found_bad = problem(FindingCode.LOG_DAMAGED, where, found.size, found.why)
+                        self._findings.append(found_bad)
                     log.error(
                         "not serving a damaged record position=%d why=%s", position, found.why
                     )

@@ -48,16 +48,21 @@ class TimerCheck:
         return cls(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else cls()
 
 
+def names_second(check: TimerCheck, now_ms: int) -> bool:
+    """Return True if the stored next second can be one, or nothing is stored yet."""
+    if check.read_ms == 0 and not (check.log_position or check.queue_offset):
+        return True
+    return 0 < check.read_ms <= now_ms + SLOTS * 1000 and check.read_ms % 1000 == 0
+
+
 def correct(check: TimerCheck, wheel: TimerWheel, now_ms: int) -> None:
     """Restart from the wheel if the stored next second is invalid: corrupted or lost.
 
     This does not apply to a clock that was set back: it is behind by less than the wheel's length.
     """
+    if names_second(check, now_ms):
+        return
     read_ms = check.read_ms
-    if read_ms == 0 and not (check.log_position or check.queue_offset):
-        return
-    if 0 < read_ms <= now_ms + SLOTS * 1000 and read_ms % 1000 == 0:
-        return
     check.read_ms = wheel.next(0, now_ms)
     log.error(
         "timercheck is damaged: it names no second. Beginning with the first one that the wheel has: what "

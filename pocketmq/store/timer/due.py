@@ -17,7 +17,7 @@ from pocketmq.model.message_codec import get_property
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.timer.log import DELETE, NORMAL, ROLL, TimerLog, Unit
+from pocketmq.store.timer.log import DELETE, NORMAL, ROLL, TimerLog, TimerUnit
 from pocketmq.store.timer.pending import waiting_record
 from pocketmq.store.timer.properties import DEL_KEY, OUT_MS, digits
 from pocketmq.store.timer.wheel import NONE, Slot
@@ -35,7 +35,7 @@ class Due:
         store: MessageStore,
         timer_log: TimerLog,
         slot: Slot,
-        is_recall: Callable[[Unit], bool],
+        is_recall: Callable[[TimerUnit], bool],
     ) -> None:
         """is_recall: notes what a unit recalls; False if it waits itself."""
         self._store = store
@@ -44,7 +44,7 @@ class Due:
         # By the position of its record, where each unit is: only once it is asked for.
         self._places: dict[int, int] | None = None
         self._codes = array("q")
-        recalls: list[Unit] = []
+        recalls: list[TimerUnit] = []
         if not self._collect(self._whole_units(), recalls):
             del self._codes[:], recalls[:]
             self._collect(self._mended_units(), recalls)
@@ -72,7 +72,7 @@ class Due:
     def pop(self) -> None:
         self._codes.pop()
 
-    def _collect(self, units: Iterator[Unit | None], recalls: list[Unit]) -> bool:
+    def _collect(self, units: Iterator[TimerUnit | None], recalls: list[TimerUnit]) -> bool:
         """Keep these; False if one of them is damaged, as far as the log alone can tell."""
         for unit in units:
             if unit is None:
@@ -83,7 +83,7 @@ class Due:
                 self._codes.append(_code(unit))
         return True
 
-    def _whole_units(self) -> Iterator[Unit | None]:
+    def _whole_units(self) -> Iterator[TimerUnit | None]:
         """Yield the units of the second; None and no more at the first that is damaged."""
         behind = None
         for _, unit in self._log.chain(self._slot):
@@ -96,14 +96,14 @@ class Due:
             behind = unit.position
             yield unit
 
-    def _mended_units(self) -> Iterator[Unit]:
+    def _mended_units(self) -> Iterator[TimerUnit]:
         """Yield the units of the second as they were written, as far as their neighbours know."""
         for at, unit in self._log.chain(self._slot):
             mended = self._mend(at, unit)
             if mended is not None:
                 yield mended
 
-    def _mend(self, at: int, unit: Unit | None) -> Unit | None:
+    def _mend(self, at: int, unit: TimerUnit | None) -> TimerUnit | None:
         """Apply invariant 2; None where nothing is known, or the unit is another second's."""
         named = self._named(at, unit)
         if named is None:
@@ -118,9 +118,9 @@ class Due:
         self._say_damaged(at)
         is_recall = get_property(record.properties, DEL_KEY) is not None
         magic = NORMAL | (ROLL if ahead > 0 else 0) | (DELETE if is_recall else 0)
-        return Unit(NONE, magic, 0, 0, position, record.size, 0)
+        return TimerUnit(NONE, magic, 0, 0, position, record.size, 0)
 
-    def _named(self, at: int, unit: Unit | None) -> tuple[int, Record] | None:
+    def _named(self, at: int, unit: TimerUnit | None) -> tuple[int, Record] | None:
         """Return position and record that most of a unit's neighbours, and itself, name; None without any."""
         votes: Counter[int] = Counter()
         for step in (0, *_NEIGHBOURS):
@@ -156,7 +156,7 @@ class Due:
         )
 
 
-def _code(unit: Unit) -> int:
+def _code(unit: TimerUnit) -> int:
     """Return a unit's position and, in the lowest bits: it came late, it goes round."""
     return unit.position << 2 | (unit.delay_ms <= 0) << 1 | bool(unit.magic & ROLL)
 

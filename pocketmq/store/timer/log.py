@@ -42,7 +42,7 @@ _RESERVE_STEP = 1 << 20
 _UNCHAINED_SIZE = 50_000 * UNIT_SIZE
 
 
-class Unit(NamedTuple):
+class TimerUnit(NamedTuple):
     """One waiting message; write_ms and delay_ms make its due time."""
 
     previous: int
@@ -88,7 +88,7 @@ class TimerLog:
     def file_size(self) -> int:
         return self._files.file_size
 
-    def append(self, unit: Unit) -> int:
+    def append(self, unit: TimerUnit) -> int:
         """Append a unit; return its position. Raises: DiskFull."""
         files = self._files
         file = files.file_at(self.end)
@@ -109,17 +109,14 @@ class TimerLog:
         self.end += UNIT_SIZE
         return position
 
-    def read(self, position: int) -> Unit | None:
+    def read(self, position: int) -> TimerUnit | None:
         """Return the unit that begins at a position; None if absent."""
         file = self._files.file_at(position) if position >= 0 else None
         if file is None or position + UNIT_SIZE > file.end:
             return None
-        size, *fields, _ = _UNIT.unpack_from(file.view, position - file.start)
-        unit = Unit(*fields)
-        whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
-        return unit if whole and 0 <= unit.position < _POSITION_MAX else None
+        return unit_at(file.view, position - file.start)
 
-    def chain(self, slot: Slot) -> Iterator[tuple[int, Unit | None]]:
+    def chain(self, slot: Slot) -> Iterator[tuple[int, TimerUnit | None]]:
         """Yield the units of a second with their positions, from the last one backwards.
 
         Where the chain is broken: the unit as it is, None if it cannot be read, and the others by their time.
@@ -142,7 +139,7 @@ class TimerLog:
         if (first, number) != (slot.first, slot.number):
             yield from self._passed_over(slot)
 
-    def _passed_over(self, slot: Slot) -> Iterator[tuple[int, Unit]]:
+    def _passed_over(self, slot: Slot) -> Iterator[tuple[int, TimerUnit]]:
         """Yield the units that a chain leaves out which is whole, but not what the wheel says of it."""
         chained, at = set(), slot.last
         while at != NONE and (unit := self.read(at)) is not None:
@@ -157,7 +154,7 @@ class TimerLog:
             )
         yield from left_out
 
-    def _unchained(self, slot: Slot, end: int) -> Iterator[tuple[int, Unit]]:
+    def _unchained(self, slot: Slot, end: int) -> Iterator[tuple[int, TimerUnit]]:
         """Yield the same before `end`, where the chain is broken: by their own time, not by each other."""
         end, found = min(end, slot.first + _UNCHAINED_SIZE), []
         for file in self._files.files:
@@ -168,7 +165,7 @@ class TimerLog:
                     found.append((position, unit))
         yield from reversed(found)
 
-    def neighbour(self, position: int, step: int) -> Unit | None:
+    def neighbour(self, position: int, step: int) -> TimerUnit | None:
         """Return the unit that is `step` units behind the one at a position, or before it; None if absent."""
         size = self.file_size
         in_file = (size - UNIT_SIZE - _SPARE) // UNIT_SIZE + 1
@@ -180,7 +177,7 @@ class TimerLog:
         at = file * size + place * UNIT_SIZE
         return self.read(at) if self.begin <= at < self.end else None
 
-    def walk(self, position: int) -> Iterator[tuple[int, Unit]]:
+    def walk(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
         """Yield positions and units, from the unit at a position to the end of the log."""
         while position < self.end:
             unit = self.read(position)
@@ -231,6 +228,22 @@ class TimerLog:
 
 
 assert _UNIT.size == UNIT_SIZE
+
+
+def unit_at(data: memoryview, at: int) -> TimerUnit | None:
+    """Return the unit at byte `at` of a file; None if the bytes are no unit."""
+    size, *fields, _ = _UNIT.unpack_from(data, at)
+    unit = TimerUnit(*fields)
+    whole = size == UNIT_SIZE and 0 <= unit.magic <= _MAGIC_MAX
+    return unit if whole and 0 <= unit.position < _POSITION_MAX else None
+
+
+def units_of(data: memoryview) -> Iterator[tuple[int, TimerUnit | None]]:
+    """Yield the places of a file's units and the units; None for bytes that are no unit."""
+    for at in range(0, len(data) - UNIT_SIZE - _SPARE + 1, UNIT_SIZE):
+        unit = unit_at(data, at)
+        if unit is not None or any(data[at : at + UNIT_SIZE]):
+            yield at, unit
 
 
 def unit_of(at_ms: int, write_ms: int, roll_seconds: int) -> tuple[int, int]:

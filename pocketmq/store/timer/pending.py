@@ -29,7 +29,7 @@ from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import StoreUnreadable
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
+from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, TimerUnit
 from pocketmq.store.timer.properties import (
     DEL_KEY,
     OUT_MS,
@@ -50,7 +50,7 @@ _COUNT_STEP = 256
 _SECONDS_MAX = 3 * 24 * 3600
 
 
-class Waiting(NamedTuple):
+class PendingMessage(NamedTuple):
     """One waiting message. due_ms: its second begins at OUT_MS, and it is delivered when that is over.
 
     msg_id: of the waiting record, an offset message id.
@@ -113,7 +113,7 @@ class TimerPending:
         self.counts: Counter[str] = Counter()
         self._changed_ms: dict[str, int] = {}
         self._change_count = 0
-        self._uncounted: Iterator[Unit] | None = None
+        self._uncounted: Iterator[TimerUnit] | None = None
         # Messages whose recall has lowered a count (3), and those whose recall was over uncounted (1).
         self._recalled: set[int] = set()
         self._recalled_early: set[int] = set()
@@ -127,7 +127,7 @@ class TimerPending:
         self._changed_ms[topic] = now_ms
         self._change_count += 1
 
-    def recall(self, record: Record, unit: Unit, now_ms: int) -> None:
+    def recall(self, record: Record, unit: TimerUnit, now_ms: int) -> None:
         """Count one less for a recall that is in a slot now, if it is the first and not too late (3)."""
         recalled = _recalled(record)
         late = digits(get_property(record.properties, OUT_MS)) // PRECISION_MS < unit.second
@@ -213,14 +213,14 @@ class TimerPending:
 
     # ------------------------------------------------------------ the messages
 
-    def next(self, read_ms: int, count: int, topic: str | None = None) -> list[Waiting]:
+    def next(self, read_ms: int, count: int, topic: str | None = None) -> list[PendingMessage]:
         """Return some waiting messages, next due first; those that go round (1 of timer.py) only if there
         is room.
 
         Looks at a bounded number of units: with very many of other topics, some may be missing.
         """
-        near: list[Waiting] = []
-        far: list[Waiting] = []
+        near: list[PendingMessage] = []
+        far: list[PendingMessage] = []
         recalled: set[bytes] = set()
         for number, unit in enumerate(self._coming(read_ms)):
             if len(near) >= count or number >= _LOOKS_MAX:
@@ -242,14 +242,14 @@ class TimerPending:
         near += sorted(far, key=lambda each: each.due_ms)
         return near[:count]
 
-    def _coming(self, read_ms: int) -> Iterator[Unit]:
+    def _coming(self, read_ms: int) -> Iterator[TimerUnit]:
         """Yield units in the order of their seconds; within a second newest first, and so recalls first."""
         for slot in self._wheel.coming(read_ms // PRECISION_MS, _SECONDS_MAX):
             for _, unit in self._log.chain(slot):
                 if unit is not None and unit.second == slot.second:
                     yield unit
 
-    def _all(self, read_ms: int, end: int) -> Iterator[Unit]:
+    def _all(self, read_ms: int, end: int) -> Iterator[TimerUnit]:
         """Yield the units of seconds to come that are before a position of the log."""
         for slot in self._wheel.written():
             if slot.second < read_ms // PRECISION_MS:
@@ -270,14 +270,14 @@ def _recalled(record: Record) -> int:
     return int.from_bytes(hashlib.blake2b(topic + b"\0" + key, digest_size=8).digest(), "big")
 
 
-def _waiting(record: Record, unit: Unit) -> Waiting:
+def _waiting(record: Record, unit: TimerUnit) -> PendingMessage:
     def text(name: bytes) -> str:
         return (get_property(record.properties, name) or b"").decode("utf-8", "replace")
 
     def number(name: bytes) -> int:
         return digits(get_property(record.properties, name))
 
-    return Waiting(
+    return PendingMessage(
         text(b"REAL_TOPIC"),
         number(b"REAL_QID"),
         text(b"UNIQ_KEY"),

@@ -10,7 +10,7 @@ Source: HookUtils, TimerMessageStore, RocketMQ 5.5.0.
 
 from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.remoting.java_number import long
-from pocketmq.store.errors import MessageIllegal
+from pocketmq.store.errors import RecordIllegal
 
 PRECISION_MS = 1_000
 DELAY_SEC, DELAY_MS, DELIVER_MS = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"
@@ -18,7 +18,7 @@ OUT_MS, DEL_KEY, ROLL_TIMES = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TIMER_ROL
 ENQUEUE_MS, DEQUEUE_MS = b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"
 
 
-class TimerIllegal(MessageIllegal):
+class TimerIllegal(RecordIllegal):
     """A timer property that is not a time, or one too far ahead."""
 
 

@@ -19,7 +19,7 @@ from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.check import TimerCheck
-from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, Unit
+from pocketmq.store.timer.log import DELETE, ROLL, TimerLog, TimerUnit
 from pocketmq.store.timer.pending import waiting_record
 from pocketmq.store.timer.properties import OUT_MS, digits
 from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
@@ -65,9 +65,9 @@ def recover(store: MessageStore, wheel: TimerWheel, timer_log: TimerLog, check: 
 
 def _cut(store: MessageStore, timer_log: TimerLog, begin: int, synced_to: int) -> int | None:
     """Apply rules 3 and 4. Returns: the queue's offset behind the last remaining unit; None if unknown."""
-    last: Unit | None = None
+    last: TimerUnit | None = None
     record: Record | None = None
-    recent: deque[Unit] = deque(maxlen=_FOLLOWING)
+    recent: deque[TimerUnit] = deque(maxlen=_FOLLOWING)
     for position, unit in timer_log.walk(begin):
         if position < synced_to:
             is_lost = _is_lost(store, timer_log, position, unit)
@@ -89,7 +89,7 @@ def _cut(store: MessageStore, timer_log: TimerLog, begin: int, synced_to: int) -
     return _offset_behind(store, recent)
 
 
-def _is_lost(store: MessageStore, timer_log: TimerLog, position: int, unit: Unit) -> bool:
+def _is_lost(store: MessageStore, timer_log: TimerLog, position: int, unit: TimerUnit) -> bool:
     """Return True if the log ends before a unit's record; one that others follow is only damaged."""
     end = store.commit_log_max_position
     following = islice(timer_log.walk(position), _FOLLOWING)
@@ -99,7 +99,7 @@ def _is_lost(store: MessageStore, timer_log: TimerLog, position: int, unit: Unit
     )
 
 
-def _offset_behind(store: MessageStore, units: deque[Unit]) -> int | None:
+def _offset_behind(store: MessageStore, units: deque[TimerUnit]) -> int | None:
     """Return the queue's offset behind the records of these units; the last ones may be damaged."""
     for count, unit in enumerate(reversed(units), 1):
         record = waiting_record(store, unit.position)
@@ -108,7 +108,7 @@ def _offset_behind(store: MessageStore, units: deque[Unit]) -> int | None:
     return None
 
 
-def _is_whole(store: MessageStore, unit: Unit, check: TimerCheck) -> bool:
+def _is_whole(store: MessageStore, unit: TimerUnit, check: TimerCheck) -> bool:
     """Return False if a unit cannot be of its second, whose slot may be another second's."""
     record = waiting_record(store, unit.position)
     if record is None or not check.read_ms:
@@ -119,7 +119,7 @@ def _is_whole(store: MessageStore, unit: Unit, check: TimerCheck) -> bool:
     return earliest_ms <= unit.second * 1000 <= latest_ms and _is_for(unit, record, None)
 
 
-def _is_for(unit: Unit, record: Record, offset: int | None) -> bool:
+def _is_for(unit: TimerUnit, record: Record, offset: int | None) -> bool:
     """Return True if the unit was written for the record; offset: the queue's next, None if unknown."""
     topic = get_property(record.properties, b"REAL_TOPIC") or b""
     out_ms = digits(get_property(record.properties, OUT_MS))

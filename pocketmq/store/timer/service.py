@@ -31,12 +31,12 @@ from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import PROPERTIES_SIZE_MAX, Record
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.delay import Deliver
-from pocketmq.store.errors import MessageIllegal, StoreError
+from pocketmq.store.errors import RecordIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.side_tasks import SURVIVED, in_thread
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
 from pocketmq.store.timer.due import Due
-from pocketmq.store.timer.log import DELETE, TimerLog, Unit, unit_of
+from pocketmq.store.timer.log import DELETE, TimerLog, TimerUnit, unit_of
 from pocketmq.store.timer.pending import TimerPending, destination, waiting_record
 from pocketmq.store.timer.properties import (
     DEL_KEY,
@@ -240,7 +240,7 @@ class TimerService:
             magic |= DELETE
         second = at_ms // 1000
         slot, name_hash = self._wheel.get(second), string_hash(topic.decode("utf-8", "replace"))
-        unit = Unit(slot.last, magic, write_ms, at_ms - write_ms, position, size, name_hash)
+        unit = TimerUnit(slot.last, magic, write_ms, at_ms - write_ms, position, size, name_hash)
         at = self._log.append(unit)
         first = at if slot.first == NONE else slot.first
         step = -1 if magic & DELETE else 1
@@ -348,7 +348,7 @@ class TimerService:
         self._recalled.clear()
         self._due = Due(self._store, self._log, slot, self._recall)
 
-    def _recall(self, unit: Unit) -> bool:
+    def _recall(self, unit: TimerUnit) -> bool:
         """Note the recalled message; False if the record waits itself: its unit is marked by mistake."""
         record = waiting_record(self._store, unit.position)
         key = None if record is None else get_property(record.properties, DEL_KEY)
@@ -415,7 +415,7 @@ class TimerService:
                     record.reconsume_times,
                     0,
                 )
-        except MessageIllegal as error:
+        except RecordIllegal as error:
             log.error(
                 "a timer message cannot be delivered topic=%s offset=%d error=%s",
                 target,

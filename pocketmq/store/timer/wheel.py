@@ -46,10 +46,10 @@ class TimerWheel:
         self._path = path
         self._descriptor = -1
 
-    def load(self) -> None:
+    def load(self, *, read_only: bool = False) -> None:
         """Open the file if it exists. Raises: StoreForeign, StoreUnreadable."""
         try:
-            self._descriptor = open_file(self._path, os.O_RDWR)
+            self._descriptor = open_file(self._path, os.O_RDONLY if read_only else os.O_RDWR)
         except FileNotFoundError:
             return
         except OSError as error:

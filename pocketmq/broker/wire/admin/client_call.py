@@ -2,7 +2,8 @@
 RocketMQ 4.9.7; for one queue 5.5.0.
 
 Codes 222, 223 (every member of a group), 307, 309 (one member). A member has 10 s to answer; the caller's
-connection is served meanwhile, because these handlers are coroutines.
+connection is served meanwhile, because these handlers are coroutines. What is handed on is kept, and counts,
+until then.
 """
 
 import asyncio
@@ -87,7 +88,8 @@ class AdminClientCallProcessor:
             str(header.is_force).lower(),
         )
         if header.queue_id is not None and header.queue_id >= 0:
-            return self._reset_queue(request, header, header.queue_id)
+            text = f"by {connection.address} with a reset of the queue"
+            return self._reset_queue(request, header, header.queue_id, text)
         config = self._topics.get(topic)
         if config is None:
             return request.answer(
@@ -113,7 +115,9 @@ class AdminClientCallProcessor:
         for member in members:
             if member.version < Version.V3_0_7_SNAPSHOT:
                 return _too_old(request, member)
+        text = f"by {connection.address} with a reset of the group's members"
         for queue_id, offset in table.items():
+            self._events.offset_set(group, topic, queue_id, offset, text)
             self._events.offset_reset(group, topic, queue_id, offset)
         self._push_reset(request, header, table, members)
         content = {
@@ -123,7 +127,7 @@ class AdminClientCallProcessor:
         return json_answer(request, {"offsetTable": content})
 
     def _reset_queue(
-        self, request: RemotingCommand, header: ResetOffsetHeader, queue_id: int
+        self, request: RemotingCommand, header: ResetOffsetHeader, queue_id: int, text: str
     ) -> RemotingCommand:
         topic, group = header.topic, header.group
         config = self._topics.get(topic)
@@ -152,6 +156,7 @@ class AdminClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"Target offset {offset} not in consume queue range [{begin}-{end}]",
             )
+        self._events.offset_set(group, topic, queue_id, offset, text)
         self._events.offset_reset(group, topic, queue_id, offset)
         self._offsets.reset(group, topic, queue_id, offset)
         key = queue_key(self._broker_name, topic, queue_id)
@@ -262,7 +267,7 @@ class AdminClientCallProcessor:
 
     def get_running_info(self, request: RemotingCommand, connection: Connection) -> Any:
         header = GetConsumerRunningInfoHeader.parse(request.ext)
-        return self._relay(request, header.consumer_group, header.client_id, bytes(request.body))
+        return self._relay(request, header.consumer_group, header.client_id, connection)
 
     def consume_directly(self, request: RemotingCommand, connection: Connection) -> Any:
         header = ConsumeMessageDirectlyHeader.parse(request.ext)
@@ -277,9 +282,12 @@ class AdminClientCallProcessor:
             )
         assert request.ext is not None
         request.ext["brokerName"] = self._broker_name
-        return self._relay(request, header.consumer_group, header.client_id or "", bytes(record))
+        request.body = record
+        return self._relay(request, header.consumer_group, header.client_id or "", connection)
 
-    def _relay(self, request: RemotingCommand, group: str, client_id: str, body: bytes) -> Any:
+    def _relay(
+        self, request: RemotingCommand, group: str, client_id: str, connection: Connection
+    ) -> Any:
         online = self._consumers.groups.get(group)
         member = None if online is None else online.find(client_id)
         if member is None:
@@ -292,14 +300,23 @@ class AdminClientCallProcessor:
                 f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to "
                 "finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
-        return self._call(request, member, group, body)
+        if not connection.may_keep(request):
+            return request.answer(
+                ResponseCode.SYSTEM_BUSY,
+                "too many requests wait for members to answer (keptRequestsMaxSize): ask again once some are "
+                "answered",
+            )
+        request.body = bytes(request.body)
+        return self._call(request, member, group)
 
     async def _call(
-        self, request: RemotingCommand, member: ClientChannel, group: str, body: bytes
+        self, request: RemotingCommand, member: ClientChannel, group: str
     ) -> RemotingCommand:
         ask = member.connection.ask
         try:
-            answer = await ask(request.code, request.ext or {}, body, CALL_TIMEOUT_MS)
+            answer = await ask(
+                request.code, request.ext or {}, bytes(request.body), CALL_TIMEOUT_MS
+            )
         except RequestTimeout as error:
             return request.answer(
                 ResponseCode.CONSUME_MSG_TIMEOUT,

@@ -43,7 +43,7 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminStatsProcessor(
             config, store, stats, parts.services.timer, delay_offsets=delay_offsets, now_ms=now_ms
         ).handlers(),
-        AdminTransactionProcessor(store, tables.topics, messages.put).handlers(),
+        AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
         AdminConfigProcessor(node, store.config).handlers(),
         AdminAccessProcessor(node).handlers(),
     ]

@@ -100,6 +100,8 @@ class AdminStatsProcessor:
         if not found.ok:
             # Ours: `pocketmq health` shows it, and mqadmin brokerStatus prints every name.
             table["trouble"] = "; ".join(found.reasons)
+        if found.findings:
+            table["findings"] = "\n".join(found.findings)
         return json_answer(request, {"table": table})
 
     def _rates(self) -> dict[str, str]:

@@ -1,19 +1,15 @@
 """RESUME_CHECK_HALF_MESSAGE: check a half message again that was given up.
 
 Source: AdminBrokerProcessor.resumeCheckHalfMessage, RocketMQ 4.9.7. The message of that id is appended to the
-half queue again, with its check count reset; the transaction check finds it there.
+half queue again, with its check count reset; the transaction check finds it there. Ours: one that is checked
+already, or was decided after it was given up, is refused: it would be committed twice.
 """
 
 import logging
 
-from pocketmq.broker.internal_append import MessagePut
 from pocketmq.broker.tables.topic_config import TopicConfigManager
-from pocketmq.model.message_codec import (
-    add_property,
-    get_property,
-    parse_offset_msg_id,
-    remove_property,
-)
+from pocketmq.broker.transaction_check import HalfMessages
+from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.model.record import read_record
 from pocketmq.remoting.admin_headers import ResumeCheckHalfMessageHeader
@@ -25,7 +21,6 @@ from pocketmq.store import MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
-_CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
 _HALF_TOPICS = (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
@@ -33,10 +28,10 @@ _FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 class AdminTransactionProcessor:
     """One handler over the store."""
 
-    def __init__(self, store: MessageStore, topics: TopicConfigManager, put: MessagePut) -> None:
+    def __init__(self, store: MessageStore, topics: TopicConfigManager, half: HalfMessages) -> None:
         self._store = store
         self._topics = topics
-        self._put = put
+        self._half = half
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check}
@@ -59,12 +54,9 @@ class AdminTransactionProcessor:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"{_FAILED} The message is not transactional."
             )
-        properties = add_property(
-            remove_property(record.properties, _CHECK_TIMES), _CHECK_TIMES, b"0"
-        )
         self._topics.create_internal(TRANS_HALF_TOPIC, 1)
         try:
-            self._put.put_again(record, TRANS_HALF_TOPIC, 0, properties)
+            self._half.resume(record)
         except StoreError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{_FAILED} {error}")
         log.info("half message put back id=%s by=%s", header.msg_id, connection.peer)

@@ -1,4 +1,4 @@
-"""KeptAnswers: responses that wait until their promise holds (durability.py): on disk, with slaves.
+"""KeptAnswers: responses that wait until their messages are safe (durability.py): on disk, with slaves.
 
 All responses that wait for one flush share one callback. A failure or time-out is answered with its code,
 FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT, never with SUCCESS. The latency is counted
@@ -38,11 +38,11 @@ _PLAIN = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2))
 
 
 class KeptAnswers:
-    """Owner of the responses parked for a flush; those that wait for slaves are parked in Replicas."""
+    """Owner of the responses parked for a flush; those that wait for slaves are parked in ReplicaWaits."""
 
     def __init__(self, node: Node, messages: Messages) -> None:
         self._store = messages.store
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._latencies = messages.stats.latencies
         self._monotonic_ms = node.clock.monotonic_ms
         self._flush_waits: set[asyncio.Future[None]] = set()
@@ -55,7 +55,7 @@ class KeptAnswers:
         """Return the response now, or park it until the log is safe up to `end`."""
         if request.is_oneway:
             # No sender waits for it, but it is flushed like any other.
-            if self._promise.is_sync_flush:
+            if self._durability.is_sync_flush:
                 self._store.flushed(end)
             return None
         return self.park(request.code, connection, end, reply)
@@ -73,16 +73,16 @@ class KeptAnswers:
         reply: so many, joined if they have one size.
         """
         answer = _new_tuple(_Parked, (connection, reply, code, connection.last_read_ms, count))
-        if self._promise.is_sync_flush:
-            if not self._promise.replicas.wanted:
+        if self._durability.is_sync_flush:
+            if not self._durability.replicas.wanted:
                 # Slaves are not even asked.
                 waits = self._waits_for_flush(answer, end)
                 return None if waits else self._counted(answer, ResponseCode.SUCCESS)
-            known = self._promise.ask_slaves(end, partial(self._replicated, answer, end))
+            known = self._durability.ask_slaves(end, partial(self._replicated, answer, end))
             if known is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
                 return None
         else:
-            known = self._promise.replicas.ask(end, partial(self._send, answer))
+            known = self._durability.replicas.ask(end, partial(self._send, answer))
         return None if known is None else self._counted(answer, known)
 
     def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:

@@ -49,7 +49,7 @@ class Template(NamedTuple):
     wait: bool
 
 
-class Alike(NamedTuple):
+class AlikeSends(NamedTuple):
     """Values that plain messages share whose headers were cut by place.
 
     It ends when target is no longer the topic's. answer(opaque, position, queue_id, queue_offset): its frame.
@@ -62,7 +62,7 @@ class Alike(NamedTuple):
     properties: Template
 
 
-class AlikeBatches(NamedTuple):
+class AlikeBatchSends(NamedTuple):
     """The same of batches; answer(opaque, positions, queue_id, queue_offset); properties: of all messages."""
 
     plain: Plain

@@ -23,8 +23,8 @@ from pocketmq.broker.wire.sends.kept_answers import KeptAnswers
 from pocketmq.broker.wire.sends.long_batches import LongBatches, is_long
 from pocketmq.broker.wire.sends.plain_send import (
     QUEUE_IDS,
-    Alike,
-    AlikeBatches,
+    AlikeBatchSends,
+    AlikeSends,
     Plain,
     Target,
     parse_send,
@@ -60,7 +60,7 @@ class SendMessageProcessor:
         self._store = store = messages.store
         self._append = store.append
         self._stats = messages.stats
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._host = node.store_host.hex().upper()
         self._cluster = b"\x02CLUSTER\x01" + node.config.broker_cluster_name.encode()
         self._latencies = messages.stats.latencies
@@ -175,7 +175,7 @@ class SendMessageProcessor:
         """Return how single messages are answered whose headers are cut by place (remoting.fixed_shape)."""
         topic, queue, born, properties = fields
 
-        def fix(request: RemotingCommand, names: Sequence[str]) -> Alike | None:
+        def fix(request: RemotingCommand, names: Sequence[str]) -> AlikeSends | None:
             plain, ext = admit(request), request.ext or {}
             target = self._targets.get(ext[topic])
             if plain is None or target is None:
@@ -186,13 +186,13 @@ class SendMessageProcessor:
             if template is None:
                 return None
             answer = self._answers.one_binary if request.encoding else self._answers.one_json
-            return Alike(plain, ext[topic], target, answer, template)
+            return AlikeSends(plain, ext[topic], target, answer, template)
 
         return ByPlace((queue, born), properties, fix, self._quick_alike, self._quick_run)
 
     def _quick_alike(
         self,
-        alike: Alike,
+        alike: AlikeSends,
         values: tuple[bytes, ...],
         opaque: int,
         body: bytes,
@@ -220,7 +220,7 @@ class SendMessageProcessor:
         return reply
 
     def _quick_run(
-        self, shape: FixedShape, alike: Alike, frames: Sequence[bytes], connection: Connection
+        self, shape: FixedShape, alike: AlikeSends, frames: Sequence[bytes], connection: Connection
     ) -> bytes | None:
         """Like `_quick_alike`, for several messages of one read."""
         if self._targets.get(alike.topic) is not alike.target:
@@ -282,7 +282,7 @@ class SendMessageProcessor:
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1
-        if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
+        if wait and (self._durability.is_sync_flush or self._durability.replicas.wanted):
             return position, queue_offset, position + size
         latencies = self._latencies
         latencies.left -= 1
@@ -326,18 +326,18 @@ class SendMessageProcessor:
         reply = self._answers.batch_json(opaque, sent.positions, queue_id, sent.queue_offset)
         return self._when_kept_batch(plain.code, connection, sent.end, reply)
 
-    def _fix_batch(self, request: RemotingCommand, names: Sequence[str]) -> AlikeBatches | None:
+    def _fix_batch(self, request: RemotingCommand, names: Sequence[str]) -> AlikeBatchSends | None:
         plain, ext = plain_batch(request), request.ext or {}
         topic = ext["b"]
         target = self._targets.get(topic)
         if plain is None or target is None or names:
             return None
         answer = self._answers.batch_binary if request.encoding else self._answers.batch_json
-        return AlikeBatches(plain, topic, target, answer, ext["i"])
+        return AlikeBatchSends(plain, topic, target, answer, ext["i"])
 
     def _quick_alike_batch(
         self,
-        alike: AlikeBatches,
+        alike: AlikeBatchSends,
         values: tuple[bytes, ...],
         opaque: int,
         body: bytes,
@@ -366,7 +366,7 @@ class SendMessageProcessor:
     def _quick_batches(
         self,
         shape: FixedShape,
-        alike: AlikeBatches,
+        alike: AlikeBatchSends,
         frames: Sequence[bytes],
         connection: Connection,
     ) -> bytes | None:

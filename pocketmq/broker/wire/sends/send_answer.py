@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from pocketmq.remoting.codes import OUR_LANGUAGE, OUR_VERSION, LanguageCode
-from pocketmq.remoting.command import Encoding, RemotingCommand, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, encode
 from pocketmq.remoting.flags import FrameFlag
 
 _HEAD = struct.Struct(">II")
 # total, mark, code, language, version, opaque, flag, remark size, size of the fields
 _BINARY_HEAD = struct.Struct(">IIhBhiiii")
 _BINARY_FIXED_SIZE = 21
-_ROCKETMQ, _JSON = int(Encoding.ROCKETMQ), int(Encoding.JSON)
+_ROCKETMQ, _JSON = int(SerializeType.ROCKETMQ), int(SerializeType.JSON)
 _LANGUAGE = int(LanguageCode[OUR_LANGUAGE])
 _RESPONSE = int(FrameFlag.RESPONSE)
 

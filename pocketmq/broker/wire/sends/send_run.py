@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.broker.wire.sends.plain_send import Alike, AlikeBatches, Target
+from pocketmq.broker.wire.sends.plain_send import AlikeBatchSends, AlikeSends, Target
 from pocketmq.model.record import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.quick.by_place import FixedShape
 from pocketmq.remoting.quick.many import Columns, Cut, numbers
@@ -32,7 +32,7 @@ _Answer = Callable[[int, Sequence[int], int, int], bytes]
 
 
 class _Run:
-    """Frames of one shape and size, and the answers to them. answer: as in AlikeBatches."""
+    """Frames of one shape and size, and the answers to them. answer: as in AlikeBatchSends."""
 
     def __init__(self, shape: FixedShape, size: int, answer: _Answer) -> None:
         self._columns = Columns(shape, size)
@@ -85,7 +85,7 @@ class _Run:
 class SendRun(_Run):
     """What runs of one shape and size of frame have in common. Raises: ValueError if they cannot be cut."""
 
-    def __init__(self, shape: FixedShape, alike: Alike, size: int) -> None:
+    def __init__(self, shape: FixedShape, alike: AlikeSends, size: int) -> None:
         answer = alike.answer
 
         def answer_one(opaque: int, positions: Sequence[int], queue_id: int, offset: int) -> bytes:
@@ -147,7 +147,7 @@ class SendRun(_Run):
 class BatchRun(_Run):
     """The same of batches; outer: properties that all messages get."""
 
-    def __init__(self, shape: FixedShape, alike: AlikeBatches, size: int, outer: bytes) -> None:
+    def __init__(self, shape: FixedShape, alike: AlikeBatchSends, size: int, outer: bytes) -> None:
         super().__init__(shape, size, alike.answer)
         if b"TAGS\x01" in outer:
             raise ValueError(outer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.wire.sends.kept_answers import KeptAnswers
-from pocketmq.broker.wire.sends.plain_send import Alike, AlikeBatches
+from pocketmq.broker.wire.sends.plain_send import AlikeBatchSends, AlikeSends
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.quick.by_place import FixedShape
 from pocketmq.remoting.transport.connection import Connection
@@ -39,13 +39,13 @@ class SendRuns:
         self._store = messages.store
         self._stats = messages.stats
         self._latencies = messages.stats.latencies
-        self._promise = messages.promise
+        self._durability = messages.durability
         self._kept = kept
         self._outer = outer
         self._monotonic_ms = node.clock.monotonic_ms
 
     def answer(
-        self, shape: FixedShape, alike: Alike, frames: Sequence[bytes], connection: Connection
+        self, shape: FixedShape, alike: AlikeSends, frames: Sequence[bytes], connection: Connection
     ) -> bytes | None:
         """Store and answer several plain messages.
 
@@ -62,7 +62,7 @@ class SendRuns:
     def answer_batches(
         self,
         shape: FixedShape,
-        alike: AlikeBatches,
+        alike: AlikeBatchSends,
         frames: Sequence[bytes],
         connection: Connection,
     ) -> bytes | None:
@@ -83,7 +83,7 @@ class SendRuns:
 
     def _store_and_answer(
         self,
-        alike: Alike | AlikeBatches,
+        alike: AlikeSends | AlikeBatchSends,
         run: "SendRun | BatchRun",
         taken: "tuple[Cut, AlikeRun]",
         connection: Connection,
@@ -108,7 +108,7 @@ class SendRuns:
             counter.size += count * size
             counter.sizes[(size // each - 1).bit_length()] += count * each
         replies = run.answers(cut, messages, stored)
-        if wait and (self._promise.is_sync_flush or self._promise.replicas.wanted):
+        if wait and (self._durability.is_sync_flush or self._durability.replicas.wanted):
             # A read's messages are kept as one, on disk and by slaves.
             end = stored.position + len(ids) * size
             return self._kept.park(alike.plain.code, connection, end, replies, len(ids)) or b""
@@ -116,16 +116,16 @@ class SendRuns:
         self._latencies.add(alike.plain.code, ResponseCode.SUCCESS, took_ms, len(ids))
         return replies if isinstance(replies, bytes) else b"".join(replies)
 
-    def _run_of(self, shape: FixedShape, alike: Alike | AlikeBatches, size: int) -> Any:
+    def _run_of(self, shape: FixedShape, alike: AlikeSends | AlikeBatchSends, size: int) -> Any:
         """Return how runs of frames of this size are taken; None at their first, and if they are not."""
         runs = shape.runs
         found = runs.get(size)
-        size_max = _BATCH_FRAME_MAX if isinstance(alike, AlikeBatches) else _RUN_FRAME_MAX
+        size_max = _BATCH_FRAME_MAX if isinstance(alike, AlikeBatchSends) else _RUN_FRAME_MAX
         if found is None and size in runs and size <= size_max:
             from pocketmq.broker.wire.sends import send_run
 
             try:
-                if isinstance(alike, AlikeBatches):
+                if isinstance(alike, AlikeBatchSends):
                     outer, _ = self._outer(alike.properties, alike.plain.as_five)
                     found = send_run.BatchRun(shape, alike, size, outer)
                 else:

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.serving import serving
-from tests.grpc.asking import Asking, asking
-from tests.kit.waiting import until_async as until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.config import NAMESPACE, GrpcConfig
 from pocketmq.grpc.messages import classes
-from pocketmq.grpc.remote_routes import Neighbours
+from pocketmq.grpc.remote_routes import RemoteRoutes
 from pocketmq.grpc.schema import Code
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
+from tests.broker.serving import serving
+from tests.grpc.asking import Asking, asking
+from tests.kit.waiting import until_async as until
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def test_a_front_that_is_killed_is_forgotten(tmp_path: Path) -> None:
         b.parts.tables.topics.update(TopicConfig("T", 1, 1))
         now_ms = 0
         told = a.outward.announcements
-        seen = Neighbours("a", a.outward.routes, told, lambda: now_ms)
+        seen = RemoteRoutes("a", a.outward.routes, told, lambda: now_ms)
 
         async def known() -> bool:
             both = await told.announced(NAMESPACE) or {}

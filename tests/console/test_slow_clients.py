@@ -10,7 +10,7 @@ import uvicorn
 
 from pocketmq.broker.figures.metrics_config import MetricsConfig
 from pocketmq.console.metrics.port import MetricsPort
-from pocketmq.console.slow_clients import HalfRequests
+from pocketmq.console.slow_clients import SlowClients
 from pocketmq.console.web_server import WebServer, protocol_of
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -37,7 +37,7 @@ async def web_server(within_s: float = 60) -> AsyncIterator[int]:
     config = uvicorn.Config(
         app,
         port=0,
-        http=protocol_of(HalfRequests(), within_s),
+        http=protocol_of(SlowClients(), within_s),
         ws="none",
         lifespan="off",
         log_config=None,

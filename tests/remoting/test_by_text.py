@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.quick.by_place import ByPlace
 from pocketmq.remoting.quick.by_text import JsonShape, Shaped, learn, text_of
 from pocketmq.remoting.transport.connection import Connection
@@ -76,7 +76,7 @@ def test_only_a_header_that_says_everything_once_is_learnt_from(
         request(a="another group"),
         RemotingCommand(CODE, dict(BASE), b"", 5, 2),
         RemotingCommand(311, dict(BASE), b"", 5),
-        RemotingCommand(CODE, dict(BASE), b"", 5, encoding=Encoding.ROCKETMQ),
+        RemotingCommand(CODE, dict(BASE), b"", 5, encoding=SerializeType.ROCKETMQ),
         RemotingCommand(CODE, {**BASE, "more": "x"}, b"", 5),
     ],
     ids=["field", "one-way", "code", "encoding", "more"],

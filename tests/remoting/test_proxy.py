@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.kit.waiting import until_async as until
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock, SystemClock
@@ -17,9 +16,10 @@ from pocketmq.remoting.command import RemotingCommand, encode
 from pocketmq.remoting.errors import ConnectionLost
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection
-from pocketmq.remoting.transport.proxy import HELD_MS, LEFT_MS, Passage, Passed
+from pocketmq.remoting.transport.proxy import HELD_MS, LEFT_MS, ProxiedConnection, Proxy
 from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig, client_context
+from tests.kit.waiting import until_async as until
 
 _C = RequestCode
 HELD = 999
@@ -49,11 +49,11 @@ class Site:
         ):
             self.at_here = await listening(self.here)
             self.at_there = await listening(self.there)
-            self.passage = Passage(self.here, self.at_there, self.clock.monotonic_ms)
+            self.proxy = Proxy(self.here, self.at_there, self.clock.monotonic_ms)
             try:
                 yield
             finally:
-                self.passage.close()
+                self.proxy.close()
 
     def _server(self, name: str) -> RemotingServer:
         def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
@@ -82,14 +82,14 @@ async def site() -> AsyncIterator[Site]:
 
 
 async def test_requests_go_on_and_come_back_over_one_connection(site: Site) -> None:
-    site.passage.open()
+    site.proxy.open()
     large = bytes(range(256)) * 4_000
     answers = await asyncio.gather(*(site.ask(number, large) for number in range(1, 9)))
     assert {(each.remark, bytes(each.body) == large) for each in answers} == {("there", True)}
-    (connection,) = site.passage.passed
-    site.passage.serve_here()
+    (connection,) = site.proxy.passed
+    site.proxy.serve_here()
     assert (await site.ask()).remark == "here"
-    assert not site.passage.passed
+    assert not site.proxy.passed
     assert len(site.here.connections) == 1
     assert len(site.client.addresses) == 1
     assert connection is not None
@@ -99,26 +99,26 @@ async def test_requests_go_on_and_come_back_over_one_connection(site: Site) -> N
 async def test_who_is_moved_is_moved_with_its_heartbeat_and_its_held_pull(
     site: Site, where: str
 ) -> None:
-    site.passage.open()
+    site.proxy.open()
     site.holds = True
     await site.ask(_C.HEART_BEAT, site.heartbeat())
     async with asyncio.TaskGroup() as tasks:
         pull = tasks.create_task(site.ask(_C.PULL_MESSAGE))
         await until(lambda: _C.PULL_MESSAGE in site.asked["there"])
-        site.passage.hold()
+        site.proxy.hold()
         late = tasks.create_task(site.ask(7))
-        await until(lambda: any(each._held for each in site.passage.passed))
-        assert site.passage.is_quiet
+        await until(lambda: any(each._held for each in site.proxy.passed))
+        assert site.proxy.is_quiet
         site.holds = False
         before = len(site.asked["there"])
         if where == "here":
-            site.passage.serve_here()
+            site.proxy.serve_here()
         else:
             second = await asyncio.get_running_loop().create_server(
                 site.here.make_connection, "127.0.0.1", 0
             )
             host, port = second.sockets[0].getsockname()
-            site.passage.move(f"{host}:{port}")
+            site.proxy.move(f"{host}:{port}")
         assert (await pull).remark == (await late).remark == "here"
         assert site.asked["here"] == [_C.HEART_BEAT, _C.PULL_MESSAGE, 7]
         assert len(site.asked["there"]) == before
@@ -130,7 +130,7 @@ async def test_who_is_moved_with_a_request_that_has_no_answer_is_told_by_a_lost_
     site: Site,
 ) -> None:
     """It may be done or not; nobody asks it twice."""
-    site.passage.open()
+    site.proxy.open()
     site.holds = True
     async with asyncio.TaskGroup() as tasks:
 
@@ -140,25 +140,25 @@ async def test_who_is_moved_with_a_request_that_has_no_answer_is_told_by_a_lost_
 
         tasks.create_task(ask())
         await until(lambda: site.asked["there"] == [HELD])
-        assert not site.passage.is_quiet
-        site.passage.serve_here()
+        assert not site.proxy.is_quiet
+        site.proxy.serve_here()
     assert site.asked["here"] == []
 
 
 async def test_a_send_that_waits_too_long_is_refused_and_stored_nowhere(site: Site) -> None:
-    site.passage.open()
+    site.proxy.open()
     await site.ask()
-    site.passage.hold()
+    site.proxy.hold()
     async with asyncio.TaskGroup() as tasks:
         sent = tasks.create_task(site.ask(_C.SEND_MESSAGE_V2))
         asked = tasks.create_task(site.ask(7))
-        await until(lambda: sum(len(each._held) for each in site.passage.passed) == 2)
-        site.passage.tick()
+        await until(lambda: sum(len(each._held) for each in site.proxy.passed) == 2)
+        site.proxy.tick()
         assert not sent.done()
         site.clock.advance_ms(HELD_MS + 1)
-        site.passage.tick()
+        site.proxy.tick()
         assert (await sent).code == ResponseCode.SERVICE_NOT_AVAILABLE
-        site.passage.go_on()
+        site.proxy.go_on()
         assert (await asked).remark == "there"
     assert _C.SEND_MESSAGE_V2 not in site.asked["there"]
 
@@ -170,8 +170,8 @@ async def test_a_client_that_is_known_there_does_not_beat_twice(site: Site) -> N
     async def is_known(heartbeat: RemotingCommand) -> bool:
         return known
 
-    site.passage.is_known = is_known
-    site.passage.open()
+    site.proxy.is_known = is_known
+    site.proxy.open()
     assert (await site.ask(_C.HEART_BEAT, site.heartbeat())).code == ResponseCode.SUCCESS
     assert site.asked["there"] == []
     known = False
@@ -180,21 +180,21 @@ async def test_a_client_that_is_known_there_does_not_beat_twice(site: Site) -> N
 
 
 async def test_a_connection_that_its_client_has_left_behind_is_closed(site: Site) -> None:
-    site.passage.open()
+    site.proxy.open()
     await site.ask()
-    site.passage.close_left()
-    assert len(site.passage.passed) == 1
+    site.proxy.close_left()
+    assert len(site.proxy.passed) == 1
     site.clock.advance_ms(LEFT_MS + 1)
-    site.passage.close_left()
-    await until(lambda: not site.passage.passed)
+    site.proxy.close_left()
+    await until(lambda: not site.proxy.passed)
 
 
 async def test_nobody_there_ends_the_connection(site: Site) -> None:
-    site.passage.target = "127.0.0.1:1"
-    site.passage.open()
+    site.proxy.target = "127.0.0.1:1"
+    site.proxy.open()
     with pytest.raises(ConnectionLost):
         await site.ask()
-    await until(lambda: not site.passage.passed)
+    await until(lambda: not site.proxy.passed)
 
 
 async def test_an_answer_that_is_none_ends_the_connection(site: Site) -> None:
@@ -207,11 +207,11 @@ async def test_an_answer_that_is_none_ends_the_connection(site: Site) -> None:
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
-        site.passage.target = "{}:{}".format(*other.sockets[0].getsockname())
-        site.passage.open()
+        site.proxy.target = "{}:{}".format(*other.sockets[0].getsockname())
+        site.proxy.open()
         with pytest.raises(ConnectionLost):
             await site.ask()
-        await until(lambda: not site.passage.passed)
+        await until(lambda: not site.proxy.passed)
 
 
 async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
@@ -225,9 +225,9 @@ async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
     size = 1 << 20
     frame = encode(RemotingCommand(_C.PULL_MESSAGE, {}, bytes(size)))
     async with await asyncio.start_server(never_read, "127.0.0.1", 0) as other:
-        site.passage.target = "{}:{}".format(*other.sockets[0].getsockname())
-        site.passage.open()
-        site.passage.hold()
+        site.proxy.target = "{}:{}".format(*other.sockets[0].getsockname())
+        site.proxy.open()
+        site.proxy.hold()
         host, _, port = site.at_here.rpartition(":")
         _, writer = await asyncio.open_connection(host, int(port))
         sent = 0
@@ -238,26 +238,26 @@ async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
                     await writer.drain()
                 sent += 1
                 if sent == 10:
-                    await until(lambda: any(len(each._held) > 7 for each in site.passage.passed))
-                    site.passage.go_on()
+                    await until(lambda: any(len(each._held) > 7 for each in site.proxy.passed))
+                    site.proxy.go_on()
         assert 10 <= sent < 64
         writer.transport.abort()
         deaf.set()
-        await until(lambda: not site.passage.passed)
+        await until(lambda: not site.proxy.passed)
 
 
 async def test_a_broker_that_never_answers_is_not_asked_without_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pocketmq.remoting.transport.proxy._OPEN_MAX", 100)
-    site.passage.open()
+    site.proxy.open()
     site.holds = True
     await site.ask()
-    (connection,) = site.passage.passed
+    (connection,) = site.proxy.passed
     asked = (site.ask(HELD) for _ in range(101))
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(each) for each in answers} == {ConnectionLost}
-    assert connection not in site.passage.passed
+    assert connection not in site.proxy.passed
 
 
 async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_here() -> None:
@@ -265,27 +265,27 @@ async def test_a_client_with_tls_is_passed_on_and_comes_again_when_it_is_served_
     made = Site()
     made.tls = client_context()
     async with made.running():
-        made.passage.open()
+        made.proxy.open()
         large = bytes(300_000)
         assert (await made.ask(body=large)).body == large
         assert made.asked == {"here": [], "there": [1]}
-        made.passage.hold()
+        made.proxy.hold()
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(made.ask(2))
-            await until(lambda: any(each._held for each in made.passage.passed))
-            made.passage.go_on()
+            await until(lambda: any(each._held for each in made.proxy.passed))
+            made.proxy.go_on()
         assert asking.result().remark == "there"
         connection = made.client._connections[made.at_here]
-        made.passage.serve_here()
+        made.proxy.serve_here()
         await until(lambda: connection.closed)
         assert (await made.ask(3)).remark == "here"
 
 
 def test_what_is_held_costs_the_same_however_much_it_is() -> None:
     """A client in the middle of a burst: each frame was counted together with all before it."""
-    passage = Passage(RemotingServer({}, SystemClock()), "", SystemClock().monotonic_ms)
-    passage.hold()
-    passed = Passed(passage)
+    proxy = Proxy(RemotingServer({}, SystemClock()), "", SystemClock().monotonic_ms)
+    proxy.hold()
+    passed = ProxiedConnection(proxy)
     frame = encode(RemotingCommand(_C.SEND_MESSAGE, {}, b"x", flag=2))
 
     def cost(count: int) -> float:
@@ -297,5 +297,5 @@ def test_what_is_held_costs_the_same_however_much_it_is() -> None:
     first = cost(2_000)
     cost(16_000)
     assert cost(2_000) < 5 * first + 0.1
-    passed.refuse_held(passage.monotonic_ms() + 1)
+    passed.refuse_held(proxy.monotonic_ms() + 1)
     assert (passed._held, passed._held_size) == ([], 0)

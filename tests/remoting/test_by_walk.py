@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.errors import FrameError
 from pocketmq.remoting.quick import by_walk as header_shape
 
@@ -15,7 +15,7 @@ fields = st.dictionaries(st.text(max_size=4), st.text(max_size=6), min_size=1, m
 
 def again(ext: dict[str, str], remark: str | None = None) -> dict[str, str] | None:
     """`ext` after the wire."""
-    command = RemotingCommand(10, ext, remark=remark, encoding=Encoding.ROCKETMQ)
+    command = RemotingCommand(10, ext, remark=remark, encoding=SerializeType.ROCKETMQ)
     return decode(encode(command)[4:]).ext
 
 
@@ -56,7 +56,7 @@ def test_the_table_of_shapes_stays_small() -> None:
 
 def test_a_broken_length_is_refused_also_after_a_good_header() -> None:
     """Bad input: what fitted once is no excuse."""
-    good = encode(RemotingCommand(10, {"abc": "defg"}, encoding=Encoding.ROCKETMQ))[4:]
+    good = encode(RemotingCommand(10, {"abc": "defg"}, encoding=SerializeType.ROCKETMQ))[4:]
     for _ in range(3):
         assert decode(good).ext == {"abc": "defg"}
     at = good.index(b"abc") + 3

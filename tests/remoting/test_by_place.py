@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.command import Encoding, RemotingCommand, decode, encode
+from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.quick.by_place import (
     AnswerShapes,
     ByPlace,
@@ -19,7 +19,7 @@ from pocketmq.remoting.quick.by_place import (
 CODE = 310
 PROPERTIES = "UNIQ_KEY\x017F00\x02WAIT\x01true\x02TAGS\x01A1\x02"
 BASE = {"a": "group", "b": "Topic", "e": "0", "g": "1790", "i": PROPERTIES, "m": "false"}
-ENCODINGS = [Encoding.JSON, Encoding.ROCKETMQ]
+ENCODINGS = [SerializeType.JSON, SerializeType.ROCKETMQ]
 # Values of the lengths that they have in BASE, and what makes them look like more than they are.
 FOUR = st.text(st.sampled_from('17aF"\\:,\x01\x02 \n'), min_size=4, max_size=4) | st.sampled_from(
     ["2222", "ä12"]
