@@ -277,6 +277,15 @@ COMMANDS: Mapping[str, Keys] = {
             "difference": "stored less all the others: 0",
         }
     ),
+    "group redeliver": _rows(
+        {
+            "broker": "name of the broker",
+            "given": "messages given back",
+            "left": "messages not given yet",
+            "unwanted": "messages that no member wants now",
+            "deleted": "messages that are not stored any more",
+        }
+    ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),
     "group delete": _one({"group": "group", "deletedOn": "names of the brokers that had it"}),
     "group doctor": _one(_DIAGNOSIS),

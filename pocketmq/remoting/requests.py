@@ -59,6 +59,9 @@ class PocketRequestCode(DescribedCode):
     # states (names with commas) -> {"recordedSince", "rows": [{"topic", "broker", "queueId", "first", "last",
     # "state", "cause", "member", "time"}]}: the messages that are in one of these states.
     GET_GROUP_BALANCE = 900_012, "asking for the balance of a group"
+    # Header group, state (lost, skipped), count (0: dry run), topic? since? (ms) -> {"given", "left",
+    # "unwanted", "deleted"}: the next messages in that state are given to their group again.
+    REDELIVER = 900_013, "redelivering messages"
 
 
 class GetGroupFindingsHeader(Header):
@@ -78,6 +81,14 @@ class GetGroupBalanceHeader(Header):
     topic: str | None = None
     since: int | None = None
     states: str | None = None
+
+
+class RedeliverHeader(Header):
+    group: str
+    state: str
+    count: int
+    topic: str | None = None
+    since: int | None = None
 
 
 class GetTimersHeader(Header):
@@ -369,6 +380,7 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     RequestRow(P.GET_TIMERS, GetTimersHeader),
     RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
+    RequestRow(P.REDELIVER, RedeliverHeader, access=Right(group="group")),
     RequestRow(C.GET_BROKER_HA_STATUS),
     RequestRow(C.GET_BROKER_EPOCH_CACHE),
     RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
