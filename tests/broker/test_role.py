@@ -41,7 +41,7 @@ def test_a_role_that_contradicts_its_number_ends_the_start(
     ("settings", "advice"),
     [
         ({"enableDLegerCommitLog": "true"}, "brokerRole=SLAVE"),
-        ({"enableControllerMode": "True", "brokerId": "-1"}, "brokerRole=SLAVE"),
+        ({"enableControllerMode": "True", "brokerId": "-1"}, "needs controllerAddr"),
         ({"brokerConfigPaths": "/a.conf:/b.conf"}, "for each of these files"),
         ({"brokerId": "-1"}, "^brokerId must be at least 0, not -1$"),
     ],
