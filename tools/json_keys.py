@@ -155,10 +155,21 @@ SERVERS: Mapping[str, Keys] = {
             "brokers?": "how many brokers, with --brokers",
             "replicas?": "how many replicas, with --replicas",
             "readonly?": "brokers that accept no messages",
+            "controller?": "address of the controller, with --controller",
         }
     ),
     "broker": _one(_SITE),
-    "namesrv": _one(_READY | {"kv": "file of the key-value table"}),
+    "namesrv": _one(
+        _READY
+        | {
+            "kv": "file of the key-value table",
+            "controller?": "address of the controller, with enableControllerInNamesrv=true",
+        }
+    ),
+    "controller": _one(
+        {name: text for name, text in _READY.items() if name != "namesrv"}
+        | {"controller": "address of the controller", "file": "file of the sets of brokers"}
+    ),
     "health": _rows(
         {
             "server": "namesrv or broker",

@@ -23,7 +23,7 @@ from tools.json_keys import COMMANDS, SERVERS
 
 ROOT = typer.main.get_command(commands())
 # Parsed beside typer, because they start in a fraction of its time.
-PLAIN = {"up", "namesrv", "broker", "health"}
+PLAIN = {"up", "namesrv", "broker", "controller", "health"}
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
