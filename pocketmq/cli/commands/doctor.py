@@ -22,9 +22,10 @@ def net(
     as_json: Json = False,
 ) -> None:
     """Can a client on this machine reach the name servers, and the brokers that they name?"""
-    from pocketmq.cli.network_check import check_network
+    from pocketmq.cli.connecting import asking_options
+    from pocketmq.cli.network_check import NetworkCheck
 
-    findings = check_network(split_addresses(namesrv), timeout_ms)
+    findings = NetworkCheck(asking_options(timeout_ms)).run(split_addresses(namesrv))
     if as_json:
         print_json(as_object(findings))
     else:
