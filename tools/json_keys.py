@@ -247,6 +247,25 @@ COMMANDS: Mapping[str, Keys] = {
             "advice": "what to do, or empty",
         }
     ),
+    "group balance": _rows(
+        {
+            "topic": "topic",
+            "group": "group",
+            "stored": "messages stored since the group began, or since --since",
+            "consumed": "acknowledged by a member that keeps them",
+            "filtered": "passed, and no member wanted them",
+            "inHand": "given, not acknowledged yet",
+            "waiting": "not given yet",
+            "retry": "sent back, and not consumed yet",
+            "dead": "in the dead letters",
+            "expired": "deleted before they were given",
+            "skipped": "passed by a move of the offset",
+            "lost": "passed though a member wanted them",
+            "redelivered": "lost or skipped, given back, and consumed",
+            "unknown": "passed, and no record says how",
+            "difference": "stored less all the others: 0",
+        }
+    ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),
     "group delete": _one({"group": "group", "deletedOn": "names of the brokers that had it"}),
     "group doctor": _one(_DIAGNOSIS),

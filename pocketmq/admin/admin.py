@@ -3,8 +3,8 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, delays, replicas (see their modules), site (the
-cluster's masters).
+Attributes: topics, groups, messages, settings, doctor, balances, delays, replicas (see their modules), site
+(the cluster's masters).
 Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
@@ -30,6 +30,7 @@ from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.tls import client_context
 
 if TYPE_CHECKING:
+    from pocketmq.admin.balance import BalanceAdmin
     from pocketmq.admin.delays import DelayAdmin
     from pocketmq.admin.doctor import DoctorAdmin
     from pocketmq.admin.messages import MessageAdmin
@@ -92,6 +93,12 @@ class Admin:
         from pocketmq.admin.settings import SettingsAdmin
 
         return SettingsAdmin(self.site)
+
+    @cached_property
+    def balances(self) -> "BalanceAdmin":
+        from pocketmq.admin.balance import BalanceAdmin
+
+        return BalanceAdmin(self.site)
 
     @cached_property
     def doctor(self) -> "DoctorAdmin":

@@ -6,8 +6,11 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 import os
 from typing import Any
 
-from pocketmq.broker.delivery.record import DeliveryRecord, EventKind
+from pocketmq.broker.delivery.record import DeliveryRecord
+from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.track import MessageTracks
+from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.page_cache import PageCache
@@ -24,6 +27,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.ha.table_sync import CopiedState, PocketState
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
+from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -108,6 +112,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         tracks=tracks,
+        ledger=GroupLedger(node.config.broker_name, tables, members, messages, pop.popped),
         lags=Lags(tables, store),
         reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )
@@ -120,12 +125,11 @@ def connect(parts: Parts) -> None:
     events, tables, members = parts.node.events, parts.tables, parts.members
     pop, long_polling = parts.services.pop, parts.services.long_polling
 
-    def note_reset(group: str, topic: str, queue_id: int, offset: int) -> None:
+    def note_reset(group: str, topic: str, queue_id: int, offset: int, text: str) -> None:
         old = max(tables.offsets.query(group, topic, queue_id), 0)
         key = (group, topic, queue_id)
-        parts.messages.deliveries.event(
-            EventKind.RESET, key, old, offset, "by a reset of the group"
-        )
+        if old != offset:
+            parts.messages.deliveries.event(EventKind.RESET, key, old, offset, text)
 
     def settings_changed(names: set[str]) -> None:
         if "brokerPermission" in names:
@@ -139,19 +143,24 @@ def connect(parts: Parts) -> None:
         enabled = parts.node.config.enable_calc_filter_bit_map
         events.arrivals.mapped_by(tables.filters.bit_map_of if enabled else None)
 
-    events.members_changed.to(tables.isolated.members_changed, members.guard.members_changed)
+    events.members_changed.to(
+        tables.isolated.members_changed,
+        members.guard.members_changed,
+        tables.wishes.members_changed,
+        parts.messages.deliveries.members_changed,
+    )
     events.heartbeat_taken.to(tables.filters.register)
     events.group_offline.to(tables.filters.unregister)
+    events.offset_set.to(note_reset)
     events.offset_reset.to(
-        note_reset,
         tables.isolated.reset,
         pop.offset_reset,
         # Held pulls are notified at once.
         lambda group, topic, queue_id, offset: long_polling.wake_topic(topic),
     )
     events.offset_copied.to(tables.isolated.reset, pop.offset_reset)
-    events.offsets_removed.to(tables.isolated.forget, pop.forget)
-    events.group_deleted.to(pop.group_deleted)
+    events.offsets_removed.to(tables.isolated.forget, pop.forget, parts.messages.deliveries.forget)
+    events.group_deleted.to(pop.group_deleted, tables.wishes.forget)
     events.shares_changed.to(long_polling.wake_topic)
     events.poppable.to(pop.poppable)
     # Before the first pop waits, pops cost a send nothing.
@@ -198,6 +207,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         ),
         request_modes=MessageRequestModeManager(file("messageRequestMode.json"), config),
         order_info=ConsumerOrderInfo(file("consumerOrderInfo.json"), clock, events),
+        wishes=Wishes(file("groupWishes.json"), clock, lambda: config.isolate_keep_time),
     )
     return tables, modes
 
@@ -250,9 +260,7 @@ def _messages(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
         node.clock,
         consumers,
-        tables.offsets.query,
-        size_max=lambda: config.delivery_record_size,
-        filters_by_own=tables.isolated.groups.__contains__,
+        Surroundings(config, tables.offsets, tables.isolated.groups, tables.wishes, store),
     )
     return Messages(
         store=store,

@@ -54,6 +54,9 @@ class Events:
         self.offsets_removed: Event[[str, str]] = Event()
         # A group was deleted, and its offsets before, if they were to be: group.
         self.group_deleted: Event[[str]] = Event()
+        # An administrator sets a group's offset, which is not changed yet: group, topic, queue id, offset,
+        # and a text: who did it, by which command.
+        self.offset_set: Event[[str, str, int, int, str]] = Event()
         # A group's offset was set from outside: group, topic, queue id, offset.
         self.offset_copied: Event[[str, str, int, int]] = Event()
         # An administrator resets a group's offset, which is not changed yet: the same arguments.

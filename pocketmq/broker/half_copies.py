@@ -3,7 +3,7 @@
 1. A half message that is replaced or resumed is stored again with its unique key: its newest copy counts.
 2. One that is given up is stored in TRANS_CHECK_MAX_TIME_TOPIC, behind its last copy of the half queue.
 3. Ours: an op message below the half offset, or for a half message without a unique key, has the half-queue
-   offset as its key (op_key), so that it is found without the whole op queue.
+   offset as its key, so that it is found without the whole op queue.
 """
 
 from pocketmq.model.message_codec import get_property
@@ -43,15 +43,10 @@ class HalfCopies:
 
     def has_op(self, half: Record) -> bool:
         """Return True if an op message has this half message's offset as its key (3)."""
-        key = op_key(half.queue_offset)
+        key = b"%d" % half.queue_offset
         return any(
             True for _ in self._store.records_of_key(TRANS_OP_HALF_TOPIC, key, half.position)
         )
-
-
-def op_key(half_offset: int) -> bytes:
-    """Return the key of the op message about a half message (3)."""
-    return str(half_offset).encode()
 
 
 def _is_copy(record: Record, half: Record) -> bool:

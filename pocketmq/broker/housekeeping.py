@@ -61,7 +61,7 @@ class Housekeeping:
             with attempt("pop-log"):
                 if node.role.leads:
                     pop.tick()
-            for manager in (tables.filters, tables.isolated, tables.order_info):
+            for manager in (tables.filters, tables.isolated, tables.order_info, tables.wishes):
                 await self._save(manager)
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval

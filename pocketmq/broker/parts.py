@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketmq.broker.delivery.record import DeliveryRecord
+    from pocketmq.broker.delivery.wishes import Wishes
     from pocketmq.broker.durability import Durability
     from pocketmq.broker.figures.page_cache import PageCache
     from pocketmq.broker.figures.stats import BrokerStats
@@ -42,6 +43,7 @@ class Tables:
     isolated: "IsolatedGroups"
     request_modes: "MessageRequestModeManager"
     order_info: "ConsumerOrderInfo"
+    wishes: "Wishes"
 
     @property
     def managers(self) -> "tuple[ConfigManager, ...]":
@@ -54,6 +56,7 @@ class Tables:
             self.isolated,
             self.request_modes,
             self.order_info,
+            self.wishes,
         )
 
     def cut_offsets(self, max_offset: Callable[[str, int], int]) -> None:

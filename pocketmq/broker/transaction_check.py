@@ -23,10 +23,10 @@ Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, RocketMQ 4.
 import asyncio
 import logging
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.producer_manager import ProducerManager
-from pocketmq.broker.half_copies import HalfCopies, op_key
 from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
@@ -49,6 +49,9 @@ from pocketmq.remoting.headers import CheckTransactionStateHeader
 from pocketmq.remoting.java_number import property_number
 from pocketmq.store import Appended, MessageStore, ReadStatus, RecordIllegal
 from pocketmq.store.timer.properties import without_timer
+
+if TYPE_CHECKING:
+    from pocketmq.broker.half_copies import HalfCopies
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +81,6 @@ class HalfMessages:
         self._offsets = offsets
         self._put = put
         self._store_host = store_host
-        self._copies = HalfCopies(store)
         # Half-queue offset -> offset of its op message, for those at or above half_offset.
         self._decided: dict[int, int] = {}
         # Invariant 3: replaced half-queue offset -> the one that stands for it now, and back.
@@ -129,16 +131,21 @@ class HalfMessages:
         if offset >= self.half_offset:
             return offset
         # Only those still to be decided are remembered over a start.
-        last = self._copies.newest(half, after=half.position) or half
+        copies = self._copies()
+        last = copies.newest(half, after=half.position) or half
         offset = max(offset, last.queue_offset)
         if offset >= self.half_offset:
             return offset
         is_open = self._given_up.get(offset)
         if is_open is None:
-            is_open = not self._copies.has_op(last) and (
-                self._copies.was_given_up(last) or not self._copies.are_sure
-            )
+            is_open = not copies.has_op(last) and (copies.was_given_up(last) or not copies.are_sure)
         return offset if is_open else None
+
+    def _copies(self) -> "HalfCopies":
+        # Rarely needed: a start does not import it.
+        from pocketmq.broker.half_copies import HalfCopies
+
+        return HalfCopies(self._store)
 
     def _note_given_up(self, half_offset: int, *, is_open: bool) -> None:
         self._given_up[half_offset] = is_open
@@ -164,7 +171,7 @@ class HalfMessages:
         if half_offset not in self._decided:
             key = b""
             if keyed or half_offset < self.half_offset:
-                key = b"KEYS\x01%s\x02" % op_key(half_offset)
+                key = b"KEYS\x01%d\x02" % half_offset
             self._append_op(half_offset, b"TAGS\x01d\x02" + key)
         if half_offset < self.half_offset:
             self._note_given_up(half_offset, is_open=False)
@@ -185,7 +192,7 @@ class HalfMessages:
 
         Raises: RecordIllegal: it is being checked, or is decided; StoreError.
         """
-        last = self._copies.newest(record)
+        last = self._copies().newest(record)
         if last is not None:
             offset = self.current(last)
             if offset is None or self.is_decided(offset):

@@ -128,9 +128,7 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
             message = delayed(message, delay_level, deliver_at_ms)
         outgoing = engine.packer.pack(message)
         if select is not None or sharding_key is not None:
-            queue = self._choose(
-                await self._queues(message.topic, timeout_ms), select, sharding_key
-            )
+            queue, timeout_ms = await self._chosen(message.topic, select, sharding_key, timeout_ms)
         result = await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms)
         return self._result(result) if self.config.namespace else result
 
@@ -152,9 +150,10 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         engine = self._running().engine
         check_send_topic(message.topic)
         outgoing = engine.outgoing(message)
+        left_ms: int | None = None
         if sharding_key is not None:
-            queue = self._choose(await self.queues(message.topic), None, sharding_key)
-        future = await engine.submit(outgoing, queue=queue)
+            queue, left_ms = await self._chosen(message.topic, None, sharding_key)
+        future = await engine.submit(outgoing, queue=queue, timeout_ms=left_ms)
         return self._shown_later(future) if self.config.namespace else future
 
     def _shown_later(self, future: "asyncio.Future[SendResult]") -> "asyncio.Future[SendResult]":
@@ -173,13 +172,27 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         future.add_done_callback(settle)
         return shown
 
-    @staticmethod
-    def _choose(
-        queues: list[MessageQueue], select: SelectQueue | None, sharding_key: str | None
-    ) -> MessageQueue:
-        if select is not None:
-            return select(queues)
-        return queues[queue_index(sharding_key or "", len(queues))]
+    async def _chosen(
+        self,
+        topic: str,
+        select: SelectQueue | None,
+        sharding_key: str | None,
+        timeout_ms: int | None = None,
+    ) -> tuple[MessageQueue, int | None]:
+        """Return the queue that a send chooses, and what the look-up left of its time (None: all)."""
+        began_ms = self.config.clock.monotonic_ms()
+        queues = await self._queues(topic, timeout_ms)
+        index = 0 if select is not None else queue_index(sharding_key or "", len(queues))
+        queue = queues[index] if select is None else select(queues)
+        return queue, self._rest_ms(began_ms, timeout_ms)
+
+    def _rest_ms(self, began_ms: int, timeout_ms: int | None) -> int | None:
+        """Return the rest of a time-out, which is the option's if it is None; None if all of that is left."""
+        waited_ms = self.config.clock.monotonic_ms() - began_ms
+        if not waited_ms:
+            return timeout_ms
+        whole_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        return max(1, whole_ms - waited_ms)
 
     async def send_oneway(
         self,
@@ -195,9 +208,10 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         engine = self._running().engine
         check_send_topic(message.topic)
         outgoing = engine.outgoing(message)
+        left_ms: int | None = None
         if sharding_key is not None:
-            queue = self._choose(await self.queues(message.topic), None, sharding_key)
-        await engine.send_oneway(outgoing, queue=queue)
+            queue, left_ms = await self._chosen(message.topic, None, sharding_key)
+        await engine.send_oneway(outgoing, queue=queue, timeout_ms=left_ms)
 
     async def send_batch(
         self,
@@ -232,6 +246,7 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         instance = member.instance
         check_send_topic(message.topic)
         topic = with_namespace(self.config.namespace, message.topic)
+        began_ms = self.config.clock.monotonic_ms()
         if topic not in self._requested:
             # The reply comes by the connection that the brokers know this client by: also by the one that
             # is about to create the topic.
@@ -239,7 +254,11 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
             await instance.heartbeat_all()
             self._requested.add(topic)
         return await request_reply.exchange(
-            instance.processor.replies, member.engine, message, self._client_id, timeout_ms
+            instance.processor.replies,
+            member.engine,
+            message,
+            self._client_id,
+            self._rest_ms(began_ms, timeout_ms) or timeout_ms,
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:

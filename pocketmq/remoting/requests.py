@@ -5,9 +5,9 @@
     access    the right an account needs if signatures are checked; None: an administrator's
     server    the servers that answer it; if no server does, `why` gives the reason
 
-The tables of handlers are compared with it (`complete`), access control obeys it, and the compatibility page
-is generated from it. RocketMQ's numbers and headers are in codes.py and headers.py; for a code that only
-PocketMQ has, everything is here.
+One noun: the table of requests. The tables of handlers are compared with it (`complete`), access control
+obeys it, and the compatibility page is generated from it. RocketMQ's numbers and headers are in codes.py and
+headers.py; for a code that only PocketMQ has, everything is here.
 Source of the accesses: PlainAccessValidator, RocketMQ 4.9.7, for the codes that it looks at; the resources
 that headers of RocketMQ 5.5.0 name; for the rest, which clients send without being an administrator's.
 """
@@ -55,6 +55,10 @@ class PocketRequestCode(DescribedCode):
     # the ticket opens one connection to the port for slaves. broker/ha/proof.py has the words.
     INTRODUCE = 900_010
     FOLLOW = 900_011
+    # Header group, topic? since? (ms) -> {"recordedSince", "topics": [rows of model/balance.py]}; with
+    # states (names with commas) -> {"recordedSince", "rows": [{"topic", "broker", "queueId", "first", "last",
+    # "state", "cause", "member", "time"}]}: the messages that are in one of these states.
+    GET_GROUP_BALANCE = 900_012, "asking for the balance of a group"
 
 
 class GetGroupFindingsHeader(Header):
@@ -67,6 +71,13 @@ class GetMessageTrackHeader(Header):
     queue_id: int | None = None
     queue_offset: int | None = None
     group: str | None = None
+
+
+class GetGroupBalanceHeader(Header):
+    group: str
+    topic: str | None = None
+    since: int | None = None
+    states: str | None = None
 
 
 class GetTimersHeader(Header):
@@ -354,6 +365,7 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
     RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     RequestRow(P.GET_TIMERS, GetTimersHeader),
+    RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
     RequestRow(C.GET_BROKER_HA_STATUS),
     RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
     RequestRow(P.GET_REPLICA_TABLES),

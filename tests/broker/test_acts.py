@@ -210,7 +210,7 @@ def test_progress_is_looked_at_and_copied(site: Site) -> None:
     assert spans is not None
     assert spans[0].first_ms == spans[0].last_ms == site.clock.now_ms()
     assert acts.spans("g", "gone") is None
-    assert acts.copy("g", "h", None, offline=False) == ["T"]
+    assert acts.copy("g", "h", None, by="1.2.3.4:5", offline=False) == ["T"]
     assert site.offsets.query(GroupQueue("h", "T", 0), site.asker) == 2
     assert acts.corrections("h", "T", None) == {0: 2}
     site.offsets.commit(GroupQueue("h", "T", 0), 1, site.asker, as_member=True)

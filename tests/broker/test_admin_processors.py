@@ -198,9 +198,9 @@ async def test_attributes_are_added_changed_and_removed(site: Site) -> None:
         ("x" * 128, {}, "longer than topic max length"),
         ("TBW102", {}, "conflict with system topic"),
         ("rmq_sys_x", {}, "conflict with system topic"),
-        ("T", {"readQueueNums": -1}, "queues, not -1"),
-        ("T", {"writeQueueNums": 1_000_000}, "queues, not 1000000"),
-        ("T", {"perm": 64}, "permission"),
+        ("T", {"readQueueNums": -1}, "readQueueNums is 0 to 65536, not -1"),
+        ("T", {"writeQueueNums": 1_000_000}, "65536, not 1000000"),
+        ("T", {"perm": 64}, "perm is 0 to 7, not 64"),
         ("T", {"perm": "x"}, "is not a number"),
     ],
 )

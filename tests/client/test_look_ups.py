@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client import Message, NoRoute, Producer, TransientError
+from pocketmq.client import Message, MessageQueue, NoRoute, OutcomeUnknown, Producer, TransientError
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.command import RemotingCommand
 from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
@@ -97,5 +97,81 @@ def test_no_route_of_a_look_up_that_ran_already_is_asked_once_more() -> None:
                 tasks.create_task(late())
                 with pytest.raises(NoRoute):
                     await producer.queues("New")
+
+    run_virtual(main)
+
+
+class SlowCluster(FakeCluster):
+    """Its name server takes two seconds for each answer; its brokers take requests and never answer."""
+
+    async def carry(self, client: Any, address: str, command: Any, **how: Any) -> Any:
+        if address == NAME_SERVER:
+            await asyncio.sleep(2)
+        elif command.code in (RC.SEND_MESSAGE, RC.SEND_MESSAGE_V2):
+            await asyncio.Event().wait()
+        return await super().carry(client, address, command, **how)
+
+
+async def _plain(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"))
+
+
+async def _timed(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"), timeout_ms=3_000)
+
+
+async def _keyed(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"), sharding_key="k")
+
+
+async def _keyed_timed(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"), sharding_key="k", timeout_ms=3_000)
+
+
+async def _selected(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"), select=lambda queues: queues[0])
+
+
+async def _submitted(producer: Producer) -> None:
+    await (await producer.submit(Message("New", b"x"), sharding_key="k"))
+
+
+async def _requested(producer: Producer) -> None:
+    await producer.request(Message("New", b"x"), timeout_ms=3_000)
+
+
+async def _to_queue(producer: Producer) -> None:
+    await producer.send(Message("New", b"x"), queue=MessageQueue("New", "broker-a", 0))
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [_plain, _timed, _keyed, _keyed_timed, _selected, _submitted, _requested, _to_queue],
+)
+def test_the_look_up_and_the_send_share_one_time(sends: Any) -> None:
+    """The name server answers after two seconds of the three, and the broker does not."""
+
+    async def main() -> None:
+        cluster = SlowCluster(LoopClock(), New=1)
+        async with Producer("p", retry_times=0, **options(cluster)) as producer:
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises((TransientError, OutcomeUnknown)):
+                await sends(producer)
+            assert cluster.clock.monotonic_ms() - began_ms <= 3_001
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("how", [{}, {"sharding_key": "k"}])
+def test_a_one_way_send_looks_for_no_longer_than_its_time(how: dict[str, Any]) -> None:
+    """Two look-ups, the topic's and a broker's, share it."""
+
+    async def main() -> None:
+        cluster = DeafCluster(LoopClock(), New=1)
+        async with Producer("p", **options(cluster)) as producer:
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(TransientError):
+                await producer.send_oneway(Message("New", b"x"), **how)
+            assert cluster.clock.monotonic_ms() - began_ms <= 3_001
 
     run_virtual(main)

@@ -502,6 +502,31 @@ async def test_who_lives_keeps_what_it_received_and_who_leaves_gives_it_back(top
             assert await ack(other, again, topic=topic) == [Code.OK]
 
 
+@pytest.mark.parametrize("topic", ["T", "F"])
+async def test_what_a_lost_answer_brought_is_held_three_hours_at_most(topic: str) -> None:
+    """As at the proxy (renewMaxTimeMillis): the receive ended after its answer had left, its client lives."""
+    with InProcess() as server:
+        for name, kind in (("T", "NORMAL"), ("F", "FIFO")):
+            server.admin.topics.create(name, queues=1, attributes=f"+message.type={kind}")
+        server.admin.groups.create(GroupConfig("g", extra={"consumeMessageOrderly": topic == "F"}))
+        async with asking(server.grpc) as client, asking(server.grpc, "other@2") as other:
+            fields: dict[str, Any] = {}
+            if topic == "F":
+                fields = {"message_group": "o", "message_type": MessageType.FIFO}
+            await send(client, message(topic, **fields))
+            (got,) = await receive(client, topic, auto_renew=True)
+            left_s = 3 * 3_600
+            while left_s > 60:
+                server.clock.advance(60)
+                left_s -= 60
+                for each in (client, other):
+                    await each.ask("Heartbeat", classes["HeartbeatRequest"](group={"name": "g"}))
+            assert await receive(other, topic, wait_s=0) == []
+            server.clock.advance(70)
+            (again,) = await receive(other, topic)
+            assert again.body == got.body
+
+
 async def test_a_given_up_message_is_a_dead_letter_that_names_the_first(client: Asking) -> None:
     await send(client, message())
     (got,) = await receive(client)

@@ -5,7 +5,7 @@ Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 
 import logging
 
-from pocketmq.broker.delivery.record import EventKind
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import GroupQueue
@@ -84,11 +84,12 @@ class OffsetActs:
                 )
                 return False
             self._offsets.resets.pop(queue, None)
+        by_hand = not is_member and not as_member
         if not is_member:
             old = max(self._offsets.query(*queue), 0)
+            kind = EventKind.RESET if by_hand else EventKind.COMMIT
             text = f"by {peer.address}, which is not a member"
-            self._deliveries.event(EventKind.RESET, queue, old, offset, text)
-        by_hand = not is_member and not as_member
+            self._deliveries.event(kind, queue, old, offset, text)
         if by_hand:
             self._offsets.set_by_hand(*queue, offset, peer.address)
         else:

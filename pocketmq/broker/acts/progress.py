@@ -67,6 +67,7 @@ class ProgressActs:
         self, node: Node, tables: Tables, consumers: ConsumerManager, messages: Messages
     ) -> None:
         self._now_ms = node.clock.now_ms
+        self._offset_set = node.events.offset_set
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -164,17 +165,20 @@ class ProgressActs:
         return found
 
     def copy(
-        self, source: str, target: str, topics: Iterable[str] | None, *, offline: bool
+        self, source: str, target: str, topics: Iterable[str] | None, *, offline: bool, by: str
     ) -> list[str]:
         """Copy `source`'s offsets in these topics, or in all, to `target`. Returns: the topics.
 
-        offline: copy also where `source` is online and does not subscribe the topic.
+        offline: copy also where `source` is online and does not subscribe the topic; by: an address.
         """
         wanted = sorted(self._offsets.topics_of(source)) if topics is None else topics
         if offline:
             copied = [topic for topic in wanted if self._topics.get(topic) is not None]
         else:
             copied = [each.topic for each in self._consumed(source, wanted)]
+        text = f"by {by} with a copy of the offsets of group {source}"
         for topic in copied:
+            for queue_id, offset in self._offsets.of_topic(source, topic).items():
+                self._offset_set(target, topic, queue_id, offset, text)
             self._offsets.clone(source, target, topic)
         return copied

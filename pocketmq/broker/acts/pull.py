@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.filters.pull_filter import properties_filter
 from pocketmq.broker.groups.consumer_offset import OffsetTableFull
 from pocketmq.broker.modes.policy import Compatible
@@ -38,6 +39,12 @@ _SIZE_MAX = 262_144
 _SIZE_LIMIT = 8 << 20
 
 _EMPTY = (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE)
+# What was asked for is not stored any more.
+_DELETED = (
+    ReadStatus.OFFSET_TOO_SMALL,
+    ReadStatus.MESSAGE_WAS_REMOVING,
+    ReadStatus.OFFSET_FOUND_NULL,
+)
 # Which code a status is answered with; the two of _EMPTY depend on the offset asked for.
 _CODES: dict[ReadStatus, ResponseCode] = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -127,7 +134,13 @@ class PullActs:
         if policy.keeps_offsets:
             policy.pulled(ask, peer, result.next_offset)
         if result.next_offset >= ask.queue_offset:
-            self._deliveries.pulled(ask, peer, matches, result.next_offset, result.count, began_ms)
+            if result.count or result.status not in _DELETED:
+                self._deliveries.pulled(
+                    ask, peer, matches, result.next_offset, result.count, began_ms
+                )
+            else:
+                key, begin = (ask.consumer_group, ask.topic, ask.queue_id), max(0, ask.queue_offset)
+                self._deliveries.event(EventKind.EXPIRED, key, begin, result.next_offset, "")
         if result.count:
             counter = self._stats.get_counter(ask.consumer_group, ask.topic, ask.queue_id)
             counter.nums += result.count

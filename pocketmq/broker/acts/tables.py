@@ -17,7 +17,7 @@ from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.model.pop_receipt import pop_retry_topic
-from pocketmq.model.tables import QUEUE_COUNT_MAX, GroupConfig, TopicConfig
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
@@ -25,8 +25,6 @@ from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SI
 log = logging.getLogger(__name__)
 
 Saved = asyncio.Future[None]
-
-_PERM_MAX = 7
 
 
 class TopicChange(NamedTuple):
@@ -75,12 +73,9 @@ class TopicActs:
             return fault
         if self._topics.is_system(name):
             return f"The topic[{name}] is conflict with system topic."
-        for count in (topic.read_queues, topic.write_queues):
-            if not 0 <= count <= QUEUE_COUNT_MAX:
-                return f"a topic has 0 to {QUEUE_COUNT_MAX} queues, not {count}"
-        if not 0 <= topic.perm <= _PERM_MAX:
-            return f"a topic's permission is 0 to {_PERM_MAX}, not {topic.perm}"
-        return None
+        from pocketmq.model.row_faults import topic_row_fault
+
+        return topic_row_fault(topic.to_json())
 
     def _attributes(self, topic: str, changes: str | None) -> dict[str, str]:
         """Apply the changes of 5.x tools, `+a=b` and `-a`, to the old attributes. Raises: Refused.

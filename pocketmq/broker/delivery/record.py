@@ -1,39 +1,58 @@
 """DeliveryRecord: what the broker delivered to whom, the evidence for a message's track. Ours.
 
 RocketMQ computes a track from the current offsets and subscriptions; a message that was filtered out, or
-dropped by a client, looks consumed (acceptance E3). This file records the deliveries themselves:
+dropped by a client, looks consumed (acceptance E3). This file records the deliveries themselves, as rows of
+record_file.py:
 
-    deliveries/current, deliveries/previous      blocks: int32 size, int32 CRC-32, msgpack arrays
     [0, number, text]                            from here on in this file `number` stands for `text`
-    [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span
     [2, kind, group, topic, queue, begin, end, text, ms]                            an event
     [3, topic, ms]                                                                  the topic was deleted
+    [4, group, topic, queue, begin, end, count, client, by, own, wishes, way, split, first_ms, ms]     a span
+    [5, group, topic, ms]                                      the group's offsets of the topic were removed
+    [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span of an older version
 
 1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
-   expression `by`; the client itself asks for `own`. Pulls that continue each other within MERGE_MS, by
-   the same client and filter, are one span. The hot path adds to a span; once a second they are written.
-2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" without an expression.
-3. Two files of at most half of size_max each: the older one goes when the newer one is full. Memory holds
+   expression `by`; the client itself asks for `own`, the group's members for `wishes`. Pulls that continue
+   each other within MERGE_MS, by the same client and filter, are one span. The hot path adds to a span; once
+   a second they are written.
+2. Expressions are texts: "TAG A || B", "SQL92 a > 5"; "" without an expression. Wishes stand one a line.
+3. `way` says how the client shares the queue (Way). `split` counts the messages that it keeps, discards and
+   misses (sorting.py), where members differ; nil where they do not, or it is not known.
+4. Two files of at most half of size_max each: the older one goes when the newer one is full. Memory holds
    one span per group and queue that a connected client has pulled, nothing else.
-4. Deliveries do not depend on it: rows that cannot be written are counted and left out; after kill -9 up to
+5. Deliveries do not depend on it: rows that cannot be written are counted and left out; after kill -9 up to
    a second of rows is missing; a torn block is cut off. `since_ms` returns how far it reaches back.
 Owner: the Broker, on its event loop; `find` may run in a thread.
 """
 
 import logging
-import os
-import struct
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgpack
 
+from pocketmq.broker.delivery.record_file import RecordFiles
+from pocketmq.broker.delivery.rows import (
+    DELETED,
+    EVENT,
+    FORGOTTEN,
+    GIVEN,
+    SPAN,
+    TEXT,
+    Delivery,
+    DeliveryEvent,
+    DeliveryHistory,
+    EventKind,
+    Key,
+    Way,
+    began_ms,
+    origin_text,
+)
+from pocketmq.broker.delivery.sorting import Pulling, Split, expression_text
+from pocketmq.broker.delivery.surroundings import Surroundings
+from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.starts import Starts
-from pocketmq.model.subscription import SubscriptionData
+from pocketmq.model.names import is_retry_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
@@ -46,57 +65,24 @@ MERGE_MS = 2_000
 # Spans of disconnected clients are dropped after this time.
 _IDLE_MS = 600_000
 _SEEN_MS = 60_000
-_TEXT, _SPAN, _EVENT, _DELETED = 0, 1, 2, 3
-_BLOCK = struct.Struct(">II")
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 # Numbers for texts of one file; more distinct ones than this begin a new file.
 _TEXTS_MAX = 100_000
+# Events that concern what was given before them.
+_IN_ORDER = (EventKind.RESET, EventKind.EXPIRED)
 
 
-class EventKind(StrEnum):
-    """What happened besides deliveries. begin and end are offsets of the queue."""
+class _Ended:
+    """The filter of a span that no pull extends: something about its client has changed."""
 
-    # The group came to the queue for the first time, at `end`; it never asks for what is before.
-    START = "start"
-    # The group's offset was set from `begin` to `end` by a client that is not a member.
-    RESET = "reset"
-    # The message at `begin` was sent back; the text says where it went and why.
-    RETRY = "retry"
-    DEAD = "dead"
+    codes: frozenset[int] | None = None
+
+    @staticmethod
+    def record(record: memoryview) -> bool:
+        return False
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A span; ms are wall time."""
-
-    begin: int
-    end: int
-    count: int
-    client_id: str
-    by: str
-    own: str
-    first_ms: int
-    last_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryEvent:
-    """An event; ms is wall time."""
-
-    kind: EventKind
-    begin: int
-    end: int
-    text: str
-    ms: int
-
-
-@dataclass(slots=True)
-class DeliveryHistory:
-    """What is known of one queue offset in one group, oldest first; since_ms: start of the record."""
-
-    deliveries: list[Delivery]
-    events: list[DeliveryEvent]
-    since_ms: int
+_ENDED = _Ended()
 
 
 class _Open:
@@ -104,26 +90,25 @@ class _Open:
 
     __slots__ = (
         "begin",
-        "by",
         "client_id",
         "connection",
         "count",
         "end",
         "first_ms",
+        "is_alike",
         "matches",
-        "own",
+        "pulling",
         "seen_ms",
         "started_ms",
+        "way",
     )
+    client_id: str
+    pulling: Pulling
+    is_alike: bool
+    way: Way
 
     def __init__(
-        self,
-        connection: Peer,
-        matches: EntryFilter | None,
-        offset: int,
-        seen_ms: int,
-        wall_ms: int,
-        texts: tuple[str, str, str],
+        self, connection: Peer, matches: EntryFilter | None, offset: int, seen_ms: int, wall_ms: int
     ) -> None:
         self.connection = connection
         self.matches = matches
@@ -131,41 +116,24 @@ class _Open:
         self.count = 0
         self.started_ms = self.seen_ms = seen_ms
         self.first_ms = wall_ms
-        self.client_id, self.by, self.own = texts
-
-
-Key = tuple[str, str, int]
 
 
 class DeliveryRecord:
     """Owner of the two files."""
 
     def __init__(
-        self,
-        folder: str,
-        clock: Clock,
-        consumers: ConsumerManager,
-        stored_offset: Callable[[str, str, int], int],
-        *,
-        size_max: Callable[[], int],
-        filters_by_own: Callable[[str], bool] = lambda group: False,
+        self, folder: str, clock: Clock, consumers: ConsumerManager, around: Surroundings
     ) -> None:
-        """stored_offset(group, topic, queue id): -1 if the group has none; size_max(): bytes of
-        both files, 0 turns recording off; filters_by_own(group): its pulls are filtered by the
-        member's own subscription (isolated groups).
-        """
-        self._folder = folder
         self._clock = clock
         self._consumers = consumers
-        self._stored_offset = stored_offset
-        self._size_max = size_max
-        self._filters_by_own = filters_by_own
+        self._around = around
+        self.files = RecordFiles(folder, around.size_max)
         self._open: dict[Key, _Open] = {}
+        self._of_group: dict[str, set[Key]] = {}
         self._changed: set[Key] = set()
         self._packer = msgpack.Packer()
         self._buffer = bytearray()
         self._numbers: dict[str, int] = {}
-        self._size = -1
         self._next_sweep_ms = 0
         self.starts = Starts(clock)
 
@@ -207,38 +175,74 @@ class DeliveryRecord:
         matches: EntryFilter | None,
         now_ms: int,
     ) -> _Open:
+        offset = header.queue_offset
         if old is not None:
             self._write(key, old)
-        elif self._stored_offset(*key) < 0:
-            self.event(EventKind.START, key, 0, header.queue_offset, "")
-            self.starts.note(*key, header.queue_offset)
-        texts = self._texts(header, connection)
-        span = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms(), texts)
+            if offset > old.end:
+                self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
+        else:
+            self._of_group.setdefault(key[0], set()).add(key)
+            if self._around.stored_offset(*key) < 0:
+                self.started(key, offset)
+        span = _Open(connection, matches, offset, now_ms, self._clock.now_ms())
         self._open[key] = span
+        if (
+            old is not None
+            and old.connection is connection
+            and (old.matches is matches or _same(old.matches, matches))
+        ):
+            span.client_id, span.pulling = old.client_id, old.pulling
+            span.is_alike, span.way = old.is_alike, old.way
+        else:
+            self._describe(span, header, connection)
         return span
 
-    def _texts(self, header: PullMessageHeader, connection: Peer) -> tuple[str, str, str]:
-        """Return the client id, the expression that filtered the pull, and the client's own expression."""
+    def started(self, key: Key, offset: int) -> None:
+        """Record that the group comes to a queue for the first time, at this offset."""
+        self.event(EventKind.START, key, 0, offset, "")
+        self.starts.note(*key, offset)
+
+    def _describe(self, span: _Open, header: PullMessageHeader, connection: Peer) -> None:
+        """Note the client, the expression that filters the pull, its own, and those of all members."""
         group, topic = header.consumer_group, header.topic
         online = self._consumers.get(group)
         member = None if online is None else online.channels.get(connection)
         own = "" if member is None else expression_text(member.subscriptions.get(topic))
+        is_isolated = self._around.is_isolated(group)
         if header.sys_flag & _SUBSCRIPTION:
             by = f"{header.expression_type or 'TAG'} {header.subscription or '*'}"
-        elif self._filters_by_own(group):
+        elif is_isolated:
             by = own
         else:
             by = "" if online is None else expression_text(online.subscriptions.get(topic))
-        return connection.address if member is None else member.client_id, by, own
+        span.client_id = connection.address if member is None else member.client_id
+        wishes = () if is_retry_topic(topic) else self._around.wishes(group, topic)
+        span.pulling = Pulling(by, own, wishes)
+        span.is_alike = span.pulling.is_alike
+        if online is None or member is None:
+            span.way = Way.STRANGER
+        elif online.message_model == BROADCASTING:
+            span.way = Way.BROADCAST
+        else:
+            span.way = Way.ISOLATED if is_isolated else Way.SHARED
+
+    def members_changed(self, group: ConsumerGroup) -> None:
+        """End the spans of a group whose members or their subscriptions changed."""
+        for key in self._of_group.get(group.name, ()):
+            span = self._open[key]
+            self._write(key, span)
+            span.matches = _ENDED
 
     def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
         """Record another event for a range of a queue's offsets in a group."""
-        if self._size_max() <= 0:
+        if self._around.size_max() <= 0:
             return
+        if kind in _IN_ORDER and (span := self._open.get(key)) is not None:
+            self._write(key, span)
         group, topic, queue_id = key
         self._buffer += self._packer.pack(
             [
-                _EVENT,
+                EVENT,
                 kind.value,
                 self._number(group),
                 self._number(topic),
@@ -252,43 +256,70 @@ class DeliveryRecord:
 
     def forget_topic(self, topic: str) -> None:
         """Forget what was delivered of a deleted topic: one made again under the name has other messages."""
-        for key in [key for key in self._open if key[1] == topic]:
+        self._drop([key for key in self._open if key[1] == topic])
+        if self._around.size_max() > 0:
+            row = [DELETED, self._number(topic), self._clock.now_ms()]
+            self._buffer += self._packer.pack(row)
+
+    def forget(self, group: str, topic: str) -> None:
+        """Forget what a group was given of a topic, where its offsets were removed: it starts over."""
+        self._drop([key for key in self._of_group.get(group, ()) if key[1] == topic])
+        if self._around.size_max() > 0:
+            row = [FORGOTTEN, self._number(group), self._number(topic), self._clock.now_ms()]
+            self._buffer += self._packer.pack(row)
+
+    def _drop(self, keys: Iterable[Key]) -> None:
+        for key in keys:
             del self._open[key]
             self._changed.discard(key)
-        if self._size_max() > 0:
-            row = [_DELETED, self._number(topic), self._clock.now_ms()]
-            self._buffer += self._packer.pack(row)
+            of_group = self._of_group[key[0]]
+            of_group.discard(key)
+            if not of_group:
+                del self._of_group[key[0]]
 
     def _write(self, key: Key, span: _Open) -> None:
         """Move a span into the buffer and start the next one at its end."""
         self._changed.discard(key)
-        if span.end <= span.begin or self._size_max() <= 0:
+        if span.end <= span.begin or self._around.size_max() <= 0:
             return
         group, topic, queue_id = key
-        self._buffer += self._packer.pack(
-            [
-                _SPAN,
-                self._number(group),
-                self._number(topic),
-                queue_id,
-                span.begin,
-                span.end,
-                span.count,
-                self._number(span.client_id),
-                self._number(span.by),
-                self._number(span.own),
-                span.first_ms,
-                span.first_ms + span.seen_ms - span.started_ms,
-            ]
-        )
+        by, own, wishes = span.pulling
+        row = [
+            GIVEN,
+            self._number(group),
+            self._number(topic),
+            queue_id,
+            span.begin,
+            span.end,
+            span.count,
+            self._number(span.client_id),
+            self._number(by),
+            self._number(own),
+            self._number("\n".join(wishes)),
+            int(span.way),
+            self._split(topic, queue_id, span),
+            span.first_ms,
+            span.first_ms + span.seen_ms - span.started_ms,
+        ]
+        self._buffer += self._packer.pack(row)
+        if is_retry_topic(topic):
+            origins = self._around.origins(topic, queue_id, span.begin, span.end)
+            for offset, first_topic, first_queue, first_offset in list(origins):
+                text = origin_text(first_topic, first_queue, first_offset)
+                self.event(EventKind.COPY, key, offset, offset + 1, text)
         span.begin = span.end
         span.count = 0
+
+    def _split(self, topic: str, queue_id: int, span: _Open) -> Split | None:
+        if span.is_alike or span.way in (Way.ISOLATED, Way.STRANGER):
+            return None
+        return self._around.split(topic, queue_id, span.begin, span.end, span.pulling)
 
     def _number(self, text: str) -> int:
         found = self._numbers.get(text)
         if found is None:
             found = self._numbers[text] = len(self._numbers)
-            self._buffer += self._packer.pack([_TEXT, found, text])
+            self._buffer += self._packer.pack([TEXT, found, text])
         return found
 
     # ------------------------------------------------------------ time
@@ -302,10 +333,14 @@ class DeliveryRecord:
             span.started_ms, span.first_ms = now, self._clock.now_ms()
         if now >= self._next_sweep_ms:
             self._next_sweep_ms = now + _SEEN_MS
-            for key, span in list(self._open.items()):
-                # A client that is still there may hold what it has pulled, and pull nothing more.
-                if now - span.seen_ms > _IDLE_MS and span.connection.closed:
-                    del self._open[key]
+            # A client that is still there may hold what it has pulled, and pull nothing more.
+            self._drop(
+                [
+                    key
+                    for key, span in self._open.items()
+                    if now - span.seen_ms > _IDLE_MS and span.connection.closed
+                ]
+            )
         self.flush()
 
     def flush(self) -> None:
@@ -314,25 +349,11 @@ class DeliveryRecord:
             return
         data, self._buffer = bytes(self._buffer), bytearray()
         try:
-            self._append(data)
+            if self.files.append(data, full=len(self._numbers) > _TEXTS_MAX):
+                self._numbers.clear()
         except OSError as error:
             self._numbers.clear()
             log.warning("cannot record deliveries reason=%s", error)
-
-    def _append(self, data: bytes) -> None:
-        current = os.path.join(self._folder, "current")
-        os.makedirs(self._folder, exist_ok=True)
-        if self._size < 0:
-            self._size = _whole_size(current)
-        with open(current, "r+b" if self._size else "wb") as file:
-            file.truncate(self._size)
-            file.seek(self._size)
-            file.write(_BLOCK.pack(len(data), zlib.crc32(data)) + data)
-        self._size += _BLOCK.size + len(data)
-        if self._size * 2 >= self._size_max() or len(self._numbers) > _TEXTS_MAX:
-            os.replace(current, os.path.join(self._folder, "previous"))
-            self._numbers.clear()
-            self._size = 0
 
     # ------------------------------------------------------------ asking
 
@@ -365,24 +386,25 @@ class DeliveryRecord:
         """Return by group what happened to one offset; reads both files, call `settle` first."""
         found: dict[str, DeliveryHistory] = {}
         since_ms = 0
-        for texts, row in self._rows():
+        for texts, row in self.files.rows():
             ms = row[-1]
-            since_ms = since_ms or (row[-2] if row[0] == _SPAN else ms)
-            if row[0] == _DELETED:
-                if texts.get(row[1]) == topic:
-                    found.clear()
+            since_ms = since_ms or began_ms(row)
+            if row[0] in (DELETED, FORGOTTEN):
+                if texts.get(row[-2]) == topic:
+                    found.clear() if row[0] == DELETED else found.pop(texts.get(row[1], ""), None)
                 continue
-            at = 1 if row[0] == _SPAN else 2
+            is_span = row[0] in (SPAN, GIVEN)
+            at = 1 if is_span else 2
             if row[at + 2] != queue_id or texts.get(row[at + 1]) != topic:
                 continue
             group = texts.get(row[at], "")
             begin, end = row[at + 3], row[at + 4]
-            if row[0] == _SPAN:
+            if is_span:
                 if begin <= offset < end:
                     history = found.setdefault(group, DeliveryHistory([], [], 0))
                     client, by, own = (texts.get(number, "") for number in row[7:10])
                     history.deliveries.append(
-                        Delivery(begin, end, row[6], client, by, own, row[10], ms)
+                        Delivery(begin, end, row[6], client, by, own, row[-2], ms)
                     )
             elif begin <= offset and (offset < end or begin == offset):
                 history = found.setdefault(group, DeliveryHistory([], [], 0))
@@ -393,55 +415,9 @@ class DeliveryRecord:
 
     def since_ms(self) -> int:
         """Return the wall time of the oldest row; 0 without rows."""
-        for _, row in self._rows():
-            return int(row[-2] if row[0] == _SPAN else row[-1])
+        for _, row in self.files.rows():
+            return began_ms(row)
         return 0
-
-    def _rows(self) -> Iterator[tuple[dict[int, str], list[Any]]]:
-        for name in ("previous", "current"):
-            texts: dict[int, str] = {}
-            for block in _blocks(_content(os.path.join(self._folder, name))):
-                unpacker = msgpack.Unpacker(raw=False, max_buffer_size=len(block) + 1)
-                unpacker.feed(block)
-                for row in unpacker:
-                    if row[0] == _TEXT:
-                        texts[row[1]] = row[2]
-                    else:
-                        yield texts, row
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
-
-
-def _blocks(data: bytes) -> Iterator[bytes]:
-    """Yield the whole blocks in order, up to the first torn one."""
-    at = 0
-    while at + _BLOCK.size <= len(data):
-        size, crc = _BLOCK.unpack_from(data, at)
-        block = data[at + _BLOCK.size : at + _BLOCK.size + size]
-        if len(block) < size or zlib.crc32(block) != crc:
-            return
-        yield block
-        at += _BLOCK.size + size
-
-
-def _whole_size(path: str) -> int:
-    """Return the size of a file's whole blocks, bytes; 0 if the file is absent."""
-    return sum(_BLOCK.size + len(block) for block in _blocks(_content(path)))
-
-
-def expression_text(asked: SubscriptionData | None) -> str:
-    """Format a subscription as a text (invariant 2)."""
-    if asked is None:
-        return ""
-    return (
-        f"TAG {asked.sub_string}" if asked.is_tag else f"{asked.expression_type} {asked.sub_string}"
-    )
 
 
 def _same(one: EntryFilter | None, other: EntryFilter | None) -> bool:

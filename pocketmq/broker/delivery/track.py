@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pocketmq.broker.delivery.record import Delivery, DeliveryEvent, DeliveryHistory, EventKind
+from pocketmq.broker.delivery.rows import Delivery, DeliveryEvent, DeliveryHistory, EventKind
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
@@ -29,6 +29,8 @@ from pocketmq.model.subscription import ALL, parse_tags
 from pocketmq.model.track import TrackType, Verdict, track_type
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import MessageStore
+
+_MOVES = (EventKind.RESET, EventKind.COMMIT, EventKind.JUMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ class MessageTracks:
     ) -> tuple[Verdict, str]:
         """Judge a message below the group's offset without a known delivery."""
         for event in reversed(history.events):
-            if event.kind is EventKind.RESET:
+            if event.kind in _MOVES:
                 return Verdict.SKIPPED_BY_RESET, (
                     f"the group's offset was set from {event.begin} to {event.end} at "
                     f"{_time(event.ms)} {event.text}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import CheckPointName
+from pocketmq.broker.pop.check_point import CheckPoint, CheckPointName
 from pocketmq.broker.pop.order_log import REVIVE_QUEUE, OrderLog
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import GroupQueue
@@ -157,6 +157,10 @@ class PopService:
         """Drop the group's offsets of a topic."""
         self.log.forget(group, topic)
         self.order_log.forget(group, topic)
+
+    def popped(self, group: str) -> list[CheckPoint]:
+        """Return a group's check points in flight."""
+        return self.log.state.of_group(group)
 
     def group_deleted(self, group: str) -> None:
         """Drop what a deleted group has in flight: redelivering it would make the group again.

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, CheckPointName
@@ -153,7 +154,7 @@ class PopTaking:
         if from_max and (offset > 0 or self._begins_on_disk(topic, queue_id)):
             offset = max(0, self._store.max_offset(topic, queue_id) - 1)
         self._offsets.place(group, topic, queue_id, offset)
-        self._deliveries.starts.note(group, topic, queue_id, offset)
+        self._deliveries.started(queue, offset)
         return offset
 
     def _take_from(
@@ -176,6 +177,8 @@ class PopTaking:
             log.warning(
                 "pop: the offset is outside the queue %s %d->%d", queue, offset, result.next_offset
             )
+            if result.status is ReadStatus.OFFSET_TOO_SMALL:
+                self._deliveries.event(EventKind.EXPIRED, queue, offset, result.next_offset, "")
             offset = result.next_offset
             self._pop.log.reset(queue, offset)
             self._offsets.place(group, topic, queue_id, offset)

@@ -125,6 +125,11 @@ class PopAssignmentProcessor:
             return request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
             )
+        from pocketmq.model.row_faults import mode_row_fault
+
+        fault = mode_row_fault(body)
+        if fault is not None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         try:
             mode = MessageRequestMode.from_json(body)
         except (KeyError, TypeError, ValueError) as error:

@@ -1,5 +1,6 @@
 """The table of handlers: each request code is served by the module of its subject."""
 
+from pocketmq.broker.acts.balance import BalanceActs
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
@@ -14,6 +15,7 @@ from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin.processor import admin_handlers
+from pocketmq.broker.wire.balance import balance_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
 from pocketmq.broker.wire.group_doctor import GroupDoctorProcessor
@@ -65,6 +67,7 @@ def handlers(
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
+        balance_handlers(BalanceActs(tables.groups, parts.ledger)),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.durability
         ).handlers(),

@@ -144,9 +144,15 @@ class SendEngine:
             self.room.give(size)
 
     async def submit(
-        self, outgoing: OutgoingMessage, *, queue: MessageQueue | None = None
+        self,
+        outgoing: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
     ) -> "asyncio.Future[SendResult]":
         """Send without waiting for the answer; the future gets what `send` returns or raises.
+
+        timeout_ms: what is left of the option's time; then the answer is waited for all the same.
 
         Waits while too much is in flight, and for the route and the connection of a first message, so that
         messages are sent in the order of the calls.
@@ -155,10 +161,11 @@ class SendEngine:
         if not self.room.take(size):
             await self.room.wait(size)
         future = self._future()
-        flight = self._launch(outgoing, queue, future, size)
+        flight = None if timeout_ms else self._launch(outgoing, queue, future, size)
         if not isinstance(flight, Flight):
             try:
-                future.set_result(await self._attempts(outgoing, queue, first=flight))
+                sending = self._attempts(outgoing, queue, timeout_ms, first=flight)
+                future.set_result(await sending)
             except PocketMQError as error:
                 future.set_exception(error)
             finally:
@@ -333,8 +340,10 @@ class SendEngine:
         instance = self.instance
         address = instance.addresses.master(queue.broker_name)
         if address is None:
+            began_ms = self.clock.monotonic_ms()
             looking = instance.master_address(queue.topic, queue.broker_name)
             address = await _within(timeout_ms, queue.topic, looking)
+            timeout_ms = max(1, timeout_ms - (self.clock.monotonic_ms() - began_ms))
         tokens = [hook.before(outgoing, queue, address) for hook in self.hooks]
         try:
             sending = instance.api.send(
@@ -362,16 +371,22 @@ class SendEngine:
             hook.after(token, result, error)
 
     async def send_oneway(
-        self, outgoing: OutgoingMessage, *, queue: MessageQueue | None = None
+        self,
+        outgoing: OutgoingMessage,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Send without an answer. Raises: NoRoute, Unreachable; a refusal stays unknown."""
-        timeout_ms = self.options.send_timeout_ms
+        whole_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
+        until_ms = self.clock.monotonic_ms() + whole_ms
         if queue is None:
-            info, _ = await self._publish_info(outgoing.topic, timeout_ms)
+            info, _ = await self._publish_info(outgoing.topic, whole_ms)
             plan = SendAttempts(info, self.strategy, self.clock, attempts_max=1, timeout_ms=0)
             queue = self._next(plan, outgoing.topic)
         looking = self.instance.master_address(outgoing.topic, queue.broker_name)
-        address = await _within(timeout_ms, outgoing.topic, looking)
+        left_ms = max(1, until_ms - self.clock.monotonic_ms())
+        address = await _within(left_ms, outgoing.topic, looking)
         ext = self.packer.ext(outgoing, queue)
         await self.instance.api.send_oneway(address, outgoing.code, ext, outgoing.body)
 

@@ -28,7 +28,7 @@ from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
-from pocketmq.remoting.java_number import number
+from pocketmq.remoting.java_number import INT_MAX, number
 from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -375,7 +375,7 @@ def _retry(policy: Any, group: GroupConfig) -> None:
         except ValueError:
             stored = None
     stored = stored if isinstance(stored, Mapping) else {}
-    attempts = group.retry_max_times + 1
+    attempts = min(group.retry_max_times + 1, INT_MAX)
     try:
         if stored.get("type") == "EXPONENTIAL":
             own = stored.get("exponentialRetryPolicy") or {}

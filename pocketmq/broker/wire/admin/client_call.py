@@ -88,7 +88,8 @@ class AdminClientCallProcessor:
             str(header.is_force).lower(),
         )
         if header.queue_id is not None and header.queue_id >= 0:
-            return self._reset_queue(request, header, header.queue_id)
+            text = f"by {connection.address} with a reset of the queue"
+            return self._reset_queue(request, header, header.queue_id, text)
         config = self._topics.get(topic)
         if config is None:
             return request.answer(
@@ -114,7 +115,9 @@ class AdminClientCallProcessor:
         for member in members:
             if member.version < Version.V3_0_7_SNAPSHOT:
                 return _too_old(request, member)
+        text = f"by {connection.address} with a reset of the group's members"
         for queue_id, offset in table.items():
+            self._events.offset_set(group, topic, queue_id, offset, text)
             self._events.offset_reset(group, topic, queue_id, offset)
         self._push_reset(request, header, table, members)
         content = {
@@ -124,7 +127,7 @@ class AdminClientCallProcessor:
         return json_answer(request, {"offsetTable": content})
 
     def _reset_queue(
-        self, request: RemotingCommand, header: ResetOffsetHeader, queue_id: int
+        self, request: RemotingCommand, header: ResetOffsetHeader, queue_id: int, text: str
     ) -> RemotingCommand:
         topic, group = header.topic, header.group
         config = self._topics.get(topic)
@@ -153,6 +156,7 @@ class AdminClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"Target offset {offset} not in consume queue range [{begin}-{end}]",
             )
+        self._events.offset_set(group, topic, queue_id, offset, text)
         self._events.offset_reset(group, topic, queue_id, offset)
         self._offsets.reset(group, topic, queue_id, offset)
         key = queue_key(self._broker_name, topic, queue_id)

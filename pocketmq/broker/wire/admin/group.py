@@ -51,6 +51,11 @@ class AdminGroupProcessor:
         return self._update(request, rows, connection)
 
     def _update(self, request: RemotingCommand, rows: list[Any], connection: Connection) -> Answer:
+        from pocketmq.model.row_faults import group_row_fault
+
+        fault = next((fault for row in rows if (fault := group_row_fault(row))), None)
+        if fault is not None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         try:
             wanted = [GroupConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:

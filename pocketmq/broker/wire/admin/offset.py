@@ -195,7 +195,11 @@ class AdminOffsetProcessor:
         header = CloneGroupOffsetHeader.parse(request.ext)
         named = [header.topic] if header.topic is not None and header.topic.strip() else None
         copied = self._progress.copy(
-            header.src_group, header.dest_group, named, offline=bool(header.offline)
+            header.src_group,
+            header.dest_group,
+            named,
+            offline=bool(header.offline),
+            by=connection.address,
         )
         log.info(
             "offsets copied from=%s to=%s topics=%s by=%s",

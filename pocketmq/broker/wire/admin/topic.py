@@ -86,6 +86,11 @@ class AdminTopicProcessor:
         rows = data.get("topicConfigList") if isinstance(data, Mapping) else None
         if not isinstance(rows, list):
             raise HeaderError("the body lacks topicConfigList")
+        from pocketmq.model.row_faults import topic_row_fault
+
+        fault = next((fault for row in rows if (fault := topic_row_fault(row))), None)
+        if fault is not None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, fault)
         try:
             wanted = [TopicConfig.from_json(row) for row in rows]
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,59 @@
+"""Balance of groups, from PocketMQ's brokers alone: an Apache broker cannot account for messages."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from pocketmq.admin.cluster import Cluster
+from pocketmq.client.errors import BrokerFailed, RequestNotSupported
+from pocketmq.model.balance import Balance, ListedMessages, State
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode
+
+
+class BalanceAdmin:
+    """The operations of `admin.balances`."""
+
+    def __init__(self, site: Cluster) -> None:
+        self._site = site
+
+    async def of_group(
+        self, group: str, topic: str | None = None, since_ms: int = 0
+    ) -> dict[str, list[Balance]]:
+        """Return the books of a group, a topic each, by broker name; {} if no broker of PocketMQ knows it.
+
+        since_ms: only messages that were stored then or later. Raises: RemotingError.
+        """
+        header = GetGroupBalanceHeader(group, topic, since_ms or None, None)
+        return {
+            name: list(map(Balance.from_json, told["topics"]))
+            async for name, told in self._ask(header)
+        }
+
+    async def listed(
+        self, group: str, states: Iterable[State], topic: str | None = None, since_ms: int = 0
+    ) -> list[ListedMessages]:
+        """Return the messages in these states, in the order of the queues. Raises: RemotingError."""
+        words = ",".join(each.value for each in states)
+        header = GetGroupBalanceHeader(group, topic, since_ms or None, words)
+        return [
+            ListedMessages.from_json(row)
+            async for _, told in self._ask(header)
+            for row in told["rows"]
+        ]
+
+    async def _ask(self, header: GetGroupBalanceHeader) -> AsyncIterator[tuple[str, Any]]:
+        for master in await self._site.masters():
+            try:
+                asked = self._site.ask_each(
+                    [master],
+                    PocketRequestCode.GET_GROUP_BALANCE,
+                    header,
+                    about=f"group {header.group!r}",
+                )
+                async for name, told in asked:
+                    yield name, told
+            except RequestNotSupported:
+                continue
+            except BrokerFailed as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise

@@ -1,0 +1,174 @@
+"""Book: what the record says of one queue in one group, row by row. No I/O.
+
+1. An administrator's reset forwards skips all before it that was not acknowledged; one backwards drops what
+   is known from there on, since it will be given again.
+2. What a member's own move skips is what was never given.
+3. A message that was sent back counts by its copies; `back` has where they went, `copies` where they are.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pocketmq.broker.delivery.rows import SPAN, EventKind, Row, Texts, Way, parse_origin
+from pocketmq.broker.delivery.sorting import Pulling
+from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs
+from pocketmq.model.balance import State
+
+_KINDS = frozenset(each.value for each in EventKind)
+
+
+class Back(NamedTuple):
+    """A message that was sent back: RETRY or DEAD."""
+
+    state: State
+    cause: str
+    ms: int
+
+
+class Copy(NamedTuple):
+    """Where a copy of a message is. taken_from: the class of one that was lost or skipped before."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    taken_from: str
+
+
+@dataclass(slots=True)
+class Book:
+    """begin: the first offset that the group asked for, None if unknown. lanes: pieces, by what shares them:
+    "" for the whole group, an expression in an isolated group, a client that broadcasts.
+    """
+
+    begin: int | None = None
+    lanes: dict[tuple[Way, str], Runs] = field(default_factory=dict)
+    back: dict[int, Back] = field(default_factory=dict)
+    copies: dict[int, list[Copy]] = field(default_factory=dict)
+
+    def lane(self, way: Way = Way.SHARED, name: str = "") -> Runs:
+        """Return the pieces of a lane."""
+        found = self.lanes.get((way, name))
+        if found is None:
+            found = self.lanes[way, name] = Runs()
+        return found
+
+    @property
+    def lowest(self) -> int | None:
+        """Return the first offset of any piece."""
+        begins = [
+            first.begin
+            for runs in self.lanes.values()
+            for first in runs.between(0, runs.end)
+            if isinstance(first, Piece)
+        ]
+        return min(begins, default=None)
+
+    def given(self, row: Row, texts: Texts) -> None:
+        """Enter a span."""
+        piece, way = _piece(row, texts)
+        if way is Way.STRANGER:
+            self.lane().fill(piece)
+        elif way is Way.SHARED or piece.pulling is None:
+            self.lane().put(piece)
+        elif way is Way.ISOLATED:
+            self.lane(way, piece.pulling.own).put(piece)
+        else:
+            self.lane(way, piece.member).put(piece)
+
+    def event(self, kind: EventKind, begin: int, end: int, text: str, ms: int) -> None:
+        """Enter an event that concerns this queue alone."""
+        match kind:
+            case EventKind.START:
+                self.begin = end if self.begin is None else min(self.begin, end)
+            case EventKind.RESET if end < begin:
+                self._again(end)
+            case EventKind.RESET:
+                self._note_begin(begin)
+                self._mark(Piece(begin, end, State.SKIPPED, "", text, ms), fills=False)
+            case EventKind.COMMIT | EventKind.JUMP if begin < end:
+                self._mark(Piece(begin, end, State.SKIPPED, "", text, ms), fills=True)
+            case EventKind.EXPIRED if begin < end:
+                self._mark(Piece(begin, end, State.EXPIRED, "", text, ms), fills=False)
+            case EventKind.RETRY:
+                self.back[begin] = Back(State.RETRY, text, ms)
+            case EventKind.DEAD:
+                self.back[begin] = Back(State.DEAD, text, ms)
+
+    def _note_begin(self, offset: int) -> None:
+        """A group whose offset is set before it ever pulls begins there."""
+        if self.begin is None and not self.lanes:
+            self.begin = offset
+
+    def _again(self, begin: int) -> None:
+        if self.begin is not None:
+            self.begin = min(self.begin, begin)
+        for runs in self.lanes.values():
+            runs.drop(begin)
+        for table in (self.back, self.copies):
+            for offset in [offset for offset in table if offset >= begin]:
+                del table[offset]
+
+    def _mark(self, piece: Piece, *, fills: bool) -> None:
+        for runs in list(self.lanes.values()) or [self.lane()]:
+            runs.fill(piece) if fills else runs.put(piece)
+
+
+class Books:
+    """All of one group, by topic and queue id."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.books: dict[tuple[str, int], Book] = {}
+        # Start of the record, wall ms; 0 without one.
+        self.since_ms = 0
+
+    def __len__(self) -> int:
+        """Return the number of pieces."""
+        return sum(len(runs) for book in self.books.values() for runs in book.lanes.values())
+
+    def book(self, topic: str, queue_id: int) -> Book:
+        """Return the book of a queue."""
+        found = self.books.get((topic, queue_id))
+        if found is None:
+            found = self.books[topic, queue_id] = Book()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """Drop a topic: it or its offsets were deleted."""
+        for key in [key for key in self.books if key[0] == topic]:
+            del self.books[key]
+
+    def span(self, row: Row, texts: Texts) -> None:
+        """Enter a span of this group."""
+        self.book(texts.get(row[2], ""), row[3]).given(row, texts)
+
+    def event(self, row: Row, texts: Texts) -> None:
+        """Enter an event of this group; a kind that is not known is a newer version's."""
+        kind, _, topic_number, queue_id, begin, end, text, ms = row[1:]
+        topic = texts.get(topic_number, "")
+        if kind not in _KINDS:
+            return
+        if kind == EventKind.COPY:
+            first_topic, first_queue, first, taken_from = parse_origin(text)
+            copies = self.book(first_topic, first_queue).copies
+            copies.setdefault(first, []).append(Copy(topic, queue_id, begin, taken_from))
+            return
+        self.book(topic, queue_id).event(EventKind(kind), begin, end, text, ms)
+
+
+def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
+    client, by, own = (texts.get(number, "") for number in row[7:10])
+    begin, end, count = row[4:7]
+    if row[0] == SPAN:
+        pulling = Pulling(by, own, tuple(sorted({by, own or by})))
+        way, split = Way.SHARED, None
+    else:
+        wishes = texts.get(row[10], "")
+        pulling = Pulling(by, own, tuple(wishes.split("\n")) if wishes else ())
+        way, split = Way(row[11]), row[12]
+    kept, discarded, missed = split or (UNSURE, UNSURE, UNSURE)
+    if split is None and (way in (Way.ISOLATED, Way.STRANGER) or pulling.is_alike):
+        kept, discarded, missed = count, 0, 0
+    return Piece(
+        begin, end, None, client, "", row[-1], pulling, count, kept, discarded, missed
+    ), way

@@ -1,0 +1,307 @@
+"""Reckoning: the states of a queue's messages now, from its book and from where the group is. No I/O.
+
+1. What was given counts as passed only below the group's offset; above it, the member that has it is asked by
+   whether it is online.
+2. Messages in flight (popped) and those that were sent back are looked at one by one, before the others.
+3. What cannot be told is UNKNOWN.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pocketmq.broker.delivery.sorting import (
+    ASKS_ALL,
+    DISCARDED,
+    KEPT,
+    MISSED,
+    UNWANTED,
+    Pulling,
+    asked,
+    split_of,
+)
+from pocketmq.broker.ledger.book import Book, Books, Copy
+from pocketmq.broker.ledger.lanes import as_one
+from pocketmq.broker.ledger.runs import PIECE_MAX, UNSURE, Piece
+from pocketmq.model.balance import Cause, State
+
+Classes = Callable[[str, int, int, int, Pulling], bytes | None]
+"""As Sorter.classes."""
+_STATES = {
+    KEPT: (State.CONSUMED, ""),
+    DISCARDED: (State.LOST, Cause.DISCARDED.value),
+    MISSED: (State.LOST, Cause.FILTERED.value),
+    UNWANTED: (State.FILTERED, ""),
+}
+# Of several copies, the one that says most counts.
+_FINAL = (
+    State.CONSUMED,
+    State.DEAD,
+    State.LOST,
+    State.SKIPPED,
+    State.EXPIRED,
+    State.FILTERED,
+    State.UNKNOWN,
+)
+_CLASSES = {"missed": MISSED, "discarded": DISCARDED}
+
+
+@dataclass(slots=True)
+class Now:
+    """Where a group is in a queue. low, high: bounds of the queue; offset: the group's, -1 without one;
+    in_flight: popped and not acknowledged; unread: its holder does not subscribe to the topic.
+    """
+
+    low: int
+    high: int
+    offset: int
+    in_flight: frozenset[int] = frozenset()
+    unread: bool = False
+
+
+class InState(NamedTuple):
+    """`size` messages of [begin, end) in one state. of: where they are not all of the range, the class that
+    picks them, and how they were given."""
+
+    begin: int
+    end: int
+    state: State
+    size: int
+    cause: str = ""
+    member: str = ""
+    ms: int = 0
+    of: tuple[int, Pulling] | None = None
+
+
+@dataclass(slots=True)
+class Reckoning:
+    """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes."""
+
+    books: Books
+    now: Mapping[tuple[str, int], Now]
+    online: frozenset[str]
+    classes: Classes
+    _seen: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def begin(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue that is the group's."""
+        book, now = self.books.books.get((topic, queue_id)), self.now[topic, queue_id]
+        if book is None:
+            return now.low if now.offset < 0 else min(now.low, now.offset)
+        if book.begin is not None:
+            return book.begin
+        lowest = book.lowest
+        return now.low if lowest is None else min(now.low, lowest)
+
+    def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
+        """Yield what [begin, end of the queue) consists of."""
+        now = self.now[topic, queue_id]
+        book = self.books.books.get((topic, queue_id)) or Book()
+        special = self._special(topic, queue_id, book, now, begin)
+        for each in as_one(book, self.online).between(begin, now.high):
+            if isinstance(each, tuple):
+                yield from special.carve(self._gap(*each, now))
+            elif each.state is not None:
+                whole = InState(
+                    each.begin, each.end, each.state, each.size, each.cause, each.member, each.ms
+                )
+                yield from special.carve([whole])
+            else:
+                yield from special.carve(self._given(topic, queue_id, each, now))
+
+    # ------------------------------------------------------------ one by one
+
+    def _special(self, topic: str, queue_id: int, book: Book, now: Now, begin: int) -> "_Singles":
+        """Return what is known of single messages (2)."""
+        found = _Singles()
+        for offset in now.in_flight:
+            if begin <= offset < now.high:
+                piece = as_one(book, self.online).at(offset)
+                member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
+                part = InState(offset, offset + 1, State.IN_HAND, 1, "", member, ms)
+                found.add(offset, KEPT, part)
+        for offset in book.back.keys() | book.copies.keys():
+            if begin <= offset < now.high and offset not in now.in_flight:
+                state, taken_from = self._fate(topic, queue_id, offset)
+                back = book.back.get(offset)
+                cause, ms = ("", 0) if back is None else (back.cause, back.ms)
+                part = InState(offset, offset + 1, state, 1, cause, "", ms)
+                found.add(offset, _CLASSES.get(taken_from, KEPT), part)
+        return found
+
+    def _fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
+        """Return what became of a message that was sent back or redelivered, and what it was taken from."""
+        key = (topic, queue_id, offset)
+        book = self.books.books.get((topic, queue_id))
+        if book is None or key in self._seen:
+            return State.RETRY, ""
+        self._seen.add(key)
+        copies = book.copies.get(offset, [])
+        taken_from = next((each.taken_from for each in copies if each.taken_from), "")
+        states = {self._state_of(each) for each in copies}
+        self._seen.discard(key)
+        back = book.back.get(offset)
+        if back is not None:
+            states.add(back.state)
+        final = next((each for each in _FINAL if each in states), State.RETRY)
+        if final is State.CONSUMED and taken_from:
+            final = State.REDELIVERED
+        return final, taken_from
+
+    def _state_of(self, copy: Copy) -> State:
+        """Return the state of a copy; RETRY while it is under way."""
+        topic, queue_id, offset, _ = copy
+        now, book = self.now.get((topic, queue_id)), self.books.books.get((topic, queue_id))
+        if now is None or offset in now.in_flight:
+            return State.RETRY
+        if book is not None and (offset in book.back or offset in book.copies):
+            return self._fate(topic, queue_id, offset)[0]
+        piece = None if book is None else as_one(book, self.online).at(offset)
+        if piece is not None and piece.state is not None:
+            return piece.state
+        if offset >= now.offset:
+            return State.EXPIRED if offset < now.low else State.RETRY
+        if piece is None:
+            return State.UNKNOWN
+        [part] = self._passed(topic, queue_id, piece.cut(offset, offset + 1))
+        return part.state
+
+    # ------------------------------------------------------------ many at once
+
+    def _gap(self, begin: int, end: int, now: Now) -> Iterator[InState]:
+        """Yield what no row says anything about."""
+        passed = min(max(begin, now.offset), end)
+        stored = min(max(passed, now.low), end)
+        if begin < passed:
+            yield InState(begin, passed, State.UNKNOWN, passed - begin)
+        if passed < stored:
+            yield InState(passed, stored, State.EXPIRED, stored - passed)
+        if stored < end:
+            state, cause = (State.LOST, Cause.UNREAD) if now.unread else (State.WAITING, "")
+            yield InState(stored, end, state, end - stored, cause)
+
+    def _given(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
+        if piece.begin < now.offset:
+            yield from self._passed(topic, queue_id, piece.cut(piece.begin, now.offset))
+        if piece.end > now.offset:
+            piece = piece.cut(now.offset, piece.end)
+            if piece.begin < now.low:
+                yield from self._gap(piece.begin, min(piece.end, now.low), now)
+                if piece.end <= now.low:
+                    return
+                piece = piece.cut(now.low, piece.end)
+            yield from self._held(topic, queue_id, piece, now)
+
+    def _passed(self, topic: str, queue_id: int, piece: Piece) -> Iterator[InState]:
+        """Yield the states of messages that the group has moved past."""
+        assert piece.pulling is not None
+        for each, numbers in self._numbers(topic, queue_id, piece):
+            if numbers is None:
+                yield InState(each.begin, each.end, State.UNKNOWN, each.size)
+                continue
+            for kind, count in numbers.items():
+                if count:
+                    state, cause = _STATES[kind]
+                    if kind == UNWANTED and asked(piece.pulling.by) == ASKS_ALL:
+                        # A filter that lets everything through: these were deleted.
+                        state = State.EXPIRED
+                    of = None if count == each.size else (kind, piece.pulling)
+                    yield InState(
+                        each.begin, each.end, state, count, cause, each.member, each.ms, of
+                    )
+
+    def _held(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
+        """Yield the states of messages that were given, but not acknowledged yet."""
+        assert piece.pulling is not None
+        if piece.member not in self.online:
+            yield from self._gap(piece.begin, piece.end, now)
+            return
+        for each, numbers in self._numbers(topic, queue_id, piece):
+            count = each.count
+            if count == UNSURE:
+                count = 0 if numbers is None else numbers[KEPT] + numbers[DISCARDED]
+            if count:
+                yield InState(
+                    each.begin,
+                    each.end,
+                    State.IN_HAND,
+                    count,
+                    "",
+                    each.member,
+                    each.ms,
+                    None if count == each.size else (KEPT, piece.pulling),
+                )
+            if count < each.size:
+                yield InState(
+                    each.begin,
+                    each.end,
+                    State.WAITING,
+                    each.size - count,
+                    "",
+                    "",
+                    0,
+                    None if not count else (UNWANTED, piece.pulling),
+                )
+
+    def _numbers(
+        self, topic: str, queue_id: int, piece: Piece
+    ) -> Iterator[tuple[Piece, dict[int, int] | None]]:
+        """Yield a piece, or its parts, with the number of messages in each class; None if it is unknown."""
+        if UNSURE not in (piece.kept, piece.discarded, piece.missed):
+            rest = piece.size - piece.kept - piece.discarded - piece.missed
+            numbers = (rest, piece.kept, piece.discarded, piece.missed)
+            yield piece, dict(zip((UNWANTED, KEPT, DISCARDED, MISSED), numbers, strict=True))
+            return
+        assert piece.pulling is not None
+        for begin in range(piece.begin, piece.end, PIECE_MAX):
+            each = piece.cut(begin, begin + PIECE_MAX)
+            classes = self.classes(topic, queue_id, each.begin, each.end, piece.pulling)
+            if classes is None:
+                yield each, None
+                continue
+            kept, discarded, missed = split_of(classes)
+            rest = each.size - kept - discarded - missed
+            numbers = (rest, kept, discarded, missed)
+            yield each, dict(zip((UNWANTED, KEPT, DISCARDED, MISSED), numbers, strict=True))
+
+
+class _Singles:
+    """What is known of single messages: by offset, the class that they would count in, and their part."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, InState]] = {}
+        self._sorted: list[int] | None = None
+
+    def add(self, offset: int, kind: int, part: InState) -> None:
+        """Add one."""
+        self._found[offset] = kind, part
+        self._sorted = None
+
+    def carve(self, parts: Iterable[InState]) -> Iterator[InState]:
+        """Yield parts of one range without the messages that are known singly, and these."""
+        parts = list(parts)
+        if not self._found or not parts:
+            yield from parts
+            return
+        if self._sorted is None:
+            self._sorted = sorted(self._found)
+        first = bisect_left(self._sorted, min(each.begin for each in parts))
+        last = bisect_left(self._sorted, max(each.end for each in parts))
+        for offset in self._sorted[first:last]:
+            kind, part = self._found[offset]
+            yield part
+            place = _place_of(parts, offset, kind)
+            parts[place] = parts[place]._replace(size=parts[place].size - 1)
+        yield from (each for each in parts if each.size)
+
+
+def _place_of(parts: list[InState], offset: int, kind: int) -> int:
+    """Return the part that an offset is taken out of: one of its class, if it is in one."""
+    places = [
+        place for place, each in enumerate(parts) if each.begin <= offset < each.end and each.size
+    ]
+    for place in places:
+        if (parts[place].state, parts[place].cause) == _STATES[kind]:
+            return place
+    return places[0]
