@@ -474,6 +474,16 @@ COMMANDS: Mapping[str, Keys] = {
             "steps": "the safest order",
         }
     ),
+    "lake": _one(
+        {
+            "rows": "rows added",
+            "tables[]": "tables that got some",
+            "tables[].table": "name of the table, with its namespace",
+            "tables[].rows": "rows added to it",
+            "files": "data files written",
+            "losses[]": "what was missing or damaged, with --skip-losses",
+        }
+    ),
     "top": _one(
         {
             "topics[]": "busiest topics",

@@ -40,6 +40,8 @@ GROUPS = {
 }
 # Commands of their own, beside the groups: each in the module of its name.
 SINGLE = {
+    "lake": "Write topics to Apache Iceberg tables, each message exactly once; run it again for what "
+    "is new.",
     "top": "Show current traffic by topic and the groups with the most lag, until Ctrl-C.",
     "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "
     "keep working.",

@@ -100,6 +100,7 @@ ASKED = {
     "context save": "here",
     "context select": "kept",
     "context delete": "kept",
+    "lake": "{store} {folder}/warehouse",
     "top": "--every 0.1",
     "migrate": "--broker a --from {namesrv} --check",
 }
@@ -156,6 +157,7 @@ WRONG = {
     "doctor group": ("Nope", "group list"),
     "bench consume": ("--topic Nope", "topic create Nope"),
     "migrate": ("--broker Nope --from {namesrv}", "cluster list"),
+    "lake": ("{store} {folder}/warehouse --topic Nope", "the topics are"),
     "context select": ("Nope", "context list"),
     "context delete": ("Nope", "context list"),
 }

@@ -77,7 +77,7 @@ class ReplicasProcessor:
         assert handover is not None
         acts: dict[str, Any] = {
             "begin": lambda: handover.begin(connection),
-            "hold": handover.hold,
+            "hold": lambda: handover.hold(connection),
             "hand-to": lambda: handover.hand_to(header.target or "", header.new_broker_id or 1),
             "end": handover.end,
             "undo": handover.undo,

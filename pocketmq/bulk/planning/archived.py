@@ -60,6 +60,10 @@ class ArchivedBounds:
         return int(self._rows["endOffset"][self.high - 1])
 
     @property
+    def first_position(self) -> int:
+        return int(self._rows["firstPosition"][self.low])
+
+    @property
     def end_position(self) -> int:
         return int(self._rows["endPosition"][self.high - 1])
 

@@ -4,6 +4,7 @@ Connections are opened on demand and again after a failure. Read-only requests a
 sink decides). Routes come from the first name server that answers.
 """
 
+import re
 import select
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from pocketmq.model.names import is_system_topic
 from pocketmq.model.tables import countable
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import GetRouteInfoHeader
@@ -324,6 +326,13 @@ class BrokerClient:
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         self.call(queue.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+def is_users(topic: str) -> bool:
+    """Return False for the topics of the system, and those that brokers register for themselves: one for
+    each broker and cluster, and groups' inner ones.
+    """
+    return not (is_system_topic(topic) or re.fullmatch(r".*_REPLY_TOPIC|DefaultCluster", topic))
 
 
 def _queues_of(topic: str, answer: RemotingCommand, perm: Perm) -> list[BrokerQueue]:

@@ -1,7 +1,6 @@
 """Batch reads of live brokers: bounds queried once in the driver, pulls in the tasks."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from pocketmq.bulk.offsets import (
     store_at,
 )
 from pocketmq.bulk.partition import Filters, Sizes, Topics
-from pocketmq.model.names import TOOLS_GROUP, is_system_topic
+from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.model.record import RECORD_SIZE_MIN
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -35,7 +34,7 @@ from pocketmq.remoting.headers import (
     GetMinOffsetResponseHeader,
     PullMessageResponseHeader,
 )
-from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
+from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue, is_users
 from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, pull_header, read_ranges
 from pocketmq.spark.brokers.times import first_at_time
@@ -200,7 +199,9 @@ def look_up(
     must_exist: raises IllegalArgument for a named topic that does not exist.
     """
     named = list(topics.named())
-    names = named or [t for t in client.topics() if topics.has(t) and _is_users(t, topics)]
+    names = named or [
+        t for t in client.topics() if topics.has(t) and (topics.system or is_users(t))
+    ]
     found: list[BrokerQueue] = []
     for topic, queues in client.queues_of(names, Perm.READ).items():
         if not queues and named and must_exist:
@@ -214,13 +215,6 @@ def look_up(
                 found.append(queue)
     asked = _Asked(client, found, settings)
     return {one.key: one for one in (BrokerBounds(asked, queue) for queue in found)}
-
-
-# Brokers also register a topic for each broker and cluster, and groups' inner ones.
-def _is_users(topic: str, topics: Topics) -> bool:
-    return topics.system or not (
-        is_system_topic(topic) or re.fullmatch(r".*_REPLY_TOPIC|DefaultCluster", topic)
-    )
 
 
 def group_positions(

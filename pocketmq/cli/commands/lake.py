@@ -1,0 +1,246 @@
+"""`pocketmq lake`: topics as Apache Iceberg tables, brought up to date with stores, archives or brokers."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pocketmq.cli import contexts
+from pocketmq.cli.exits import CannotBegin, ExitCode
+from pocketmq.cli.options import Json
+from pocketmq.cli.output import (
+    as_object,
+    json_text,
+    print_fields,
+    print_json,
+    print_line,
+    with_progress,
+)
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from pocketmq.bulk.offsets import LossRule
+    from pocketmq.lake.copy import LakeCopy, RowSource
+    from pocketmq.spark.brokers.connection import BrokerAccess
+
+_EVERY_S = 30.0
+_RETRY_MS, _FIRST_CONTACT_MS = 120_000, 10_000
+_NAME_SERVERS = re.compile(r"[^/\\,;]+:\d+(;[^/\\,;]+:\d+)*;?")
+
+
+_Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Folder or URI of a store or archive, a comma list, a glob; or name servers, host:port;...",
+    ),
+]
+_Warehouse = Annotated[
+    str, typer.Argument(metavar="WAREHOUSE", help="Folder or URI of the tables.")
+]
+_Topics = Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")]
+_Catalog = Annotated[
+    str | None,
+    typer.Option(
+        help="A catalog of your pyiceberg configuration (default: the file catalog.db in WAREHOUSE)."
+    ),
+]
+_Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C with what is stored next.")
+]
+_Every = Annotated[float, typer.Option(min=1, help="With --follow: seconds between two commits.")]
+_Compare = Annotated[
+    bool,
+    typer.Option("--check", help="Change nothing: compare the tables with SOURCE row by row."),
+]
+_Sealed = Annotated[
+    bool, typer.Option("--sealed", help="Leave out the log file that is still being written.")
+]
+_SkipLosses = Annotated[
+    bool,
+    typer.Option(
+        "--skip-losses", help="Continue behind damaged records and deleted files; report them."
+    ),
+]
+_SystemTopics = Annotated[
+    bool, typer.Option("--system-topics", help="Include the broker's own topics.")
+]
+_BrokerName = Annotated[
+    str | None,
+    typer.Option(
+        help="The broker's name in the tables (default: the folder above `store`). For several stores a JSON "
+        'map of folder to name, {"/data/a/store":"broker-a"}.'
+    ),
+]
+
+
+def lake(
+    source: _Source,
+    warehouse: _Warehouse,
+    topic: _Topics = None,
+    catalog: _Catalog = None,
+    follow: _Follow = False,
+    every: _Every = _EVERY_S,
+    check: _Compare = False,
+    sealed: _Sealed = False,
+    skip_losses: _SkipLosses = False,
+    system_topics: _SystemTopics = False,
+    broker_name: _BrokerName = None,
+    as_json: Json = False,
+) -> None:
+    """Write topics to Apache Iceberg tables, each message exactly once; run it again for what is new.
+
+    One table per topic, in namespace `pocketmq`. With --check: exit code 1 when a table differs.
+    """
+    try:
+        from pocketmq.lake.catalog import opened_catalog
+        from pocketmq.lake.copy import LakeCopy
+    except ImportError as error:
+        raise CannotBegin(f"this needs {error.name}: pip install pocketmq[lake]") from error
+    from pocketmq.bulk.offsets import LossRule
+
+    loss = LossRule(fail=not skip_losses)
+    with _named_errors(), opened_catalog(warehouse, catalog) as opened:
+        rows = _source(
+            source, topic or [], loss, sealed=sealed, system=system_topics, broker_name=broker_name
+        )
+        try:
+            if check:
+                _check(opened, rows, as_json=as_json)
+                return
+            copy = LakeCopy(opened, rows)
+            if follow:
+                _follow(copy, every, as_json=as_json)
+            else:
+                copy.round(lambda parts, total: with_progress(parts, "parts", total=total))
+                _report(copy, loss, as_json=as_json)
+        finally:
+            rows.close()
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Turn the errors of sources and tables into one line."""
+    from pocketmq.bulk.errors import DataLoss
+
+    try:
+        yield
+    except DataLoss as error:
+        where = f" (file {error.file}, position {error.position})" if error.position >= 0 else ""
+        raise CannotBegin(
+            f"{error.reason}{where}. What was read before is in the tables; --skip-losses continues behind it"
+        ) from error
+    except (PocketMQError, OSError) as error:
+        raise CannotBegin(str(error)) from error
+
+
+def _source(
+    source: str,
+    topics: list[str],
+    loss: "LossRule",
+    *,
+    sealed: bool,
+    system: bool,
+    broker_name: str | None,
+) -> "RowSource":
+    from pocketmq.bulk.partition import Topics
+
+    wanted = Topics(tuple(topics), system=system)
+    if _NAME_SERVERS.fullmatch(source):
+        if sealed or broker_name is not None:
+            raise CannotBegin("--sealed and --broker-name are for stores; brokers know their names")
+        from pocketmq.lake.brokers import BrokerSource
+
+        return BrokerSource(_access(source), wanted, loss)
+    from pocketmq.lake.files import FileSource
+
+    return FileSource([source], wanted, loss, sealed=sealed, broker_names=_names(broker_name))
+
+
+def _access(name_server: str) -> "BrokerAccess":
+    """Return how to connect, by the account of the user's environment or context."""
+    from pocketmq.spark.brokers.connection import BrokerAccess
+
+    said = contexts.environment()
+    if said.get("POCKETMQ_TLS_CA"):
+        raise CannotBegin(
+            "pocketmq lake cannot verify the servers' certificates: leave --tls-ca away, or read the store"
+        )
+    return BrokerAccess(
+        name_server,
+        access_key=said.get("POCKETMQ_ACCESS_KEY", ""),
+        secret_key=said.get("POCKETMQ_SECRET_KEY", ""),
+        use_tls=said.get("POCKETMQ_TLS_ENABLE", "").lower() == "true",
+        retry_timeout_ms=_RETRY_MS,
+        first_contact_ms=_FIRST_CONTACT_MS,
+    )
+
+
+def _names(text: str | None) -> dict[str, str] | str | None:
+    if text is None or not text.startswith("{"):
+        return text
+    import json
+
+    try:
+        found: dict[str, str] = json.loads(text)
+    except ValueError as error:
+        raise IllegalArgument(f"--broker-name is not JSON: {error}") from error
+    return found
+
+
+def _follow(copy: "LakeCopy", every_s: float, *, as_json: bool) -> None:
+    """Copy until Ctrl-C; a line for each round that found something."""
+    try:
+        while True:
+            began = time.monotonic()
+            added = copy.round()
+            if added:
+                line = {
+                    "rows": added,
+                    "tables": len(copy.copied.rows),
+                    "commits": copy.copied.commits,
+                }
+                print_line(json_text(line) if as_json else f"{added} rows added")
+            time.sleep(max(0.0, began + every_s - time.monotonic()))
+    except KeyboardInterrupt:
+        return
+
+
+def _report(copy: "LakeCopy", loss: "LossRule", *, as_json: bool) -> None:
+    copied = copy.copied
+    fields = {
+        "rows": copied.total,
+        "tables": [{"table": name, "rows": rows} for name, rows in sorted(copied.rows.items())],
+        "files": copied.files,
+        "losses": loss.losses,
+    }
+    if as_json:
+        print_json(fields)
+        return
+    for name, rows in sorted(copied.rows.items()):
+        print_line(f"{name}: {rows} rows")
+    for one in loss.losses:
+        print_line(f"lost: {one}")
+    print_line(f"{copied.total} rows added in {copied.files} files")
+
+
+def _check(catalog: "Catalog", source: "RowSource", *, as_json: bool) -> None:
+    from pocketmq.lake.check import Check
+
+    found = Check(catalog, source).run(
+        lambda parts, total: with_progress(parts, "parts", total=total)
+    )
+    fields = as_object(found)
+    if as_json:
+        print_json(fields)
+    else:
+        for line in fields.pop("shown"):
+            print_line(line)
+        print_fields(fields, as_json=False)
+    if not found.is_equal:
+        raise typer.Exit(int(ExitCode.FAILED))

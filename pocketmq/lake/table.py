@@ -1,0 +1,196 @@
+"""LakeTable: one Iceberg table that is written: rows wait, become files, and are committed with a position.
+
+1. Rows and position are one commit: a process that is killed before it has written nothing that a reader
+   sees, one that is killed after it finds its position when it starts again. Files without a commit are
+   removed by the next maintenance (maintain.py).
+2. A commit is made only onto the snapshot whose position the rows continue. If another writer was quicker
+   (a compaction), it is repeated onto the new snapshot, as long as that has the same position.
+3. Rows are appended to a queue in order: those of a commit continue what was committed before.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+
+from pocketmq.bulk.columns.arrays import Int64s
+from pocketmq.lake.columns import file_schema
+from pocketmq.lake.position import Position, position_of
+from pocketmq.remoting.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_ROW_GROUP_ROWS = 1 << 17
+_DAY_US = 86_400_000_000
+_NO_TIME = -(1 << 62)
+_ATTEMPTS = 5
+# Columns in which values repeat: others are written plain, since a dictionary of them would be given up.
+_REPEATING = [
+    "topic", "brokerName", "queueId", "tags", "properties.key_value.key", "properties.key_value.value",
+    "flag", "sysFlag", "reconsumeTimes", "preparedTransactionOffset", "bornHost", "storeHost", "tagsCode",
+]  # fmt: skip
+
+
+class TableInUse(PocketMQError):
+    """Another process has written the same messages to a table."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"table {name} was written by another process at the same time: run one `pocketmq lake` at a time"
+        )
+
+
+class LakeTable:
+    """See the head of the file. Owner of the table's position and of the rows that wait."""
+
+    def __init__(self, table: "Table", clock: Callable[[], float] = time.monotonic) -> None:
+        self.table = table
+        self.name = ".".join(table.name())
+        #: What the committed rows and those that wait are, together.
+        self.position = position_of(table)
+        self.committed = Position.of_summary(self.position.summary())
+        #: Bytes of the rows that wait in memory.
+        self.waiting_bytes = 0
+        #: Bytes of the rows in files without a commit.
+        self.written_bytes = 0
+        self._clock = clock
+        self._waiting: list[pa.RecordBatch] = []
+        self._files: list[DataFile] = []
+        self._since: float | None = None
+        self._schema = file_schema(table.schema())
+
+    @property
+    def age_s(self) -> float:
+        """Return for how long the oldest row without a commit has waited, in seconds; 0 without one."""
+        return 0.0 if self._since is None else self._clock() - self._since
+
+    def add(self, rows: pa.RecordBatch, topic: str, broker: str) -> int:
+        """Add rows of one topic and broker, in the order of its queues; return how many were new."""
+        rows = self.position.add(rows, topic, broker)
+        count: int = rows.num_rows
+        if count:
+            if self._since is None:
+                self._since = self._clock()
+            self._waiting.append(rows)
+            self.waiting_bytes += rows.nbytes
+        return count
+
+    def write(self) -> None:
+        """Write the rows that wait to files, one for each day."""
+        if not self._waiting:
+            return
+        rows = pa.Table.from_batches(self._waiting, self._waiting[0].schema)
+        self._waiting = []
+        self.written_bytes += self.waiting_bytes
+        self.waiting_bytes = 0
+        rows = _sorted(rows)
+        for day in days_of(rows):
+            self._files.append(write_file(self.table, self._schema, day))
+
+    def commit(self) -> int:
+        """Commit all rows that were added; return the number of files. Raises: TableInUse."""
+        self.write()
+        files = self._files
+        if not files:
+            return 0
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.table.transaction() as change:
+                    append = change.update_snapshot(snapshot_properties=self.position.summary())
+                    with append.fast_append() as snapshot:
+                        for file in files:
+                            snapshot.append_data_file(file)
+                break
+            except CommitFailedException:
+                self.table.refresh()
+                if attempt + 1 == _ATTEMPTS or position_of(self.table) != self.committed:
+                    raise TableInUse(self.name) from None
+        self.committed = Position.of_summary(self.position.summary())
+        self._files, self.written_bytes, self._since = [], 0, None
+        return len(files)
+
+
+def write_file(table: "Table", schema: pa.Schema, rows: pa.Table) -> DataFile:
+    """Write rows of one day to a new file of a table; return its entry, which a commit names."""
+    day = _day_text(rows.column("storeTimestamp")[0])
+    provider = table.location_provider()
+    path = provider.new_data_location(f"storeTimestamp_day={day}/{uuid.uuid4()}.parquet")
+    output = table.io.new_output(path)
+    metadata: list[Any] = []
+    with output.create() as stream:
+        with pq.ParquetWriter(
+            stream, schema, compression="zstd", compression_level=1, metadata_collector=metadata,
+            use_dictionary=[c for c in _REPEATING if c.partition(".")[0] in schema.names],
+            store_decimal_as_integer=True,
+        ) as writer:  # fmt: skip
+            columns = [
+                rows.column(field.name)
+                if field.name in rows.column_names
+                else pa.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), _ROW_GROUP_ROWS)
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=metadata[0],
+        stats_columns=compute_statistics_plan(table.schema(), table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=statistics.partition(table.spec(), table.schema()),
+        file_size_in_bytes=len(output),
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _day_text(value: pa.Scalar) -> str:
+    moment = value.as_py()
+    return "null" if moment is None else moment.strftime("%Y-%m-%d")
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Return the rows by broker, queue and offset, in one chunk."""
+    rows = rows.combine_chunks()
+    brokers = rows.column("brokerName").combine_chunks().dictionary_encode()
+    names = brokers.dictionary.to_pylist()
+    rank = np.argsort(np.argsort(np.array(names, object)))
+    keys = [
+        rows.column("commitLogOffset").to_numpy(),
+        rows.column("queueOffset").to_numpy(),
+        rows.column("queueId").to_numpy(),
+        rank[brokers.indices.to_numpy()],
+    ]
+    order = np.lexsort(keys)
+    if (np.diff(order) == 1).all():
+        return rows
+    return rows.take(pa.array(order))
+
+
+def days_of(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of each day of store time, UTC; rows without a time apart."""
+    times = rows.column("storeTimestamp").cast(pa.int64())
+    days: Int64s = times.fill_null(_NO_TIME).to_numpy() // _DAY_US
+    found = np.unique(days)
+    if len(found) <= 1:
+        yield rows
+        return
+    for day in found.tolist():
+        yield rows.filter(pa.array(days == day))
