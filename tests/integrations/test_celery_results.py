@@ -1,4 +1,4 @@
-"""Celery's result backend: results by key for any process, expiry, forgetting, groups, chords that count exactly."""
+"""Celery's result backend: results for any process, expiry, forgetting, groups, chords that count."""
 
 import os
 import subprocess
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from celery import Celery, chord, group
 from celery.exceptions import ChordError
-from tests.integrations.conftest import StartWorker
-from tests.kit.waiting import until
 
 import pocketmq.integrations.celery
 from pocketmq.testing import InProcess
+from tests.integrations.conftest import StartWorker
+from tests.kit.waiting import until
 
 PATIENCE = 60
 

@@ -31,7 +31,7 @@ class Connected(Protocol):
     """What a channel needs of its transport."""
 
     bell: Bell
-    waits: envelope.Waits
+    waits: envelope.EtaWaits
 
     def running_link(self) -> Link:
         """Return the link. Raises: NotRunning, ForkedClient."""

@@ -29,14 +29,14 @@ class DueTime(NamedTuple):
     expires_ms: int | None
 
 
-class Waits(NamedTuple):
+class EtaWaits(NamedTuple):
     """How long tasks wait in the broker: none that is due sooner than min_ms, hop_ms at once."""
 
     min_ms: int
     hop_ms: int
 
 
-def delivery(payload: dict[str, Any], now_ms: int, waits: Waits) -> DueTime:
+def delivery(payload: dict[str, Any], now_ms: int, waits: EtaWaits) -> DueTime:
     """Return when the broker is to deliver a task: at its ETA, or after a hop, when it is sent on."""
     expiration = payload["properties"].get("expiration")
     expires_ms = None if expiration is None else now_ms + int(float(expiration))

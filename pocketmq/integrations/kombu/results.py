@@ -1,11 +1,12 @@
-"""Results: values by key in a topic, and their arrival to the processes that wait for some of them.
+"""Results: values by key in a topic, and their arrival in the processes that wait for some of them.
 
-1. A value is a message whose key is the value's key, in one queue by that key: the newest counts, an
-   empty one says that the value was deleted. Brokers delete messages by their age, readers ignore what is
-   older than asked for.
+1. A value is a message whose key is the value's key, in one queue by that key; the newest counts, and may
+   mark the value as deleted. Brokers delete messages by their age; readers ignore older ones than they
+   ask for.
 2. A message has one of BUCKETS tags, by its key. A process that waits follows the topic for the buckets
-   of what it waits for, by pulls that the broker holds until one arrives.
-3. An index may be a moment behind: a follower begins FOLLOW_BACK_MS before it was started.
+   of the keys that it waits for, by pulls that the broker holds until one arrives.
+3. An index may be a moment behind: a follower begins FOLLOW_BACK_MS before it was started, and the own values
+   of a process count at once.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ class Results:
             self._own.popitem(last=False)
 
     async def get(self, key: str, age_ms_max: int | None) -> bytes | None:
-        """Return the newest value, None if there is none or it is older."""
+        """Return the newest value, None if it is absent or older."""
         await self._ready()
         begin_ms = 0 if age_ms_max is None else max(0, self._link.clock.now_ms() - age_ms_max)
         found = await self._link.admin.messages.by_key(self._topic, key, begin_ms=begin_ms)

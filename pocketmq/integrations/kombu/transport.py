@@ -29,7 +29,7 @@ from pocketmq.client.errors import (
 from pocketmq.integrations.kombu import link as links
 from pocketmq.integrations.kombu.bell import Bell
 from pocketmq.integrations.kombu.channel import Channel
-from pocketmq.integrations.kombu.envelope import Waits
+from pocketmq.integrations.kombu.envelope import EtaWaits
 from pocketmq.integrations.kombu.link import Link, Where
 from pocketmq.remoting.errors import IllegalArgument, RemotingError, RequestRefused
 
@@ -72,7 +72,7 @@ class Transport(virtual.Transport):
         self.bell: Bell
         self._loop: Any = None
         options = client.transport_options
-        self.waits = Waits(
+        self.waits = EtaWaits(
             int(1000 * options.get("eta_min", 0)), int(1000 * options.get("eta_hop", 172_800))
         )
 
