@@ -105,9 +105,7 @@ async def test_members_of_different_tags_lose_what_e3_says(broker: Broker, asker
     assert {(row["cause"], row["member"]) for row in rows} == {("discarded by the member", "c1")}
 
 
-async def test_a_pull_that_was_held_for_a_member_that_lost_the_queue_changes_nothing(
-    broker: Broker, asker: Peer
-) -> None:
+async def test_a_held_pull_without_the_queue_changes_nothing(broker: Broker, asker: Peer) -> None:
     """A held pull of c1 ends after c2 has taken the queue over, and brings c1 what c2 has consumed."""
     await send(asker, "", queue_id=1)
     async with await Peer.at(broker) as first, await Peer.at(broker) as second:

@@ -61,9 +61,7 @@ def requests(near: socket.socket, count: int) -> list[RemotingCommand]:
     return found
 
 
-def test_answers_in_any_order_reach_their_requests_and_others_are_dropped(
-    peer: Peer, threads: ThreadPoolExecutor
-) -> None:
+def test_answers_in_any_order_reach_their_requests(peer: Peer, threads: ThreadPoolExecutor) -> None:
     def play() -> None:
         with peer.accept() as near:
             first, second = requests(near, 2)
@@ -79,9 +77,7 @@ def test_answers_in_any_order_reach_their_requests_and_others_are_dropped(
     played.result()
 
 
-def test_an_answer_that_does_not_come_in_time_ends_the_connection(
-    peer: Peer, threads: ThreadPoolExecutor
-) -> None:
+def test_an_answer_out_of_time_ends_the_connection(peer: Peer, threads: ThreadPoolExecutor) -> None:
     """The answer may still come: no later request may take it for its own."""
 
     def play() -> bytes:
