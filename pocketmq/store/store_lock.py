@@ -134,7 +134,7 @@ class AbortFile:
 
     @property
     def is_ours(self) -> bool | None:
-        """Return True if PocketMQ has made it: RocketMQ writes no second line. None: there is none."""
+        """Return True if PocketMQ has made it: RocketMQ writes no second line. None: no such file."""
         try:
             with open(self._path, "rb") as file:
                 return b"\n" in file.read(4096)
