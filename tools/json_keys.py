@@ -121,6 +121,12 @@ _BENCH = {
     "latency[].messages": "messages of this class",
 }
 _STEP = {**_QUEUE, "from": "offset before", "to": "offset after"}
+_NETWORK = {
+    "check": "server that was asked",
+    "ok": "true if nothing is wrong",
+    "found": "what was found",
+    "advice": "what to do, or empty",
+}
 _PROBLEM = {
     "code": "what is wrong, one word ([list](store-findings.md))",
     "severity": "error, warning or info",
@@ -155,10 +161,21 @@ SERVERS: Mapping[str, Keys] = {
             "brokers?": "how many brokers, with --brokers",
             "replicas?": "how many replicas, with --replicas",
             "readonly?": "brokers that accept no messages",
+            "controller?": "address of the controller, with --controller",
         }
     ),
     "broker": _one(_SITE),
-    "namesrv": _one(_READY | {"kv": "file of the key-value table"}),
+    "namesrv": _one(
+        _READY
+        | {
+            "kv": "file of the key-value table",
+            "controller?": "address of the controller, with enableControllerInNamesrv=true",
+        }
+    ),
+    "controller": _one(
+        {name: text for name, text in _READY.items() if name != "namesrv"}
+        | {"controller": "address of the controller", "file": "file of the sets of brokers"}
+    ),
     "health": _rows(
         {
             "server": "namesrv or broker",
@@ -238,15 +255,16 @@ COMMANDS: Mapping[str, Keys] = {
     "dlq import": _one({"imported": "messages stored", "group": "group"}),
     "dlq list": _rows(_MESSAGE | {"sentAgain": "when it was resent, ms since 1970 each"}),
     "dlq resend": _rows({"id": "id of the message", "status": "SEND_OK, or how far it is safe"}),
-    "doctor group": _one(_DIAGNOSIS),
-    "doctor net": _rows(
+    "doctor all": _one(
         {
-            "check": "server that was asked",
-            "ok": "true if nothing is wrong",
-            "found": "what was found",
-            "advice": "what to do, or empty",
+            "network[]": "name servers and brokers",
+            **_under("network[]", _NETWORK),
+            "groups[]": "all groups; empty while a server cannot be reached",
+            **_under("groups[]", _DIAGNOSIS),
         }
     ),
+    "doctor group": _one(_DIAGNOSIS),
+    "doctor net": _rows(_NETWORK),
     "group balance": _rows(
         {
             "topic": "topic",
@@ -264,6 +282,15 @@ COMMANDS: Mapping[str, Keys] = {
             "redelivered": "lost or skipped, given back, and consumed",
             "unknown": "passed, and no record says how",
             "difference": "stored less all the others: 0",
+        }
+    ),
+    "group redeliver": _rows(
+        {
+            "broker": "name of the broker",
+            "given": "messages given back",
+            "left": "messages not given yet",
+            "unwanted": "messages that no member wants now",
+            "deleted": "messages that are not stored any more",
         }
     ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),

@@ -23,7 +23,7 @@ from tools.json_keys import COMMANDS, SERVERS
 
 ROOT = typer.main.get_command(commands())
 # Parsed beside typer, because they start in a fraction of its time.
-PLAIN = {"up", "namesrv", "broker", "health"}
+PLAIN = {"up", "namesrv", "broker", "controller", "health"}
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -49,6 +49,7 @@ ASKED = {
     "group show": "g",
     "group doctor": "g",
     "group balance": "g",
+    "group redeliver": "g --lost --dry-run",
     "group mode": "g isolate",
     "group producers": "pg",
     "subs export": "",
@@ -91,6 +92,7 @@ ASKED = {
     "store repair": "{copy} --yes",
     "store export": "{store} --out {folder}/messages.jsonl",
     "doctor net": "",
+    "doctor all": "",
     "doctor group": "g",
     "bench produce": "--count 20 --size 64,128",
     "bench both": "--count 20",
@@ -114,6 +116,7 @@ WRONG = {
     "group show": ("Nope", "group list"),
     "group doctor": ("Nope", "group list"),
     "group balance": ("Nope", "group list"),
+    "group redeliver": ("Nope --lost --yes", "group list"),
     "group mode": ("Nope", "group list"),
     "subs export": ("Nope", "group list"),
     "subs plan": ("{folder}/nope", "subs export"),
@@ -162,7 +165,7 @@ WRONG = {
 }
 # A producer group is known while it is online only; these take no name, or make what they are given.
 NO_WRONG_NAME = {
-    *("group list", "group producers", "doctor net", "bench produce", "bench both"),
+    *("group list", "group producers", "doctor net", "doctor all", "bench produce", "bench both"),
     *("context list", "context save", "top", "message consume"),
 }
 
@@ -327,6 +330,24 @@ def test_a_wrong_name_is_one_line_that_says_what_to_do(
     assert said.startswith("pocketmq: ")
     assert advice in said
     assert said.count("\n") == 1
+
+
+def test_the_doctor_alone_is_asked_about_everything(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> Any:
+        run([*words, "--namesrv", site.namesrv, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    found = said("doctor")
+    assert found["network"] == said("doctor", "net")
+    assert [each["group"] for each in found["groups"]] == [
+        each["group"] for each in said("group", "doctor")
+    ]
+    assert run(["doctor", "--namesrv", "127.0.0.1:1", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["ok"] for each in found["network"]] == [False]
+    assert found["groups"] == []
 
 
 def test_health_answers_in_json(site: Site) -> None:

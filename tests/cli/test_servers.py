@@ -91,14 +91,16 @@ def test_a_broker_registers_at_the_name_server_that_it_is_given(
     started: list[Server], folder: Path
 ) -> None:
     (folder / "namesrv.conf").write_text(
-        "orderMessageEnabel=true\nenableControllerInNamesrv=true\nrocketmqHome=/opt\n"
+        "orderMessageEnabel=true\nrocketmqHome=/opt\nenableControllerInNamesrv=true\n"
+        "controllerListenPort=0\n"
     )
     namesrv = Server(folder, "namesrv", "--port", "0", "-c", "namesrv.conf")
     started.append(namesrv)
-    address = namesrv.ready()["namesrv"]
+    ready = namesrv.ready()
+    address = ready["namesrv"]
+    assert ready["controller"].startswith("127.0.0.1:")
     said = namesrv.log_path.read_text()
     assert "ignored an unknown setting: orderMessageEnabel (did you mean 'orderMessageEn" in said
-    assert "PocketMQ has no controller" in said
     assert "rocketmqHome" not in said
     broker = Server(folder, "broker", "--namesrv", address, "--port", "0", "--data", "store")
     started.append(broker)
@@ -327,6 +329,7 @@ def test_a_command_encrypts_and_checks_who_answers(
         # The variable that the option stands for is put back when the test ends.
         monkeypatch.setenv("POCKETMQ_TLS_CA", "")
         assert run(["--tls-ca", str(chain), "topic", "list", "-n", namesrv]) == 0
+        assert run(["--tls-ca", str(chain), "doctor", "net", "-n", namesrv]) == 0
         assert run(["--tls-ca", str(foreign), "topic", "list", "-n", namesrv]) == 1
         assert "its certificate is not trusted" in capsys.readouterr().err
         with pytest.raises(CannotBegin, match="cannot read the authorities in nowhere"):
