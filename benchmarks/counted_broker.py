@@ -160,7 +160,7 @@ class _CopyingSlave:
     """A second store, which follows the broker's."""
 
     def __init__(self) -> None:
-        from pocketmq.broker.ha.follower import FollowState, _Taking
+        from pocketmq.broker.ha.follower import FollowState, Taking
         from pocketmq.remoting.clock import SystemClock
         from pocketmq.store import MessageStore, StoreConfig
 
@@ -177,7 +177,7 @@ class _CopyingSlave:
         assert following is not None
         self._step = following.step
         self.index = following._index
-        self._taking = _Taking(following, FollowState(), SystemClock())
+        self._taking = Taking(following, FollowState(), SystemClock())
         self._taking.connection_made(_Sink())
         following.begin_at(0)
         self._position = 0

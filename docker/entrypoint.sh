@@ -4,6 +4,7 @@
 #   up                                     name server and broker together (the default)
 #   namesrv, nameserver, mqnamesrv         a name server
 #   broker, mqbroker                       a broker, registered at NAMESRV_ADDR or -n
+#   controller                             elects the masters of sets of brokers
 #   mqadmin                                one command of administration
 #
 # Everything behind it goes to that command, so compose files of the official images keep working:
@@ -23,9 +24,9 @@ esac
 role="${1##*/}"
 shift
 case "$role" in
-    up | broker | mqbroker | namesrv | nameserver | mqnamesrv) ;;
-    controller | proxy)
-        echo "pocketmq: this image has no $role; its roles are up, broker and nameserver" >&2
+    up | broker | mqbroker | namesrv | nameserver | mqnamesrv | controller) ;;
+    proxy)
+        echo "pocketmq: this image has no $role; its roles are up, broker, nameserver and controller" >&2
         exit 2
         ;;
 esac

@@ -155,10 +155,21 @@ SERVERS: Mapping[str, Keys] = {
             "brokers?": "how many brokers, with --brokers",
             "replicas?": "how many replicas, with --replicas",
             "readonly?": "brokers that accept no messages",
+            "controller?": "address of the controller, with --controller",
         }
     ),
     "broker": _one(_SITE),
-    "namesrv": _one(_READY | {"kv": "file of the key-value table"}),
+    "namesrv": _one(
+        _READY
+        | {
+            "kv": "file of the key-value table",
+            "controller?": "address of the controller, with enableControllerInNamesrv=true",
+        }
+    ),
+    "controller": _one(
+        {name: text for name, text in _READY.items() if name != "namesrv"}
+        | {"controller": "address of the controller", "file": "file of the sets of brokers"}
+    ),
     "health": _rows(
         {
             "server": "namesrv or broker",
@@ -264,6 +275,15 @@ COMMANDS: Mapping[str, Keys] = {
             "redelivered": "lost or skipped, given back, and consumed",
             "unknown": "passed, and no record says how",
             "difference": "stored less all the others: 0",
+        }
+    ),
+    "group redeliver": _rows(
+        {
+            "broker": "name of the broker",
+            "given": "messages given back",
+            "left": "messages not given yet",
+            "unwanted": "messages that no member wants now",
+            "deleted": "messages that are not stored any more",
         }
     ),
     "group create": _one({"group": "group", "brokers": _BROKERS}),

@@ -31,6 +31,7 @@ from pocketmq.cli.servers.server_options import HELP, OPTIONS
 from pocketmq.client import options
 from pocketmq.client.transaction import TransactionOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.controller import ControllerConfig
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.schema import ROCKETMQ
 from pocketmq.namesrv import NamesrvConfig
@@ -204,6 +205,12 @@ def configuration() -> str:
         ("The broker", "", BrokerConfig),
         ("The store", "", StoreConfig),
         ("The name server", "", NamesrvConfig),
+        (
+            "The controller",
+            "Of `controller`, and of `namesrv` with `enableControllerInNamesrv=true`; see "
+            "[failover](failover.md).",
+            ControllerConfig,
+        ),
         ("TLS", "Of broker and name server alike.", TlsConfig),
         ("The console", "Of `up` and `broker`; see [the console](console.md).", ConsoleConfig),
         (

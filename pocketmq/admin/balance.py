@@ -7,7 +7,7 @@ from pocketmq.admin.cluster import Cluster
 from pocketmq.client.errors import BrokerFailed, RequestNotSupported
 from pocketmq.model.balance import Balance, ListedMessages, State
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode
+from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode, RedeliverHeader
 
 
 class BalanceAdmin:
@@ -40,6 +40,33 @@ class BalanceAdmin:
             async for _, told in self._ask(header)
             for row in told["rows"]
         ]
+
+    async def redeliver(
+        self,
+        group: str,
+        state: State,
+        topic: str | None = None,
+        since_ms: int = 0,
+        *,
+        count: int,
+        broker: str | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """Give the next `count` lost or skipped messages of each broker to the group again; 0 only counts.
+
+        Returns by broker name: {"given", "left", "unwanted", "deleted"}. Raises: BrokerFailed if members
+        differ, RemotingError.
+        """
+        header = RedeliverHeader(group, state.value, count, topic, since_ms or None)
+        asked = self._site.ask_each(
+            await self._site.masters(None, broker),
+            PocketRequestCode.REDELIVER,
+            header,
+            about=f"group {group!r}",
+            skipping=(RequestNotSupported,),
+        )
+        return {
+            name: {key: int(value) for key, value in told.items()} async for name, told in asked
+        }
 
     async def _ask(self, header: GetGroupBalanceHeader) -> AsyncIterator[tuple[str, Any]]:
         for master in await self._site.masters():

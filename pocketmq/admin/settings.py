@@ -180,29 +180,35 @@ class SettingsAdmin:
             return None
         return (answer.ext or {}).get("value")
 
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value at every name server."""
-        for address in self._api.name_servers:
+    async def put_kv(
+        self, namespace: str, key: str, value: str, *, at: Iterable[str] | None = None
+    ) -> None:
+        """Set a value at every name server, or at some. Raises: RemotingError; others may have it then."""
+        for address in self._api.name_servers if at is None else at:
             await self._api.ask(
                 address,
                 RequestCode.PUT_KV_CONFIG,
                 admin_headers.PutKVConfigHeader(namespace, key, value),
             )
 
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        for address in self._api.name_servers:
+    async def delete_kv(self, namespace: str, key: str, *, at: Iterable[str] | None = None) -> None:
+        """Delete a value at every name server, or at some. Raises: RemotingError, as put_kv."""
+        for address in self._api.name_servers if at is None else at:
             await self._api.ask(
                 address,
                 RequestCode.DELETE_KV_CONFIG,
                 admin_headers.DeleteKVConfigHeader(namespace, key),
             )
 
-    async def list_kv(self, namespace: str) -> dict[str, str]:
+    async def list_kv(self, namespace: str, *, at: str | None = None) -> dict[str, str]:
+        """Return a namespace's values: the first name server's that answers, or those of the one `at`."""
+        header = admin_headers.GetKVListByNamespaceHeader(namespace)
+        code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
-            answer = await self._api.ask_name_server(
-                RequestCode.GET_KVLIST_BY_NAMESPACE,
-                admin_headers.GetKVListByNamespaceHeader(namespace),
-            )
+            if at is None:
+                answer = await self._api.ask_name_server(code, header)
+            else:
+                answer = await self._api.ask(at, code, header)
         except QueryNotFound:
             return {}
         table = fastjson.loads(answer.body).get("table") or {}

@@ -4,6 +4,7 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.broker.delivery.record import DeliveryRecord
@@ -12,6 +13,9 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.track import MessageTracks
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
+from pocketmq.broker.election.in_sync import InSync
+from pocketmq.broker.election.replication import ElectedReplication
+from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
@@ -90,7 +94,9 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=Replication(node, tables, messages, CopiedState(delay, timer, ours), load_anew),
+        replication=_replication(
+            node, tables, messages, CopiedState(delay, timer, ours), load_anew
+        ),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -253,8 +259,7 @@ def _messages(
             store.get_transferred_count,
         )
 
-    slaves = Slaves(config, store, lambda: node.role.leads)
-    replicas = ReplicaWaits(config, node.clock, slaves, node.events.slaves_awaited)
+    replicas = _replicas(node, store)
     stats = BrokerStats(node.clock, config.broker_cluster_name, totals)
     deliveries = DeliveryRecord(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
@@ -270,6 +275,28 @@ def _messages(
         reach=PageCache(store),
         durability=Durability(store, replicas),
     )
+
+
+def _replication(
+    node: Node,
+    tables: Tables,
+    messages: Messages,
+    copied: CopiedState,
+    load_anew: Callable[[], None],
+) -> Replication:
+    if node.config.enable_controller_mode:
+        return ElectedReplication(node, tables, messages, copied, load_anew)
+    return Replication(node, tables, messages, copied, load_anew)
+
+
+def _replicas(node: Node, store: MessageStore) -> ReplicaWaits:
+    """Return the waits for slaves: as many as the settings say, or those that the controller knows."""
+    config = node.config
+    if not config.enable_controller_mode:
+        slaves = Slaves(config, store, lambda: node.role.leads)
+        return ReplicaWaits(config, node.clock, slaves, node.events.slaves_awaited)
+    slaves = SwitchSlaves(config, store, lambda: node.role.leads, InSync(config))
+    return SetReplicas(config, node.clock, slaves, node.events.slaves_awaited)
 
 
 def _guard(

@@ -20,6 +20,7 @@ from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.election.replication import begin_undecided
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.outside import Outside
@@ -76,6 +77,7 @@ class Broker:
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
+        begin_undecided(config)
         check_role(config)
         self.config = config
         self.store_config = store_config
@@ -151,6 +153,8 @@ class Broker:
             stack.callback(task.cancel)
         for sock in sockets:
             await self.server.listen(sock=sock)
+        if self.config.enable_controller_mode:
+            self.registration.begin_later()
         await self.registration.start()
         outside = Outside(self.registration, self.server, client, tasks)
         await services.replication.start(ha_sock, outside)
@@ -158,6 +162,7 @@ class Broker:
         stack.push_async_callback(self.registration.stop)
         renewing = start(self.registration.run(store.side_tasks), name="registration")
         stack.callback(renewing.cancel)
+        stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",
             self.config.broker_name,

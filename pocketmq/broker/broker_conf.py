@@ -2,7 +2,8 @@
 
 A real one also has settings for features that PocketMQ lacks (thread pools, commercial counters): each is
 logged once and never makes reading fail. Only a broker that shares its name with others by rules that
-PocketMQ lacks is refused: each of them would be a master, and take messages of its own.
+PocketMQ lacks is refused: each of them would be a master, and take messages of its own. With a controller the
+role and the id are not the file's.
 """
 
 import logging
@@ -25,8 +26,8 @@ _ALIASES = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
 # By which other brokers of its name RocketMQ finds the master.
 _ELECTIONS = {
     "enableDLegerCommitLog": "DLedger",
-    "enableControllerMode": "a controller",
 }
+_BY_CONTROLLER = ("brokerId", "brokerRole")
 _CONTAINER = "brokerConfigPaths"
 
 
@@ -37,6 +38,15 @@ def read_broker_conf(properties: Mapping[str, str]) -> tuple[BrokerConfig, Store
     not allowed, and for a broker that PocketMQ cannot be.
     """
     _refuse_elections(properties)
+    if properties.get("enableControllerMode", "").strip().lower() == "true":
+        if not properties.get("controllerAddr", "").strip():
+            raise IllegalArgument(
+                "enableControllerMode=true needs controllerAddr, the addresses of the controllers"
+            )
+        # The controller's, whatever the file says; RocketMQ's own files say brokerId=-1.
+        properties = {
+            name: value for name, value in properties.items() if name not in _BY_CONTROLLER
+        }
     older = {new: properties[old] for old, new in _ALIASES.items() if old in properties}
     properties = {
         **older,

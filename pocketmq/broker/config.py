@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
@@ -20,10 +21,10 @@ _FILTERS = "the filters on disk were built with it"
 _FIXED = {
     _IDENTITY: "brokerName brokerClusterName brokerId brokerRole brokerIP1 brokerIP2",
     "the slave has been using it since its start": "haMasterAddress masterAddress "
-    "innerClientAuthenticationCredentials",
+    "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile",
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
@@ -33,7 +34,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, TableConfig):
+class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

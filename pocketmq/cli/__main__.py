@@ -1,4 +1,4 @@
-"""The `pocketmq` command. The three servers start directly from here; all other commands use typer."""
+"""The `pocketmq` command. The servers start directly from here; all other commands use typer."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ _SERVERS = {
     "nameserver": "namesrv",
     "broker": "broker",
     "mqbroker": "broker",
+    "controller": "controller",
 }
 
 

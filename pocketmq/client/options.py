@@ -323,6 +323,11 @@ class SimpleConsumerOptions(MemberOptions):
     invisible_ms: Annotated[
         int, OptionRange(1), "a message that is not acknowledged within this time is redelivered"
     ] = 60_000
+    renews: Annotated[
+        bool,
+        "renew the invisible time of each received message until it is acknowledged or given up: it is "
+        "redelivered only when this process ends or loses the broker",
+    ] = False
 
 
 # ------------------------------------------------------------ how a constructor takes them

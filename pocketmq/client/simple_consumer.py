@@ -57,6 +57,13 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
             message.topic = without_namespace(self.config.namespace, message.topic)
         return found
 
+    async def available(self, *, wait_ms: int = 15_000) -> bool:
+        """Return True as soon as there is something to receive, without taking it; False after wait_ms.
+
+        Another member may take it before the next receive(). Raises: as receive().
+        """
+        return await self._running().available(max(0, wait_ms))
+
     async def ack(self, message: MessageExt) -> None:
         """Acknowledge the message, so it is not redelivered. Raises: BrokerRefused, AnswerTimeout, ..."""
         topic = with_namespace(self.config.namespace, message.topic)
@@ -69,3 +76,7 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         """
         topic = with_namespace(self.config.namespace, message.topic)
         await self._running().renew(topic, message, invisible_ms)
+
+    async def give_up(self, message: MessageExt) -> None:
+        """With the option `renews`: renew no more, so the message is redelivered when its time is over."""
+        await self._running().renewals.give_up(message)

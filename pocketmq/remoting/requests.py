@@ -59,6 +59,9 @@ class PocketRequestCode(DescribedCode):
     # states (names with commas) -> {"recordedSince", "rows": [{"topic", "broker", "queueId", "first", "last",
     # "state", "cause", "member", "time"}]}: the messages that are in one of these states.
     GET_GROUP_BALANCE = 900_012, "asking for the balance of a group"
+    # Header group, state (lost, skipped), count (0: dry run), topic? since? (ms) -> {"given", "left",
+    # "unwanted", "deleted"}: the next messages in that state are given to their group again.
+    REDELIVER = 900_013, "redelivering messages"
 
 
 class GetGroupFindingsHeader(Header):
@@ -78,6 +81,14 @@ class GetGroupBalanceHeader(Header):
     topic: str | None = None
     since: int | None = None
     states: str | None = None
+
+
+class RedeliverHeader(Header):
+    group: str
+    state: str
+    count: int
+    topic: str | None = None
+    since: int | None = None
 
 
 class GetTimersHeader(Header):
@@ -133,6 +144,7 @@ class AnsweringServer(Flag):
     BROKER = auto()
     NAME_SERVER = auto()
     CLIENT = auto()
+    CONTROLLER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +201,9 @@ class RequestRow:
 
 
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
-_CONTROLLER = "5.x controller mode: PocketMQ has no controller"
+_CONTROLLER = (
+    "5.x: settings of a controller that change at run time, which PocketMQ's does not have"
+)
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
 _LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
@@ -366,7 +380,10 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     RequestRow(P.GET_TIMERS, GetTimersHeader),
     RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
+    RequestRow(P.REDELIVER, RedeliverHeader, access=Right(group="group")),
     RequestRow(C.GET_BROKER_HA_STATUS),
+    RequestRow(C.GET_BROKER_EPOCH_CACHE),
+    RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
     RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
     RequestRow(P.GET_REPLICA_TABLES),
     RequestRow(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
@@ -402,7 +419,23 @@ _ROWS: tuple[RequestRow, ...] = (
             C.ADD_WRITE_PERM_OF_BROKER, ah.WipeWritePermHeader, ah.AddWritePermResponseHeader
         ),
         RequestRow(C.GET_BROKER_MEMBER_GROUP, ah.GetBrokerMemberGroupHeader),
+    ),
+    *_served_by(
+        AnsweringServer.NAME_SERVER | AnsweringServer.CONTROLLER,
         RequestRow(C.BROKER_HEARTBEAT, ah.BrokerHeartbeatHeader),
+    ),
+    # ------------------------------------------------------------ served by the controller, to any client
+    *_served_by(
+        AnsweringServer.CONTROLLER,
+        RequestRow(C.CONTROLLER_ALTER_SYNC_STATE_SET, ah.AlterSyncStateSetHeader, ah.AlteredHeader),
+        RequestRow(C.CONTROLLER_ELECT_MASTER, ah.ElectMasterHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_REGISTER_BROKER, ah.RegisterReplicaHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_GET_REPLICA_INFO, ah.ReplicaInfoHeader, ah.MasterHeader),
+        RequestRow(C.CONTROLLER_GET_METADATA_INFO, None, ah.ControllerMetadataHeader),
+        RequestRow(C.CONTROLLER_GET_SYNC_STATE_DATA),
+        RequestRow(C.CLEAN_BROKER_DATA, ah.CleanBrokerDataHeader),
+        RequestRow(C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader, ah.NextBrokerIdHeader),
+        RequestRow(C.CONTROLLER_APPLY_BROKER_ID, ah.ApplyBrokerIdHeader, ah.SetNameHeader),
     ),
     # ------------------------------------------------------------ served by clients
     *_served_by(
@@ -440,24 +473,10 @@ _ROWS: tuple[RequestRow, ...] = (
     *_nobody(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
     *_nobody(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
     *_nobody(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
+    *_nobody(_CONTROLLER, C.UPDATE_CONTROLLER_CONFIG, C.GET_CONTROLLER_CONFIG),
     *_nobody(
-        _CONTROLLER,
-        C.NOTIFY_MIN_BROKER_ID_CHANGE,
-        C.CONTROLLER_ALTER_SYNC_STATE_SET,
-        C.CONTROLLER_ELECT_MASTER,
-        C.CONTROLLER_REGISTER_BROKER,
-        C.CONTROLLER_GET_REPLICA_INFO,
-        C.CONTROLLER_GET_METADATA_INFO,
-        C.CONTROLLER_GET_SYNC_STATE_DATA,
-        C.GET_BROKER_EPOCH_CACHE,
-        C.NOTIFY_BROKER_ROLE_CHANGED,
-        C.UPDATE_CONTROLLER_CONFIG,
-        C.GET_CONTROLLER_CONFIG,
-        C.CLEAN_BROKER_DATA,
-        C.CONTROLLER_GET_NEXT_BROKER_ID,
-        C.CONTROLLER_APPLY_BROKER_ID,
+        _HA, C.NOTIFY_MIN_BROKER_ID_CHANGE, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET
     ),
-    *_nobody(_HA, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET),
     *_nobody(
         _COLD,
         C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,

@@ -12,6 +12,7 @@ from pocketmq.broker.ledger.book import Books
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode
+from tests.broker.popping import Popped, Popper
 from tests.broker.serving import Peer, body_of, records, serving
 
 T, G = "T", "g"
@@ -314,3 +315,53 @@ async def test_a_later_question_reads_only_what_was_added(
             assert (await books(asker))["consumed"] == offset + 1
         await books(asker)
     assert entered.total() == 3
+
+
+async def test_popped_acknowledged_and_delivered_again(tmp_path: Path) -> None:
+    """What a member does not acknowledge is copied to the pop retry topic, and counts by its copy."""
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        await send(peer, *"AAAB")
+        member = Popper(peer, broker.parts.node.clock.now_ms)
+        await peer.heartbeat(G, {T: "A"}, client_id="me")
+        got = await member.pop(queueId=0, invisibleTime=1_000, exp="A", expType="TAG")
+        assert [each.offset for each in got] == [0, 1, 2]
+        assert await books(peer) == {"stored": 4, "inHand": 3, "filtered": 1}
+        await member.ack(got[0])
+        assert await books(peer) == {"stored": 4, "consumed": 1, "inHand": 2, "filtered": 1}
+        again: list[Popped] = []
+        while len(again) < 2:
+            again += await member.pop(pollTime=5_000, exp="A", expType="TAG")
+        waiting = {"stored": 4, "consumed": 1, "retry": 2, "filtered": 1}
+        assert await books(peer) == waiting
+        await member.ack(again[0])
+        assert await books(peer) == {**waiting, "consumed": 2, "retry": 1}
+        await member.ack(again[1])
+        assert await books(peer) == {"stored": 4, "consumed": 3, "filtered": 1}
+
+
+async def test_members_that_pop_different_tags_lose_the_others(broker: Broker, asker: Peer) -> None:
+    await send(asker, *"ABAB")
+    async with await Peer.at(broker) as first, await Peer.at(broker) as second:
+        await first.heartbeat(G, {T: "A"}, client_id="c1")
+        await second.heartbeat(G, {T: "B"}, client_id="c2", sub_version=2)
+        member = Popper(first, broker.parts.node.clock.now_ms)
+        for each in await member.pop(queueId=0, exp="A", expType="TAG"):
+            await member.ack(each)
+        assert await books(asker) == {"stored": 4, "consumed": 2, "lost": 2}
+
+
+async def test_a_member_that_sends_one_copy_too_many_makes_a_dead_letter(
+    broker: Broker, asker: Peer
+) -> None:
+    """As an orderly consumer of Java does: it sends to the retry topic itself, naming its own id."""
+    key = "0123456789ABCDEF0123456789ABCDEF"
+    more = {"i": properties_to_text({"UNIQ_KEY": key})}
+    await asker.produce(T, b"x", more=more)
+    async with await Peer.at(broker) as member:
+        await member.heartbeat(G, {T: "*"}, client_id="me")
+        records(await member.pull(G, T, 0))
+        copy = {"UNIQ_KEY": key, "ORIGIN_MESSAGE_ID": key, "RETRY_TOPIC": T}
+        fields = {"i": properties_to_text(copy), "j": 16, "l": 16}
+        assert (await member.produce(f"%RETRY%{G}", b"x", more=fields)).code == 0
+        await commit(member, 1)
+        assert await books(asker) == {"stored": 1, "dead": 1}

@@ -41,7 +41,7 @@ def test_a_role_and_a_number_that_do_not_go_together_end_the_start_with_a_senten
     ("settings", "advice"),
     [
         ({"enableDLegerCommitLog": "true"}, "brokerRole=SLAVE"),
-        ({"enableControllerMode": "True", "brokerId": "-1"}, "brokerRole=SLAVE"),
+        ({"enableControllerMode": "True", "brokerId": "-1"}, "needs controllerAddr"),
         ({"brokerConfigPaths": "/a.conf:/b.conf"}, "for each of these files"),
         ({"brokerId": "-1"}, "^brokerId must be at least 0, not -1$"),
     ],

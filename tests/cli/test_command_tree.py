@@ -23,7 +23,7 @@ from tools.json_keys import COMMANDS, SERVERS
 
 ROOT = typer.main.get_command(commands())
 # Parsed beside typer, because they start in a fraction of its time.
-PLAIN = {"up", "namesrv", "broker", "health"}
+PLAIN = {"up", "namesrv", "broker", "controller", "health"}
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -49,6 +49,7 @@ ASKED = {
     "group show": "g",
     "group doctor": "g",
     "group balance": "g",
+    "group redeliver": "g --lost --dry-run",
     "group mode": "g isolate",
     "group producers": "pg",
     "subs export": "",
@@ -114,6 +115,7 @@ WRONG = {
     "group show": ("Nope", "group list"),
     "group doctor": ("Nope", "group list"),
     "group balance": ("Nope", "group list"),
+    "group redeliver": ("Nope --lost --yes", "group list"),
     "group mode": ("Nope", "group list"),
     "subs export": ("Nope", "group list"),
     "subs plan": ("{folder}/nope", "subs export"),

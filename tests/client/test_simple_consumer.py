@@ -178,3 +178,44 @@ def test_without_an_event_loop(server: InProcess) -> None:
         [message] = member.receive()
         member.renew(message, 60_000)
         member.ack(message)
+
+
+async def test_what_is_available_is_known_without_taking_it(server: InProcess) -> None:
+    """Two members hear of a message; the one that asks first gets it, and both wait for the next."""
+    await asyncio.to_thread(server.call, server.aio.admin.topics.create("Look", queues=2))
+    async with consumer(server, "lookers") as member:
+        member.subscribe("Look")
+        assert not await member.available(wait_ms=0)
+        waiting = asyncio.get_running_loop().create_task(member.available(wait_ms=60_000))
+        await asyncio.to_thread(server.send, "Look", "here")
+        assert await waiting
+        assert await member.available(wait_ms=0)
+        [message] = await member.receive(8, wait_ms=0)
+        assert message.body == b"here"
+        assert not await member.available(wait_ms=0)
+        await member.ack(message)
+
+
+async def test_a_renewing_consumer_keeps_what_it_received_until_it_gives_it_up(
+    server: InProcess,
+) -> None:
+    """Rounds renew by the clock; an acknowledged message and one that was given up are renewed no more."""
+    await asyncio.to_thread(server.call, server.aio.admin.topics.create("Keep", queues=1))
+    for body in ("kept", "left"):
+        await asyncio.to_thread(server.send, "Keep", body)
+    async with consumer(server, "keepers", renews=True, invisible_ms=30_000) as keeper:
+        keeper.subscribe("Keep")
+        kept, left = await keeper.receive(8)
+        await keeper.give_up(left)
+        receipt = kept.properties["POP_CK"]
+        for _ in range(3):
+            pass_time(server, 12)
+            await keeper._running().renewals.round()
+        assert kept.properties["POP_CK"] != receipt
+        [again] = await keeper.receive(8)
+        assert again.body == b"left"
+        assert again.reconsume_times == 1
+        await keeper.ack(again)
+        await keeper.ack(kept)
+        pass_time(server, 35)
+        assert await keeper.receive(8, wait_ms=100) == []

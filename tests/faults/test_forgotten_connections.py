@@ -20,12 +20,18 @@ from pocketmq.client import (
     PushConsumer,
     SimpleConsumer,
 )
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.server import ConsoleServer
 from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.flags import Perm
+from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.testing import InProcess
 from tests.broker.serving import serving
 from tests.broker.test_registration import name_server, route
+from tests.console.console_peer import browser
 from tests.interop.brokers import PocketBroker
 from tests.kit.forgetful_proxy import ForgetfulProxy
 from tests.kit.nursery import Nursery
@@ -127,6 +133,51 @@ async def test_clients_of_every_kind_go_on(tmp_path: Path) -> None:
         await send(producer, 80)
         await until_async(lambda: all(acknowledged <= each for each in seen.values()))
         popping.cancel()
+
+
+async def test_the_console_goes_on(tmp_path: Path) -> None:
+    """Its pages, and what it samples; a broker that is silent is left alone for some seconds first."""
+    async with _behind_proxy() as (server, proxy):
+        config = ConsoleConfig(port=0, sample_interval_ms=500)
+        console = ConsoleServer(config, {"name_server": server.namesrv}, SystemClock())
+        producer = Producer("p", name_server=server.namesrv)
+        async with console, browser(console) as user, producer:
+            await user.open()
+            await producer.send(Message("T", b"before"))
+
+            async def shown() -> bool:
+                found = await user.get("/messages", topic="T", begin=0, end=1 << 42)
+                return found.status == 200 and len(found.json["items"]) == 1
+
+            await until_async(shown)
+            opened = proxy.opened
+            proxy.forget()
+            await until_async(shown)
+            assert proxy.opened > opened
+
+
+async def test_spark_goes_on() -> None:
+    """Planners and tasks: routes, offsets and pulls by new connections, within a time-out and a retry."""
+    async with _behind_proxy() as (server, proxy):
+        async with Producer("p", name_server=server.namesrv) as producer:
+            for number in range(40):
+                await producer.send(Message("T", b"%d" % number))
+        access = BrokerAccess(server.namesrv, timeout_ms=1_000, retry_timeout_ms=20_000)
+        with BrokerClient(access) as client:
+
+            def look() -> tuple[list[BrokerQueue], list[int]]:
+                queues = client.queues("T", Perm.READ)
+                return queues, [client.max_offset(queue) for queue in queues]
+
+            queues, ends = await asyncio.to_thread(look)
+            assert sum(ends) == 40
+            opened = proxy.opened
+            proxy.forget()
+            assert await asyncio.to_thread(look) == (queues, ends)
+            proxy.forget()
+            offsets = await asyncio.to_thread(client.group_offsets, queues, "g")
+            assert offsets == [None] * len(queues)
+            assert proxy.opened == opened + 2
 
 
 async def test_a_slave_follows_its_master_by_other_connections(tmp_path: Path) -> None:

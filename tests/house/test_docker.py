@@ -516,10 +516,10 @@ def test_the_roles_of_the_official_images_start_from_their_commands(
 def test_a_role_by_variable_and_a_role_that_there_is_not(run: Callable[..., Container]) -> None:
     container = run(NODE_ROLE="nameserver")
     container.process.wait_for_line("ready")
-    refused = run("controller")
+    refused = run("proxy")
     while refused.process.returncode is None:
         time.sleep(0.01)
     assert refused.process.returncode == 2
-    assert "no controller" in refused.process.printed()
+    assert "no proxy" in refused.process.printed()
     # Not two signals: whoever gets a second one before it has ended is ended by it.
     assert container.process.stop() == 0

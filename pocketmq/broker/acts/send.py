@@ -120,6 +120,7 @@ class SendActs:
         self._store = messages.store
         self._stats = messages.stats
         self._put = messages.put
+        self._deliveries = messages.deliveries
         self._random_below = random_below
         self._durability = messages.durability
         self._cluster = node.config.broker_cluster_name.encode()
@@ -272,6 +273,7 @@ class SendActs:
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
         if dead is not None:
+            self._deliveries.dead(ask.topic, dead.topic, properties)
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
         sys_flag, transaction = _sys_flag(ask, topic), None

@@ -52,7 +52,7 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.starts import Starts
-from pocketmq.model.names import is_retry_topic
+from pocketmq.model.names import DLQ_PREFIX, is_retry_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader
@@ -126,7 +126,7 @@ class DeliveryRecord:
     ) -> None:
         self._clock = clock
         self._consumers = consumers
-        self._around = around
+        self.around = around
         self.files = RecordFiles(folder, around.size_max)
         self._open: dict[Key, _Open] = {}
         self._of_group: dict[str, set[Key]] = {}
@@ -182,7 +182,7 @@ class DeliveryRecord:
                 self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
         else:
             self._of_group.setdefault(key[0], set()).add(key)
-            if self._around.stored_offset(*key) < 0:
+            if self.around.stored_offset(*key) < 0:
                 self.started(key, offset)
         span = _Open(connection, matches, offset, now_ms, self._clock.now_ms())
         self._open[key] = span
@@ -208,7 +208,7 @@ class DeliveryRecord:
         online = self._consumers.get(group)
         member = None if online is None else online.channels.get(connection)
         own = "" if member is None else expression_text(member.subscriptions.get(topic))
-        is_isolated = self._around.is_isolated(group)
+        is_isolated = self.around.is_isolated(group)
         if header.sys_flag & _SUBSCRIPTION:
             by = f"{header.expression_type or 'TAG'} {header.subscription or '*'}"
         elif is_isolated:
@@ -216,7 +216,7 @@ class DeliveryRecord:
         else:
             by = "" if online is None else expression_text(online.subscriptions.get(topic))
         span.client_id = connection.address if member is None else member.client_id
-        wishes = () if is_retry_topic(topic) else self._around.wishes(group, topic)
+        wishes = () if is_retry_topic(topic) else self.around.wishes(group, topic)
         span.pulling = Pulling(by, own, wishes)
         span.is_alike = span.pulling.is_alike
         if online is None or member is None:
@@ -225,6 +225,14 @@ class DeliveryRecord:
             span.way = Way.BROADCAST
         else:
             span.way = Way.ISOLATED if is_isolated else Way.SHARED
+
+    def dead(self, retry: str, dead: str, properties: bytes) -> None:
+        """Record that a message sent to a retry topic was one too many, by the properties of the copy."""
+        group = dead.removeprefix(DLQ_PREFIX)
+        origin = self.around.origin(properties)
+        if origin is not None:
+            text = f"to {dead}: its member sent it to {retry} once more than the limit"
+            self.event(EventKind.DEAD, (group, *origin[:2]), origin[2], origin[2], text)
 
     def members_changed(self, group: ConsumerGroup) -> None:
         """End the spans of a group whose members or their subscriptions changed."""
@@ -235,7 +243,7 @@ class DeliveryRecord:
 
     def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
         """Record another event for a range of a queue's offsets in a group."""
-        if self._around.size_max() <= 0:
+        if self.around.size_max() <= 0:
             return
         if kind in _IN_ORDER and (span := self._open.get(key)) is not None:
             self._write(key, span)
@@ -257,14 +265,14 @@ class DeliveryRecord:
     def forget_topic(self, topic: str) -> None:
         """Forget what was delivered of a deleted topic: one made again under the name has other messages."""
         self._drop([key for key in self._open if key[1] == topic])
-        if self._around.size_max() > 0:
+        if self.around.size_max() > 0:
             row = [DELETED, self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
 
     def forget(self, group: str, topic: str) -> None:
         """Forget what a group was given of a topic, where its offsets were removed: it starts over."""
         self._drop([key for key in self._of_group.get(group, ()) if key[1] == topic])
-        if self._around.size_max() > 0:
+        if self.around.size_max() > 0:
             row = [FORGOTTEN, self._number(group), self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
 
@@ -280,7 +288,7 @@ class DeliveryRecord:
     def _write(self, key: Key, span: _Open) -> None:
         """Move a span into the buffer and start the next one at its end."""
         self._changed.discard(key)
-        if span.end <= span.begin or self._around.size_max() <= 0:
+        if span.end <= span.begin or self.around.size_max() <= 0:
             return
         group, topic, queue_id = key
         by, own, wishes = span.pulling
@@ -303,7 +311,7 @@ class DeliveryRecord:
         ]
         self._buffer += self._packer.pack(row)
         if is_retry_topic(topic):
-            origins = self._around.origins(topic, queue_id, span.begin, span.end)
+            origins = self.around.origins(topic, queue_id, span.begin, span.end)
             for offset, first_topic, first_queue, first_offset in list(origins):
                 text = origin_text(first_topic, first_queue, first_offset)
                 self.event(EventKind.COPY, key, offset, offset + 1, text)
@@ -313,7 +321,7 @@ class DeliveryRecord:
     def _split(self, topic: str, queue_id: int, span: _Open) -> Split | None:
         if span.is_alike or span.way in (Way.ISOLATED, Way.STRANGER):
             return None
-        return self._around.split(topic, queue_id, span.begin, span.end, span.pulling)
+        return self.around.split(topic, queue_id, span.begin, span.end, span.pulling)
 
     def _number(self, text: str) -> int:
         found = self._numbers.get(text)

@@ -156,6 +156,13 @@ def class_of(*, passes: bool, keeps: bool, wanted: bool) -> int:
     return DISCARDED if passes else MISSED
 
 
+def wanted_by(properties: bytes, wishes: Iterable[str]) -> bool:
+    """Return True if one of these expressions lets a message with these properties through."""
+    return any(
+        _class_of_record(properties, Pulling(text, text, (text,))) == KEPT for text in wishes
+    )
+
+
 def split_of(classes: bytes) -> Split:
     """Count the classes."""
     return Split(*(classes.count(each) for each in (KEPT, DISCARDED, MISSED)))

@@ -8,7 +8,7 @@ from pocketmq.broker.delivery.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
-from pocketmq.model.record import properties_of, read_record
+from pocketmq.model.record import Record, properties_of, read_record
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import MessageStore
 
@@ -63,20 +63,45 @@ class Surroundings:
             self._store.entries(topic, queue_id, begin, end - begin)
         ):
             record = self._store.record_at(position, size)
-            origin = None if record is None else self._origin(properties_of(record))
+            properties = b"" if record is None else properties_of(record)
+            origin = self.origin(properties)
             if origin is not None:
                 yield begin + place, *origin
 
-    def _origin(self, properties: bytes) -> tuple[str, int, int] | None:
+    def origin(self, properties: bytes) -> tuple[str, int, int] | None:
+        """Return topic, queue id and offset of the message that one with these properties is a copy of."""
+        # What was redelivered is recorded by GroupRedelivery, and may be sent back as any other.
+        is_redelivered = get_property(properties, REDELIVERED) is not None
+        return None if is_redelivered else self.original(properties)
+
+    def original(self, properties: bytes) -> tuple[str, int, int] | None:
+        """Return what `origin` does, of a redelivered copy, too."""
         msg_id = get_property(properties, b"ORIGIN_MESSAGE_ID")
-        if msg_id is None or get_property(properties, REDELIVERED) is not None:
+        if msg_id is None:
             return None
+        key = get_property(properties, b"UNIQ_KEY")
         try:
             _, position = parse_offset_msg_id(msg_id.decode("utf-8", "replace"))
+            found = self._store.message_at(position)
         except (IllegalArgument, ValueError):
+            found = None
+        record = None if found is None else read_record(found, check_crc=False)
+        if record is None or get_property(record.properties, b"UNIQ_KEY") != key:
+            # A client of Java that sends a copy itself names the message by its own id.
+            record = self._by_key(key, get_property(properties, b"RETRY_TOPIC"))
+        return None if record is None else (record.topic, record.queue_id, record.queue_offset)
+
+    def _by_key(self, key: bytes | None, topic: bytes | None) -> Record | None:
+        if key is None or topic is None:
             return None
-        found = self._store.message_at(position)
-        if found is None:
-            return None
-        record = read_record(found, check_crc=False)
-        return record.topic, record.queue_id, record.queue_offset
+        name = topic.decode("utf-8", "replace")
+        found = self._store.query_by_key(name, key.decode("utf-8", "replace"), 8, 0, 1 << 62)
+        records = [read_record(each, check_crc=False) for each in found.records]
+        return next(
+            (
+                each
+                for each in records
+                if each.topic == name and get_property(each.properties, b"UNIQ_KEY") == key
+            ),
+            None,
+        )

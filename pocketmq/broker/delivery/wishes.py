@@ -3,7 +3,7 @@
 1. A wish counts while a member has it, and for isolateKeepTime after the last such member left while others
    stayed: clients restart, and what passes meanwhile is not unwanted.
 2. A group without members keeps its wishes: nothing is given.
-3. config/groupWishes.json has the groups whose members differ, so that they count after a restart, too.
+3. config/groupWishes.json has them, so that they count after a restart of the broker, too.
 Owner: the Broker, on its event loop.
 """
 
@@ -34,9 +34,11 @@ class Wishes(ConfigManager):
         self._changed: dict[str, ConsumerGroup] = {}
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "groups": {group: table for group in self._groups if (table := self._differing(group))}
+        groups = {
+            group: {topic: dict(wishes) for topic, wishes in table.items()}
+            for group, table in self._groups.items()
         }
+        return {"groups": groups}
 
     def from_json(self, data: Any) -> None:
         groups = data.get("groups") if isinstance(data, Mapping) else None
@@ -68,7 +70,6 @@ class Wishes(ConfigManager):
         return tuple(sorted(wishes))
 
     def _look_at(self, group: ConsumerGroup) -> None:
-        before = self._differing(group.name)
         table = self._groups.setdefault(group.name, {})
         here: dict[str, set[str]] = {}
         for member in group.channels.values():
@@ -80,14 +81,13 @@ class Wishes(ConfigManager):
             for text, left_ms in wishes.items():
                 if not left_ms and text not in here.get(topic, ()):
                     wishes[text] = now_ms
+                    self.dirty = True
         for topic, texts in here.items():
-            table.setdefault(topic, {}).update(dict.fromkeys(texts, 0))
-        self.dirty |= before != self._differing(group.name)
-
-    def _differing(self, group: str) -> _Table:
-        """Return copies of the topics of which more than one expression is wanted."""
-        table = self._groups.get(group, {})
-        return {topic: dict(wishes) for topic, wishes in table.items() if len(wishes) > 1}
+            wishes = table.setdefault(topic, {})
+            for text in texts:
+                if wishes.get(text) != 0:
+                    wishes[text] = 0
+                    self.dirty = True
 
     def forget(self, group: str) -> None:
         """Drop a deleted group."""

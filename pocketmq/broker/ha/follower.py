@@ -13,7 +13,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -106,7 +106,9 @@ class FollowState:
 
 
 class Follower:
-    """Owner of the connection."""
+    """Owner of the connection. retry_ms: the pause after a connection that ended."""
+
+    retry_ms = RETRY_MS
 
     def __init__(
         self,
@@ -144,10 +146,12 @@ class Follower:
                 self.state.connected = False
             self.master.look_again()
             if trouble != self.state.trouble:
-                log.warning("not following the master, next try in %d ms: %s", RETRY_MS, trouble)
+                log.warning(
+                    "not following the master, next try in %d ms: %s", self.retry_ms, trouble
+                )
             self.state.trouble = trouble
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_MS / 1000):
+                async with asyncio.timeout(self.retry_ms / 1000):
                     await self._hurry.wait()
             self._hurry.clear()
 
@@ -170,11 +174,20 @@ class Follower:
         settings = await self.master.settings()
         # A setting of the version that has the greeting, and of no Apache broker.
         self._master_is_ours = "masterAddress" in settings
+        self._check_mode(settings)
+        self._check_files(settings)
+        return await self.master.ends()
+
+    def _check_mode(self, settings: Mapping[str, str]) -> None:
+        """Check that the master speaks this protocol. Raises: CannotFollow."""
         for name in ("enableControllerMode", "enableDLegerCommitLog", "duplicationEnable"):
             if settings.get(name) == "true":
                 raise CannotFollow(
                     f"the master has {name}=true and speaks another protocol on its port for slaves"
                 )
+
+    def _check_files(self, settings: Mapping[str, str]) -> None:
+        """Check that the master is one, and that its log has files of the same size. Raises: CannotFollow."""
         if settings.get("brokerRole") == SLAVE:
             raise CannotFollow(f"no master: the broker {self.master.address} is a slave, too")
         size = _file_size(settings.get("mappedFileSizeCommitLog", "0"))
@@ -186,7 +199,6 @@ class Follower:
                     f"store and set mappedFileSizeCommitLog={size}"
                 )
             self._store.use_log_file_size(size)
-        return await self.master.ends()
 
     async def _agree(self, address: str, ends: Ends) -> Following:
         """Apply invariant 2. Returns: what receives the bytes."""
@@ -252,11 +264,11 @@ class Follower:
     async def _take(self, following: Following, address: str, begin: int) -> None:
         """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
         state, config, clock = self.state, self._config, self._clock
-        host, port = _host_and_port(address)
+        host, port = host_and_port(address)
         ticket = await self.master.ticket()
         async with asyncio.timeout(_CONNECT_MS / 1000):
             transport, taking = await asyncio.get_running_loop().create_connection(
-                lambda: _Taking(following, state, clock), host, port
+                lambda: Taking(following, state, clock), host, port
             )
         try:
             for each in self._greeting(ticket):
@@ -280,7 +292,7 @@ class Follower:
             transport.abort()
 
 
-class _Taking(asyncio.Protocol):
+class Taking(asyncio.Protocol):
     """The protocol of the followed connection (invariant 3)."""
 
     def __init__(self, following: Following, state: FollowState, clock: Clock) -> None:
@@ -381,14 +393,14 @@ async def _connected(
     address: str,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     async with asyncio.timeout(_CONNECT_MS / 1000):
-        reader, writer = await asyncio.open_connection(*_host_and_port(address), limit=_BUFFER_SIZE)
+        reader, writer = await asyncio.open_connection(*host_and_port(address), limit=_BUFFER_SIZE)
     try:
         yield reader, writer
     finally:
         writer.transport.abort()
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
     """Raises: CannotFollow for an invalid address: any program may answer under the master's name."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > _PORT_MAX:

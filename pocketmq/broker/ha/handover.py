@@ -3,13 +3,14 @@
     begin     clients are routed through a proxy, which leads back to this server; the broker stops writing
               on its own (delays, timers, transaction checks), so that the slave's last copy of their state
               stays valid
-    hold      clients wait, and the log does not change
+    hold      clients wait, and the log does not change; repeated, it says that the program still runs
     hand_to   clients are routed to the other broker, and this one follows it
     end       the clients that still connect here are served by this broker, as a slave
     undo      instead of hand_to: this broker continues as the master
 
-The handover is controlled over one direct connection to this server. If it closes before the other broker
-leads, everything is undone: the program that would continue has disconnected.
+The handover is controlled over one direct connection to this server: that of the last `begin` or `hold`. If
+it closes before the other broker leads, everything is undone: the program that would continue has
+disconnected. A program that has lost its connection opens another one, which no proxy takes.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerListHeader
+from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.remoting.transport.proxy import Proxy, members_of
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 _QUIET_S = 3.0
 _LOOK_S = 0.01
 _TICK_S = 0.2
+_OWN = (int(PocketRequestCode.CHANGE_ROLE),)
 
 
 class Leading(Protocol):
@@ -77,7 +80,8 @@ class Handover:
             loop = asyncio.get_running_loop()
             self._own = await loop.create_server(server.make_plain_connection, "127.0.0.1", 0)
             host, port = self._own.sockets[0].getsockname()[:2]
-            proxy = Proxy(server, f"{host}:{port}", self._node.clock.monotonic_ms)
+            clock = self._node.clock
+            proxy = Proxy(server, f"{host}:{port}", clock.monotonic_ms, own=_OWN)
             self._proxy = proxy
             proxy.open()
             self._ticking = self._tasks.create_task(self._tick(proxy), name="proxy")
@@ -87,10 +91,15 @@ class Handover:
             await self._node.role.stop()
             log.warning("this broker is being moved; its clients are led through the other broker")
 
-    async def hold(self) -> None:
-        """Hold the clients. Raises: Refused when a request does not end."""
+    async def hold(self, by: Connection) -> None:
+        """Hold the clients. by: the connection that controls it now. Raises: Refused when a request does not
+        end.
+        """
         async with self._changing:
             proxy = self._begun()
+            self._by = by
+            if proxy.is_holding:
+                return
             proxy.hold()
             try:
                 async with asyncio.timeout(_QUIET_S):

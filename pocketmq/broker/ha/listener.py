@@ -107,7 +107,10 @@ class HaListener:
         # Invariant 2.
         await self.store.on_disk()
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: SlaveConnection(self), sock=sock)
+        self._server = await self._loop.create_server(self._make_connection, sock=sock)
+
+    def _make_connection(self) -> "SlaveConnection":
+        return SlaveConnection(self)
 
     async def finish(self, within_ms: int) -> None:
         """Send until the slaves in sync have everything, or the time is over."""
@@ -324,23 +327,30 @@ class SlaveConnection(asyncio.Protocol):
             return False
         more = self._send(slave, now_ms) if slave.served else False
         if not self._paused and self._slaves.due_for_life(slave, now_ms):
-            self._write([head(slave.next, 0)], slave, now_ms)
+            self._write([self._head(slave, 0)], slave, now_ms)
         return more
+
+    def _head(self, slave: Slave, size: int) -> bytes:
+        """Return the header of the next slice of that size."""
+        return head(slave.next, size)
+
+    def _slice_size_max(self, slave: Slave) -> int:
+        return self._listener.config.ha_transfer_batch_size
 
     def _send(self, slave: Slave, now_ms: int) -> bool:
         """Send up to _ROUND_SIZE bytes of the log (invariant 1). Returns: whether there is more."""
-        store, size_max = self._listener.store, self._listener.config.ha_transfer_batch_size
+        store = self._listener.store
         until = slave.next + _ROUND_SIZE
         while slave.next < until and not self._paused:
             parts: list[bytes | memoryview] = []
             while len(parts) < 16:
-                piece = store.raw(slave.next, size_max)
+                piece = store.raw(slave.next, self._slice_size_max(slave))
                 if piece is None:
                     self._slaves.gone(slave)
                     break
                 if not piece:
                     break
-                parts += (head(slave.next, len(piece)), piece)
+                parts += (self._head(slave, len(piece)), piece)
                 slave.next += len(piece)
             if not parts:
                 return False

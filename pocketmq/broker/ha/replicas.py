@@ -83,7 +83,7 @@ class ReplicaWaits:
         count = self.needed if self.wanted else 0
         if not count:
             return ResponseCode.SUCCESS
-        acked = self.slaves.acked_by(count)
+        acked = self._acked_by(count)
         if acked >= position:
             return ResponseCode.SUCCESS
         if acked < 0:
@@ -103,9 +103,12 @@ class ReplicaWaits:
         waiting = self._waiting
         if not waiting:
             return
-        acked = self.slaves.acked_by(max(1, self.needed))
+        acked = self._acked_by(max(1, self.needed))
         while waiting and waiting[0][0] <= acked:
             waiting.popleft()[2](ResponseCode.SUCCESS)
+
+    def _acked_by(self, count: int) -> int:
+        return self.slaves.acked_by(count)
 
     def expire(self) -> None:
         """Answer those that have waited too long."""

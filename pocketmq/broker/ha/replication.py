@@ -66,19 +66,18 @@ class Replication:
         self._load_anew = load_anew
         self.replicas = messages.durability.replicas
         self.introductions = Introductions(node.clock, node.accounts, self._own_addresses)
-        self.listener = HaListener(
-            node.config,
-            node.clock,
-            messages.store,
-            self.replicas,
-            Admission(node.accounts, self.introductions),
-        )
+        self.listener = self._make_listener()
         self._outside: Outside | None = None
         self._following: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
         self.follower: Follower | None = None
         self.metadata: TableSync | None = None
         self.handover: Handover | None = None
+
+    def _make_listener(self) -> HaListener:
+        node = self._node
+        admission = Admission(node.accounts, self.introductions)
+        return HaListener(node.config, node.clock, self._store, self.replicas, admission)
 
     @property
     def follows(self) -> bool:
@@ -96,8 +95,15 @@ class Replication:
         self.handover = Handover(self._node, self, outside)
         comparison = Comparison(self._store, outside.registration, outside.client)
         await self.listener.listen(sock, comparison, outside.tasks)
+        await self._begin(outside)
+
+    async def _begin(self, outside: Outside) -> None:
+        """Take part, now that the broker serves."""
         if self.follows:
             self._follow()
+
+    async def hand_over(self) -> None:
+        """Let another broker lead before this one stops: without a controller an operator does that."""
 
     async def stop(self) -> None:
         """Send the slaves the rest of the log, once nothing is appended any more, and close."""
@@ -187,22 +193,30 @@ class Replication:
 
     def _follow(self) -> None:
         """Begin to follow the present master."""
-        outside, node, store = self._outside, self._node, self._store
+        outside = self._outside
         assert outside is not None
-        master = Master(node.config, outside.registration, outside.client)
-        metadata = TableSync(node, self._tables, store, self.copied, master)
-
-        def after_cut() -> None:
-            metadata.forget()
-            self._load_anew()
-
-        self.metadata = metadata
-        self.follower = follower = Follower(node.config, node.clock, store, master, after_cut)
+        master = self._make_master(outside)
+        self.metadata = metadata = TableSync(
+            self._node, self._tables, self._store, self.copied, master
+        )
+        self.follower = follower = self._make_follower(master)
         create = outside.tasks.create_task
         self._following = [
             create(follower.run(), name="follow"),
             create(self._copy_tables(follower, metadata), name="metadata"),
         ]
+
+    def _make_master(self, outside: Outside) -> Master:
+        return Master(self._node.config, outside.registration, outside.client)
+
+    def _make_follower(self, master: Master) -> Follower:
+        node = self._node
+        return Follower(node.config, node.clock, self._store, master, self._after_cut)
+
+    def _after_cut(self) -> None:
+        assert self.metadata is not None
+        self.metadata.forget()
+        self._load_anew()
 
     async def _copy_tables(self, follower: Follower, metadata: TableSync) -> None:
         """Copy the tables round by round until cancelled; they go with the log."""

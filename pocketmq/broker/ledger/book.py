@@ -88,6 +88,8 @@ class Book:
             case EventKind.COMMIT | EventKind.JUMP if begin < end:
                 self._mark(Piece(begin, end, State.SKIPPED, "", text, ms), fills=True)
             case EventKind.EXPIRED if begin < end:
+                for offset in [each for each in self.back if begin <= each < end]:
+                    del self.back[offset]
                 self._mark(Piece(begin, end, State.EXPIRED, "", text, ms), fills=False)
             case EventKind.RETRY:
                 self.back[begin] = Back(State.RETRY, text, ms)

@@ -7,8 +7,9 @@ Owner: the Broker, on its event loop; the thread has a group's books while its q
 """
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pocketmq.broker.delivery.record_file import RecordReader
@@ -78,9 +79,11 @@ class GroupLedger:
             reckoning = self._reckoning(await self._books(group))
             async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
                 begin = self._begin(reckoning, name, queue_id, since_ms)
-                for part in reckoning.parts(name, queue_id, begin):
+                parts = list(reckoning.parts(name, queue_id, begin))
+                singles = sorted(part.begin for part in parts if part.is_single)
+                for part in parts:
                     if part.state in states and len(found) < LISTED_MAX:
-                        found += self._rows(name, queue_id, part)
+                        found += self._rows(name, queue_id, part, singles)
         return sorted(found)[:LISTED_MAX]
 
     def since_ms(self, group: str) -> int:
@@ -88,8 +91,13 @@ class GroupLedger:
         kept = self._kept.get(group)
         return 0 if kept is None else kept.books.since_ms
 
-    def _rows(self, topic: str, queue_id: int, part: InState) -> Iterator[ListedMessages]:
-        for first, last in self._ranges(topic, queue_id, part):
+    def _rows(
+        self, topic: str, queue_id: int, part: InState, singles: Sequence[int]
+    ) -> Iterator[ListedMessages]:
+        ranges = self._ranges(topic, queue_id, part)
+        if not part.is_single:
+            ranges = _without(ranges, singles)
+        for first, last in ranges:
             yield ListedMessages(
                 topic,
                 self._broker_name,
@@ -202,6 +210,20 @@ class GroupLedger:
             if loss.holder is None
             for queue_id in loss.queue_ids
         }
+
+
+def _without(
+    ranges: Iterable[tuple[int, int]], singles: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield what is left of ranges (first, last) without some offsets, which are sorted."""
+    for first, last in ranges:
+        at = first
+        for offset in singles[bisect_left(singles, first) : bisect_right(singles, last)]:
+            if at < offset:
+                yield at, offset - 1
+            at = offset + 1
+        if at <= last:
+            yield at, last
 
 
 async def _in_turns(

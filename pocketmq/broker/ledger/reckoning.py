@@ -61,7 +61,8 @@ class Now:
 
 
 class InState(NamedTuple):
-    """`size` messages of [begin, end) in one state. of: where they are not all of the range, the class that
+    """`size` messages of [begin, end) in one state; is_single: one that is in no other part, though their
+    ranges may contain it. of: where they are not all of the range, the class that
     picks them, and how they were given."""
 
     begin: int
@@ -72,6 +73,7 @@ class InState(NamedTuple):
     member: str = ""
     ms: int = 0
     of: tuple[int, Pulling] | None = None
+    is_single: bool = False
 
 
 @dataclass(slots=True)
@@ -119,14 +121,14 @@ class Reckoning:
             if begin <= offset < now.high:
                 piece = as_one(book, self.online).at(offset)
                 member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
-                part = InState(offset, offset + 1, State.IN_HAND, 1, "", member, ms)
+                part = InState(offset, offset + 1, State.IN_HAND, 1, "", member, ms, is_single=True)
                 found.add(offset, KEPT, part)
         for offset in book.back.keys() | book.copies.keys():
             if begin <= offset < now.high and offset not in now.in_flight:
                 state, taken_from = self._fate(topic, queue_id, offset)
                 back = book.back.get(offset)
                 cause, ms = ("", 0) if back is None else (back.cause, back.ms)
-                part = InState(offset, offset + 1, state, 1, cause, "", ms)
+                part = InState(offset, offset + 1, state, 1, cause, "", ms, is_single=True)
                 found.add(offset, _CLASSES.get(taken_from, KEPT), part)
         return found
 

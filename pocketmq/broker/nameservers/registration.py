@@ -111,6 +111,8 @@ class Registration:
         self._local = local
         self._changed = asyncio.Event()
         self._is_let_go = False
+        # Under a controller the epoch of the master that this broker knows last.
+        self.state_version = 0
         # The first repetition comes after 10 s, as RocketMQ's.
         self._wait_ms = min(10_000, config.register_name_server_period)
         # The master's addresses by a name server's answer to a slave; empty for a master.
@@ -198,9 +200,13 @@ class Registration:
 
     def let_go(self) -> None:
         """Let another broker take this one's place: it stops registering until it is renumbered."""
-        self._is_let_go = True
+        self.begin_later()
         if self._local is not None:
             self._local.let_go(self.identity)
+
+    def begin_later(self) -> None:
+        """Register nowhere until this broker has a role, and so is renumbered."""
+        self._is_let_go = True
 
     async def start(self) -> None:
         """Register everywhere once, unless another broker takes the place; failures are logged."""
@@ -288,9 +294,14 @@ class Registration:
         self._taken.add("")
         return self._local.register(
             self.identity,
-            self._topics.data_version,
+            self._version,
             [self._permitted(topic) for topic in topics],
         )
+
+    @property
+    def _version(self) -> DataVersion:
+        """Return the version of the topic table, as name servers get it."""
+        return replace(self._topics.data_version, state_version=self.state_version)
 
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
         """Return the topic as reported to name servers: restricted by the broker's own permission."""
@@ -311,7 +322,7 @@ class Registration:
         compressed = self._config.compressed_register
         make = _compressed_body if compressed else _body
         topics = [self._permitted(topic) for topic in self._topics.topics.values()]
-        version = self._topics.data_version.to_json()
+        version = self._version.to_json()
         if len(topics) > _MANY:
             # Half a second for 50,000 topics: beside the loop.
             loop = asyncio.get_running_loop()
@@ -391,7 +402,7 @@ class Registration:
             cluster_name=identity.cluster,
             broker_id=identity.broker_id,
         )
-        body = fastjson.dumps(self._topics.data_version.to_json())
+        body = fastjson.dumps(self._version.to_json())
         answer = await self._client.invoke(
             address,
             RemotingCommand(RequestCode.QUERY_DATA_VERSION, header.ext(), body),

@@ -14,9 +14,12 @@ Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 
 import logging
 
+from pocketmq.broker.delivery.rows import EventKind, origin_text
+from pocketmq.broker.internal_append import InternallyStored
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import CheckPoint
+from pocketmq.broker.pop.check_point import CheckPoint, CheckPointName
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.model.message_codec import (
     add_property,
@@ -61,6 +64,7 @@ class PopRevive:
         self._events = node.events
         self._store = messages.store
         self._put = messages.put
+        self._deliveries = messages.deliveries
         self._topics = tables.topics
         self._groups = tables.groups
         self._log = revive_log
@@ -115,6 +119,7 @@ class PopRevive:
                 )
                 done = point.unacked
             else:
+                self._note(name, point.unacked)
                 for offset in point.unacked:
                     try:
                         self._copy(point, offset, topic, group)
@@ -140,6 +145,14 @@ class PopRevive:
         if done:
             self._events.poppable(topic, name.group)
 
+    def _note(self, name: CheckPointName, offsets: list[int]) -> None:
+        """Record that messages were not acknowledged, before they are copied."""
+        queue = GroupQueue(name.group, name.topic, name.queue_id)
+        for offset in offsets:
+            text = "its invisible time passed without an acknowledgement"
+            self._deliveries.event(EventKind.RETRY, queue, offset, offset, text)
+        self._deliveries.flush()
+
     def _try_later(
         self, point: CheckPoint, failure: OSError | StoreError, pause_ms_max: int
     ) -> None:
@@ -160,6 +173,8 @@ class PopRevive:
         record = self._record(name.topic, name.queue_id, offset)
         if record is None:
             log.warning("a popped message is no longer in the store offset=%d %s", offset, name)
+            queue = GroupQueue(name.group, name.topic, name.queue_id)
+            self._deliveries.event(EventKind.EXPIRED, queue, offset, offset + 1, "")
             return
         properties = remove_property(without_timer(record.properties), b"DELAY")
         if get_property(properties, b"ORIGIN_GROUP") is None:
@@ -170,12 +185,18 @@ class PopRevive:
         in_vain = record.reconsume_times >= group.retry_max_times and not point.suspend
         if self._config.pop_dead_letter_enable and in_vain:
             self._bury(record, topic, name.group, properties)
+            queue = GroupQueue(name.group, name.topic, name.queue_id)
+            text = f"popped {record.reconsume_times + 1} times without an acknowledgement"
+            self._deliveries.event(EventKind.DEAD, queue, offset, offset, text)
             return
         retry = name.topic
         if not retry.startswith(RETRY_PREFIX):
             retry = pop_retry_topic(topic, name.group, v2=self._config.enable_retry_topic_v2)
         self._topics.create_internal(retry, 1)
-        self._put_copy(record, retry, properties, again=not point.suspend)
+        copied = self._put_copy(record, retry, properties, again=not point.suspend)
+        at = copied.appended.queue_offset
+        text = origin_text(name.topic, name.queue_id, offset)
+        self._deliveries.event(EventKind.COPY, (name.group, retry, 0), at, at + 1, text)
 
     def _bury(self, record: Record, topic: str, group: str, properties: bytes) -> None:
         """Apply invariant 3; the properties are those of a pull consumer's dead letter (send_back.py)."""
@@ -197,14 +218,14 @@ class PopRevive:
 
     def _put_copy(
         self, record: Record, topic: str, properties: bytes, *, again: bool = True
-    ) -> None:
+    ) -> InternallyStored:
         """Store a copy. again: count one more consumption."""
         try:
-            self._put.put_again(record, topic, 0, properties, again=again)
+            return self._put.put_again(record, topic, 0, properties, again=again)
         except RecordIllegal:
             # No room for what we add to its properties: better without than not at all.
             own = remove_property(without_timer(record.properties), b"DELAY")
-            self._put.put_again(record, topic, 0, own, again=again)
+            return self._put.put_again(record, topic, 0, own, again=again)
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         found = self._store.entries(topic, queue_id, offset, 1)

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from pocketmq.broker.election.replication import ElectedReplication
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.pop.service import PopService
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicasProcessor:
-    """Handlers of the five codes."""
+    """Handlers of the seven codes."""
 
     def __init__(self, replication: Replication, pop: PopService) -> None:
         self._replication = replication
@@ -32,6 +33,8 @@ class ReplicasProcessor:
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_BROKER_HA_STATUS: self.get_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_changed,
             PocketRequestCode.CHANGE_ROLE: self.change_role,
             PocketRequestCode.GET_REPLICA_TABLES: self.get_tables,
             PocketRequestCode.INTRODUCE: self.introduce,
@@ -62,6 +65,16 @@ class ReplicasProcessor:
             request, {**self._replication.status(), "popped": len(self._pop.log.state)}
         )
 
+    def get_epochs(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        if not isinstance(self._replication, ElectedReplication):
+            return request.answer(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode")
+        return json_answer(request, self._replication.epoch_cache())
+
+    def role_changed(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        if isinstance(self._replication, ElectedReplication):
+            self._replication.notified()
+        return request.answer(ResponseCode.SUCCESS)
+
     def get_tables(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(request, self._replication.copied.ours.to_json())
 
@@ -77,7 +90,7 @@ class ReplicasProcessor:
         assert handover is not None
         acts: dict[str, Any] = {
             "begin": lambda: handover.begin(connection),
-            "hold": handover.hold,
+            "hold": lambda: handover.hold(connection),
             "hand-to": lambda: handover.hand_to(header.target or "", header.new_broker_id or 1),
             "end": handover.end,
             "undo": handover.undo,

@@ -1,14 +1,14 @@
-"""`pocketmq group balance`: what became of all messages of a group."""
+"""`pocketmq group balance`, `group redeliver`: what became of a group's messages; lost ones given back."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import ClusterRefused, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
 from pocketmq.cli.moments import parse_moment, show_moment
-from pocketmq.cli.options import GroupName, Json, NameServer
+from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_line, print_rows
 from pocketmq.model.balance import ListedMessages, State
 
@@ -53,6 +53,63 @@ def balance(
     _print(view)
 
 
+def redeliver(
+    group: GroupName,
+    namesrv: NameServer,
+    lost: Annotated[bool, typer.Option("--lost", help="Messages that were lost.")] = False,
+    skipped: Annotated[
+        bool, typer.Option("--skipped", help="Messages that a move of the offset passed.")
+    ] = False,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Only messages stored since: now, 2h (ago), 2026-11-21T12:00."),
+    ] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Messages a second, of each broker.")] = 1_000,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what would be given.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give lost or skipped messages to this group again, and to no other, through its retry topic.
+
+    It may be interrupted and run again: no message is given twice. It refuses while members subscribe
+    differently, unless the group is isolated.
+    """
+    if lost == skipped:
+        raise CannotBegin("say what to give back: --lost or --skipped")
+    state = State.LOST if lost else State.SKIPPED
+    since_ms = 0 if since is None else parse_moment(since)
+    if not dry_run:
+        confirm(f"{state.value} messages will be given to group {group!r} again", yes)
+    given = with_admin(
+        namesrv, lambda admin: _give(admin, group, state, topic, since_ms, 0 if dry_run else rate)
+    )
+    rows = [{"broker": name, **numbers} for name, numbers in sorted(given.items())]
+    print_rows(rows, as_json=as_json, empty="no PocketMQ broker answers")
+
+
+async def _give(
+    admin: "Admin", group: str, state: State, topic: str | None, since_ms: int, rate: int
+) -> dict[str, dict[str, int]]:
+    """Give them, `rate` a second; 0 only counts."""
+    import asyncio
+
+    await check_known(admin, group)
+    sums: dict[str, dict[str, int]] = {}
+    more = True
+    while more:
+        told = await admin.balances.redeliver(group, state, topic, since_ms, count=rate)
+        for name, numbers in told.items():
+            given = numbers["given"] + sums.get(name, {}).get("given", 0)
+            sums[name] = {**numbers, "given": given}
+        more = rate > 0 and any(each["given"] and each["left"] for each in told.values())
+        if more:
+            await asyncio.sleep(1.0)
+    return sums
+
+
 def _state(word: str) -> State:
     try:
         return State.of(word)
@@ -88,7 +145,10 @@ def _print(view: "BalanceView") -> None:
     print_rows(rows, as_json=False, empty="the group reads no topic")
     lost = view.sum.of(State.LOST)
     if lost:
-        print_line(f"{lost} lost; which: pocketmq group balance {view.group} --list lost")
+        print_line(
+            f"{lost} lost; which: pocketmq group balance {view.group} --list lost; to give them back: "
+            f"pocketmq group redeliver {view.group} --lost"
+        )
 
 
 def _row(each: ListedMessages) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pocketmq group`: create, delete, list, show, balance, doctor, mode, producers."""
+"""`pocketmq group`: create, delete, list, show, balance, redeliver, doctor, mode, producers."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
-from pocketmq.cli.commands.balance import balance
+from pocketmq.cli.commands.balance import balance, redeliver
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.group_report import check_known, describe, examine, print_diagnosis
 from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.command("balance")(balance)
+app.command("redeliver")(redeliver)
 
 _TYPES = {"CONSUME_PASSIVELY": "push consumers", "CONSUME_ACTIVELY": "pull consumers"}
 

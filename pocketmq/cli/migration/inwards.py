@@ -211,14 +211,16 @@ class Inwards:
         return passage
 
     async def _step_back(self, passage: Proxy) -> None:
-        await self._source.register()
-        await self._broker.registration.renumber(self._number, self._own_ha_address)
-        self._say(
-            f"clients are directed to the source again; for {self._route_ms / 1000:g} s, requests "
-            f"that arrive here are still passed on to it"
-        )
-        await asyncio.sleep(self._route_ms / 1000)
-        passage.close()
+        try:
+            await self._source.register()
+        finally:
+            await self._broker.registration.renumber(self._number, self._own_ha_address)
+            self._say(
+                f"clients are directed to the source again; for {self._route_ms / 1000:g} s, requests "
+                f"that arrive here are still passed on to it"
+            )
+            await asyncio.sleep(self._route_ms / 1000)
+            passage.close()
 
     async def keep_route(self) -> None:
         """Maintain invariant 3, until a minute after the source has gone."""

@@ -128,7 +128,8 @@ class InwardsServer:
             self._leads = inwards.leads and not work.cancelled() and work.exception() is None
             if not self._leads:
                 stop.set()
-                said("nothing was changed at the source")
+                if not source.refuses_sends:
+                    said("nothing was changed at the source")
                 yield
                 return
             config = broker.config

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.admin import Admin
-from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport
+from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport, insisted
 from pocketmq.cli.migration.source import BrokerFacts, Source
 from pocketmq.client.errors import BrokerRefused
 from pocketmq.client.network.gather import together
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 # No group consumes by this name: its offset says how fresh a slave's copy of the offsets is.
 _MARK = "pocketmq-migration"
 _ASKED_AT_ONCE = 16
+# Well within the time after which the broker closes a silent connection, and with it undoes the move.
+_HOLD_AGAIN_MS = 5_000
 # Timers and pops that a successor takes over: all; none; none, and late ones are waited for.
 ANYTHING, EMPTY, EMPTY_AGAIN = "anything", "empty", "empty again"
 Offsets = dict[str, dict[str, int]]
@@ -136,8 +138,9 @@ class Outwards:
     async def take_over(self) -> None:
         """Run the steps from begin to hand to. Raises: MigrationRefused, PocketMQError, with all undone."""
         async with AsyncExitStack() as undo:
-            await self._change("begin")
+            # Before it: its answer may be lost.
             undo.push_async_callback(self._undo)
+            await self._change("begin")
             # Every client beats once meanwhile, and so can be made known to the other broker.
             beaten_ms = self._monotonic_ms() + self._route_ms
             await self.settle()
@@ -151,14 +154,30 @@ class Outwards:
             await self.lead()
             await self._write_offsets(offsets)
             undo.pop_all()
-            await self._change("hand-to", target=self._successor.address, broker_id=self._number)
+            await self._insist(
+                "hand-to",
+                f"{self._successor.address} leads, but {self._source.address} still holds its clients: "
+                f"stop {self._source.address}",
+                target=self._successor.address,
+                broker_id=self._number,
+            )
             self.pause_ms = self._monotonic_ms() - began_ms
 
     async def _change(self, act: str, **how: object) -> None:
         await self._admin.replicas.change(self._source.address, act, **how)  # type: ignore[arg-type]
 
+    async def _insist(self, act: str, by_hand: str, **how: object) -> None:
+        await insisted(lambda: self._change(act, **how), by_hand)
+
     async def _undo(self) -> None:
-        await self._change("undo")
+        try:
+            await self._insist(
+                "undo",
+                f"{self._source.address} is still being moved, and undoes that by itself once it notices "
+                f"that this program has ended",
+            )
+        except BrokerRefused as error:
+            log.info("nothing to undo reason=%s", error)
         self._talk.say(
             "undone: clients are served here as before; stop the slave if you do not need it"
         )
@@ -311,9 +330,13 @@ class Outwards:
                 raise MigrationRefused(f"{successor.restart_command!r} failed")
 
         end = 0
+        held_ms = self._monotonic_ms()
 
         async def leads() -> bool:
-            nonlocal end
+            nonlocal end, held_ms
+            if self._monotonic_ms() - held_ms >= _HOLD_AGAIN_MS:
+                await self._hold_on()
+                held_ms = self._monotonic_ms()
             settings = await self._admin.settings.broker(successor.address)
             # One of 4.9 has no numbers in its first second.
             end = await self._end_there()
@@ -326,6 +349,19 @@ class Outwards:
             raise MigrationRefused(
                 f"the Apache broker's log ends at {end} since its restart, but it must end at {self._end}"
             )
+
+    async def _hold_on(self) -> None:
+        """Tell this broker that the program still runs: else it would lead again beside the other.
+
+        Raises: MigrationRefused if it does lead again; PocketMQError.
+        """
+        try:
+            await self._change("hold")
+        except BrokerRefused as error:
+            raise MigrationRefused(
+                f"{self._source.address} leads again, because this program was silent for too long: stop the "
+                f"Apache broker, and begin again ({error})"
+            ) from error
 
     async def _write_offsets(self, offsets: Offsets) -> None:
         """Write the offsets that groups have committed since the slave's last copy."""
@@ -360,7 +396,7 @@ class Outwards:
             if not await there.is_routed_to(there.address):
                 await there.register()
             await asyncio.sleep(min(1.0, self._route_ms / 1000))
-        await self._change("end")
+        await self._insist("end", f"{self._source.address} still passes clients on: stop it")
         self._talk.say(
             f"{self._source.address} is now its slave: stop it, or keep it as a copy of every message"
         )

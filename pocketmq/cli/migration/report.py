@@ -4,16 +4,22 @@ Apart from the steps, since a command that only checks (`--check`), or migrates 
 """
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from pocketmq.cli.output import print_line
+from pocketmq.client.errors import BrokerRefused
 from pocketmq.remoting.errors import PocketMQError
+
+log = logging.getLogger(__name__)
 
 #: How long a step waits before it looks again.
 LOOK_S = 0.05
+_TRIES_MAX = 15
+_PAUSE_S_MAX = 3.0
 
 
 class MigrationRefused(PocketMQError):
@@ -26,6 +32,26 @@ class MigrationReport:
 
     say: Callable[[str], None]
     confirm: Callable[[str], Awaitable[None]]
+
+
+async def insisted(change: Callable[[], Awaitable[None]], by_hand: str) -> None:
+    """Make a change that a broker must not be left without, again while it does not answer: for a minute.
+
+    The connection may be dead, which only a request finds out. by_hand: what an operator does instead.
+    Raises: MigrationRefused with `by_hand`; BrokerRefused.
+    """
+    for number in range(_TRIES_MAX):
+        try:
+            await change()
+        except BrokerRefused:
+            raise
+        except (PocketMQError, OSError) as error:
+            log.warning("a broker did not answer, it is asked again reason=%s", error)
+            reason = error
+            await asyncio.sleep(min(_PAUSE_S_MAX, LOOK_S * 2**number))
+        else:
+            return
+    raise MigrationRefused(f"{by_hand}: it did not answer {_TRIES_MAX} times ({reason})")
 
 
 def said(text: str) -> None:

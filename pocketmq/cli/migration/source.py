@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.admin import Admin
+from pocketmq.cli.migration.report import insisted
 from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
@@ -55,7 +56,7 @@ class Source:
         self.cluster = cluster
         self.address = address
         self.numbers = numbers
-        self._accepted_from = "0"
+        self._accepted_from: str | None = None
 
     @staticmethod
     async def found(admin: Admin, name: str) -> "Source":
@@ -127,6 +128,11 @@ class Source:
             return False
         return bool(groups)
 
+    @property
+    def refuses_sends(self) -> bool:
+        """Return True if it may refuse sends, because refuse_sends() was called last."""
+        return self._accepted_from is not None
+
     async def refuse_sends(self) -> None:
         """Make it refuse sends. Raises: PocketMQError."""
         settings = self.admin.settings
@@ -135,17 +141,35 @@ class Source:
         await settings.update_broker(self.address, **{_ACCEPT_FROM: str(far)})
 
     async def accept_sends(self) -> None:
-        """Make it accept sends as before. Raises: PocketMQError."""
-        await self.admin.settings.update_broker(self.address, **{_ACCEPT_FROM: self._accepted_from})
+        """Make it accept sends as before, whatever it takes. Raises: MigrationRefused, BrokerRefused."""
+        before = self._accepted_from
+        if before is None:
+            return
+
+        async def accept() -> None:
+            await self.admin.settings.update_broker(self.address, **{_ACCEPT_FROM: before})
+
+        await insisted(
+            accept,
+            f"{self.address} still refuses sends: run pocketmq mqadmin updateBrokerConfig -b "
+            f"{self.address} -k {_ACCEPT_FROM} -v {before}",
+        )
+        self._accepted_from = None
 
     async def register(self) -> None:
         """Make it register at its name servers at once, which setting its permission does.
 
-        Raises: PocketMQError.
+        Raises: MigrationRefused, BrokerRefused.
         """
         settings = self.admin.settings
-        perm = (await settings.broker(self.address)).get("brokerPermission", "6")
-        await settings.update_broker(self.address, brokerPermission=perm)
+
+        async def permit() -> None:
+            perm = (await settings.broker(self.address)).get("brokerPermission", "6")
+            await settings.update_broker(self.address, brokerPermission=perm)
+
+        await insisted(
+            permit, f"{self.address} is not registered yet: it registers by itself in half a minute"
+        )
 
     async def is_routed_to(self, address: str) -> bool:
         """Return True if every name server names this address as the master. Raises: PocketMQError."""

@@ -232,7 +232,7 @@ accounts:
 _ACL_5 = (
     "PocketMQ has the accounts of RocketMQ 4: pocketmq account, or edit plain_acl.yml (aclFile)"
 )
-_CONTROLLER = "PocketMQ has no controller; masters and slaves: pocketmq ha"
+_CONTROLLER = "RocketMQ's own mqadmin asks a PocketMQ controller; here: pocketmq ha"
 # What it does, why it is not served, the commands.
 _NOT_SERVED = (
     (

@@ -55,8 +55,10 @@ def chosen_count(asked: int | None, data: str) -> int:
     return max(asked or 1, count_in(data))
 
 
-def replica_count(replicas: int | None, brokers: int | None) -> int:
+def replica_count(replicas: int | None, brokers: int | None, *, controller: bool = False) -> int:
     """Return how many replicas to run, 1: a single broker. Raises: CannotBegin."""
+    if replicas is None and controller:
+        raise CannotBegin("--controller elects among replicas: add --replicas 3, or 2")
     if replicas is None:
         return 1
     if not 2 <= replicas <= COUNT_MAX:

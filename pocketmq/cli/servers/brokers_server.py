@@ -5,6 +5,7 @@ Leaving stops the brokers first and the name server last, so that each one still
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -24,15 +25,20 @@ from pocketmq.cli.servers.broker_process import (
 from pocketmq.cli.servers.broker_server import BrokerServer
 from pocketmq.cli.servers.broker_set import check_settings, folder_of, name_of, port_of
 from pocketmq.cli.servers.child_process import Child, forked
+from pocketmq.cli.servers.controller_server import controller_config, start_controller
 from pocketmq.cli.servers.hangup import reload_certificates
 from pocketmq.cli.servers.listening import check_port, say_ready
 from pocketmq.cli.servers.namesrv_server import start_name_server
 from pocketmq.cli.servers.server_options import ServerOptions
+from pocketmq.controller import Controller
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.transport.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
+# With a controller: how long the line `ready` waits until a broker leads and all are in sync.
+_ELECTION_S = 20.0
+_LOOK_S = 0.05
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
 
 
@@ -97,8 +103,9 @@ class BrokersServer:
             name_server = await start_name_server(
                 stack, self._namesrv, "--namesrv-port", self._server_tls
             )
+            controller = await self._start_controller(stack)
             self._processes = processes = [
-                BrokerProcess(self._member(number, name_server.address), child)
+                BrokerProcess(self._member(number, name_server.address, controller), child)
                 for number, child in enumerate(self._children)
             ]
             console = self._checked.console(_reachable(name_server.address), elsewhere=processes)
@@ -106,10 +113,12 @@ class BrokersServer:
                 for each in processes:
                     tasks.create_task(each.keep_running(stop), name=f"keep {each.member.name}")
                 await self._all_ready(processes, stop)
+                await self._one_leads(controller, len(processes), stop)
                 if not stop.is_set():
                     say_ready(
                         {
                             "namesrv": name_server.address,
+                            "controller": "" if controller is None else controller.address,
                             "broker": ",".join(each.address for each in processes),
                             "grpc": ",".join(each.grpc for each in processes if each.grpc),
                             "name": ",".join(dict.fromkeys(each.member.name for each in processes)),
@@ -136,6 +145,29 @@ class BrokersServer:
                     if console is not None:
                         await stack.enter_async_context(console)
 
+    async def _start_controller(self, stack: AsyncExitStack) -> Controller | None:
+        if not self._options.controller:
+            return None
+        config = controller_config({}, self._data)
+        # All brokers are on this machine, and the controller checks no accounts.
+        if not self._namesrv.listen_port:
+            config.listen_port = 0
+        return await start_controller(stack, config)
+
+    async def _one_leads(
+        self, controller: Controller | None, count: int, stop: asyncio.Event
+    ) -> None:
+        """Wait until the controller has a master, and all brokers are in sync, or for _ELECTION_S."""
+        if controller is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ELECTION_S):
+                while not stop.is_set():
+                    known = controller.sets.sets.get(self._config.broker_name)
+                    if known is not None and known.master and len(known.in_sync) >= count:
+                        return
+                    await asyncio.sleep(_LOOK_S)
+
     def _read_only(self, processes: Sequence[BrokerProcess]) -> list[str]:
         return [each.member.name for each in processes[self._writable :] if not self._replicas]
 
@@ -155,7 +187,7 @@ class BrokersServer:
             for wait in waits:
                 wait.cancel()
 
-    def _member(self, number: int, namesrv: str) -> ManagedBroker:
+    def _member(self, number: int, namesrv: str, controller: Controller | None) -> ManagedBroker:
         """Return one of the brokers, with the options given for all."""
         name = self._config.broker_name
         folder = folder_of(self._data, number, "replica" if self._replicas else "broker")
@@ -180,7 +212,10 @@ class BrokersServer:
                 arguments += ["--set", text]
         if number >= self._writable and not self._replicas:
             arguments += ["--set", f"brokerPermission={int(Perm.READ)}"]
-        if self._replicas:
+        if controller is not None:
+            arguments += ["--set", "enableControllerMode=true"]
+            arguments += ["--set", f"controllerAddr={_reachable(controller.address)}"]
+        elif self._replicas:
             # Unless set otherwise, no acknowledged message dies with its process.
             role = options.as_settings().get("brokerRole", SYNC_MASTER)
             arguments += ["--set", f"brokerRole={SLAVE if number else role}"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
@@ -31,8 +32,19 @@ class NamesrvServer:
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Read all settings. Raises: CannotBegin."""
         self._as_json = options.as_json
-        known = {*NamesrvConfig.keys(), *TlsConfig.keys()}
+        known = {*NamesrvConfig.keys(), *TlsConfig.keys(), _CONTROLLER}
         settings = merge(options, environment, read_file(options.config), known)
+        self._controller = None
+        if settings.pop(_CONTROLLER, "").strip().lower() == "true":
+            from pocketmq.cli.servers.controller_server import controller_config
+            from pocketmq.controller import ControllerConfig
+
+            data = kept_directory(options, settings) or os.path.abspath("data")
+            own = ControllerConfig.keys()
+            self._controller = controller_config(
+                {name: value for name, value in settings.items() if name in own}, data
+            )
+            settings = {name: value for name, value in settings.items() if name not in own}
         _warn_of_unknown(settings, known)
         folder = kept_directory(options, settings)
         if folder is not None:
@@ -56,8 +68,17 @@ class NamesrvServer:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
             name_server = await start_name_server(stack, self._config, "--port", self._server_tls)
+            controller = ""
+            if self._controller is not None:
+                from pocketmq.cli.servers.controller_server import start_controller
+
+                controller = (await start_controller(stack, self._controller)).address
             say_ready(
-                {"namesrv": name_server.address, "kv": self._config.kv_config_path},
+                {
+                    "namesrv": name_server.address,
+                    "controller": controller,
+                    "kv": self._config.kv_config_path,
+                },
                 as_json=self._as_json,
             )
             await stop.wait()
@@ -69,8 +90,6 @@ def _warn_of_unknown(settings: Mapping[str, str], known: Collection[str]) -> Non
             log.info("setting has no effect in PocketMQ: %s", name)
         else:
             log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))
-    if settings.get(_CONTROLLER, "").strip().lower() == "true":
-        log.warning("%s is ignored: PocketMQ has no controller", _CONTROLLER)
 
 
 async def start_name_server(

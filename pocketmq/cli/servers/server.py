@@ -1,4 +1,4 @@
-"""Run the servers: `pocketmq up`, `namesrv` and `broker`.
+"""Run the servers: `pocketmq up`, `namesrv`, `broker` and `controller`.
 
 1. One line on standard output that begins with `ready`, once a client can send; logs go to standard error.
 2. SIGTERM and Ctrl-C stop cleanly; the exit code is then 0. SIGHUP stops nothing (hangup.py).
@@ -18,14 +18,14 @@ from pocketmq.cli.servers.event_loop import run
 from pocketmq.cli.servers.hangup import ignore_hangup
 from pocketmq.cli.servers.server_config import early_directory, take_variables
 from pocketmq.cli.servers.server_log import start_logging
-from pocketmq.cli.servers.server_options import NAMESRV, UP, ServerOptions, parse
+from pocketmq.cli.servers.server_options import CONTROLLER, NAMESRV, UP, ServerOptions, parse
 from pocketmq.remoting.settings import format_properties
 
 log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """One of the three commands. failure: what went wrong during the stop, in words; empty otherwise."""
+    """One of these commands. failure: what went wrong during the stop, in words; empty otherwise."""
 
     failure: str
 
@@ -43,7 +43,7 @@ class Server(Protocol):
 
 
 def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) -> ExitCode:
-    """Run one of the three commands until it is stopped. Raises: CannotBegin.
+    """Run one of these commands until it is stopped. Raises: CannotBegin.
 
     until_input_ends: for one of several processes: the end of standard input stops it, too.
     """
@@ -75,8 +75,12 @@ def _make(options: ServerOptions) -> Server:
         from pocketmq.cli.servers.namesrv_server import NamesrvServer
 
         return NamesrvServer(options, os.environ)
+    if options.role == CONTROLLER:
+        from pocketmq.cli.servers.controller_server import ControllerServer
+
+        return ControllerServer(options, os.environ)
     if options.role == UP:
-        count = replica_count(options.replicas, options.brokers)
+        count = replica_count(options.replicas, options.brokers, controller=options.controller)
         if count == 1:
             count = chosen_count(options.brokers, early_directory(options, os.environ))
         if count > 1 and not options.print_config:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.servers.server_options import NAMESRV, ServerOptions
+from pocketmq.cli.servers.server_options import CONTROLLER, NAMESRV, ServerOptions
 from pocketmq.remoting.settings import parse_properties
 
 PREFIX = "POCKETMQ_"
@@ -40,8 +40,8 @@ def take_variables(options: ServerOptions, environment: Mapping[str, str]) -> No
         attribute = _OPTION_VARIABLES.get(_plain(variable))
         if attribute is None:
             continue
-        if options.role == NAMESRV and attribute in _NUMBERS:
-            # Alone, a name server has one port; an image sets the broker's for all its roles.
+        if options.role in (NAMESRV, CONTROLLER) and attribute in _NUMBERS:
+            # Alone, a name server or a controller has one port; an image sets the broker's for all its roles.
             if _plain(variable) == "brokerport":
                 continue
             attribute = "port"

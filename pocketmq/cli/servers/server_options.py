@@ -1,6 +1,6 @@
-"""The options of `up`, `namesrv` and `broker`, as one table.
+"""The options of `up`, `namesrv`, `broker` and `controller`, as one table.
 
-These three commands start in half a second, so they are parsed by argparse: typer and rich, which the
+These commands start in half a second, so they are parsed by argparse: typer and rich, which the
 other commands use, take a fifth of that. The table is also what `--help` and the reference page show.
 """
 
@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from pocketmq.cli.exits import CannotBegin
 
-UP, NAMESRV, BROKER = "up", "namesrv", "broker"
-_ALL = (UP, NAMESRV, BROKER)
+UP, NAMESRV, BROKER, CONTROLLER = "up", "namesrv", "broker", "controller"
+_ALL = (UP, NAMESRV, BROKER, CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,17 @@ OPTIONS = (
         ("--host",),
         "host",
         "address to listen on (default: 127.0.0.1; 0.0.0.0 lets other machines in)",
-        metavar="H",
-        setting="bindAddress",
+        (UP, NAMESRV, BROKER),
+        "H",
+        "bindAddress",
+    ),
+    Option(
+        ("--host",),
+        "host",
+        "address to listen on (default: 127.0.0.1; 0.0.0.0 lets other machines in)",
+        (CONTROLLER,),
+        "H",
+        "controllerBindAddress",
     ),
     Option(
         ("--namesrv-port",),
@@ -75,6 +84,15 @@ OPTIONS = (
         is_number=True,
     ),
     Option(
+        ("--port",),
+        "port",
+        "port of the controller (default: 9878; 0: any free one)",
+        (CONTROLLER,),
+        "PORT",
+        "controllerListenPort",
+        is_number=True,
+    ),
+    Option(
         ("--brokers",),
         "brokers",
         "broker processes behind one name server (default: one for each store in DIR, or 1); ports"
@@ -90,6 +108,13 @@ OPTIONS = (
         (UP,),
         "N",
         is_count=True,
+    ),
+    Option(
+        ("--controller",),
+        "controller",
+        "with --replicas: a controller beside the name server elects another master when one dies",
+        (UP,),
+        is_flag=True,
     ),
     Option(
         ("--namesrv", "-n"),
@@ -198,6 +223,7 @@ HELP = {
     UP: "Run a name server and a broker in this process, or several processes with --brokers or "
     "--replicas. Print a line that starts with 'ready' once they serve.",
     NAMESRV: "Run a name server alone.",
+    CONTROLLER: "Run a controller alone: it elects the master of each set of brokers.",
     BROKER: "Run a broker alone, registered with the name servers of --namesrv.",
 }
 
@@ -213,6 +239,7 @@ class ServerOptions:
     port: int | None = None
     brokers: int | None = None
     replicas: int | None = None
+    controller: bool = False
     namesrv: str | None = None
     broker_name: str | None = None
     cluster: str | None = None
@@ -265,7 +292,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(role: str, arguments: list[str]) -> ServerOptions:
-    """Parse the options of one of the three commands.
+    """Parse the options of one of these commands.
 
     Raises: CannotBegin for a bad one. SystemExit(0) after --help.
     """

@@ -5,7 +5,8 @@
    over: the caller hears of it if nothing came from the others.
 2. A pop is never cancelled, since its messages would be invisible until their time is over: what it still
    brings is kept for the next call while it is invisible to others.
-3. Bodies are unpacked up to decode.UNPACKED_MAX for an answer; what is over is kept packed, until what was
+3. With the option `renews` what was received stays invisible until it is acknowledged (renewals.py).
+4. Bodies are unpacked up to decode.UNPACKED_MAX for an answer; what is over is kept packed, until what was
    unpacked before it has been received.
 """
 
@@ -16,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.client.consume.consumer_member import SharingMember
+from pocketmq.client.consume.renewals import Renewals
 from pocketmq.client.network.heartbeat import ConsumeFromWhere
 from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import SimpleConsumerOptions
@@ -26,6 +28,7 @@ from pocketmq.remoting.errors import IllegalArgument, MessageCodecError, PocketM
 from pocketmq.remoting.headers import (
     AckMessageHeader,
     ChangeInvisibleTimeHeader,
+    NotificationHeader,
     PopMessageHeader,
     PopMessageResponseHeader,
 )
@@ -69,6 +72,16 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         self._packed: deque[_Popped] = deque()
         self._failure: PocketMQError | None = None
         self._news = asyncio.Event()
+        self.renewals = Renewals(self._renew, self.clock)
+
+    def begin(self) -> None:
+        """See SharingMember."""
+        if self.options.renews:
+            # A third, so that two renewals may fail.
+            interval_ms = max(1, self.options.invisible_ms // 3)
+            self.runner.every(
+                interval_ms, self.renewals.round, first_ms=interval_ms, name="renewals"
+            )
 
     async def do_rebalance(self) -> None:
         """Do nothing: queues have no owner."""
@@ -84,6 +97,13 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def receive(self, count: int, invisible_ms: int, wait_ms: int) -> list[MessageExt]:
         """See SimpleConsumer."""
+        found = await self._receive(count, invisible_ms, wait_ms)
+        if self.options.renews:
+            for message in found:
+                self.renewals.add(message.topic, message, invisible_ms)
+        return found
+
+    async def _receive(self, count: int, invisible_ms: int, wait_ms: int) -> list[MessageExt]:
         await self._unpack()
         found = self._take(count)
         if found:
@@ -125,8 +145,57 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             self._kept.popleft()
         return found
 
+    async def available(self, wait_ms: int) -> bool:
+        """See SimpleConsumer."""
+        if self._kept or self._packed:
+            return True
+        places = await self._places()
+        failures: list[PocketMQError] = []
+        async with asyncio.TaskGroup() as group:
+            waiting = {
+                group.create_task(self._available_at(place, wait_ms, failures)) for place in places
+            }
+            found = False
+            while waiting and not found:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                found = any(each.result() for each in done)
+            for each in waiting:
+                each.cancel()
+        if not found and len(failures) == len(places):
+            raise failures[0]
+        return found
+
+    async def _available_at(
+        self, place: PopSource, wait_ms: int, failures: list[PocketMQError]
+    ) -> bool:
+        try:
+            return await self._notified_by(place, wait_ms)
+        except PocketMQError as error:
+            failures.append(error)
+            return False
+
+    async def _notified_by(self, place: PopSource, wait_ms: int) -> bool:
+        ends = self.clock.monotonic_ms() + wait_ms
+        address = await self.instance.master_address(place.topic, place.broker_name)
+        while True:
+            header = NotificationHeader(
+                consumer_group=self.group,
+                topic=place.topic,
+                queue_id=_ALL_QUEUES,
+                poll_time=wait_ms,
+                born_time=0,
+                bname=place.broker_name,
+            )
+            timeout_ms = self.options.request_timeout_ms + wait_ms
+            found = await self.instance.api.notification(address, header, timeout_ms)
+            wait_ms = ends - self.clock.monotonic_ms()
+            if found.has_msg or wait_ms <= 0:
+                return found.has_msg
+            if found.polling_full:
+                await asyncio.sleep(min(wait_ms, _AGAIN_MS) / 1000)
+
     async def _unpack(self) -> None:
-        """Open what was left packed, once nothing else is kept (invariant 3)."""
+        """Open what was left packed, once nothing else is kept (invariant 4)."""
         while self._packed and not self._kept:
             popped = self._packed.popleft()
             if popped.ours_until > self.clock.monotonic_ms():
@@ -226,6 +295,7 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def ack(self, topic: str, message: MessageExt) -> None:
         """See SimpleConsumer."""
+        await self.renewals.give_up(message)
         receipt, address = await self._receipt(topic, message)
         header = AckMessageHeader(
             consumer_group=self.group,
@@ -239,6 +309,10 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
 
     async def renew(self, topic: str, message: MessageExt, invisible_ms: int) -> None:
         """See SimpleConsumer."""
+        await self.renewals.give_up(message)
+        await self._renew(topic, message, invisible_ms)
+
+    async def _renew(self, topic: str, message: MessageExt, invisible_ms: int) -> None:
         receipt, address = await self._receipt(topic, message)
         header = ChangeInvisibleTimeHeader(
             consumer_group=self.group,

@@ -236,6 +236,16 @@ class MQClientApi(ApiRequests):
             raise refusal(found.code, found.remark, address, what)
         return headers.PopMessageResponseHeader.parse(found.ext), bytes(found.body)
 
+    async def notification(
+        self, address: str, header: headers.NotificationHeader, timeout_ms: int
+    ) -> headers.NotificationResponseHeader:
+        """Ask whether there is something to pop; the broker may hold the request. Raises: BrokerRefused."""
+        about = f"topic {header.topic!r}, group {header.consumer_group!r}"
+        found = await self.ask(
+            address, RequestCode.NOTIFICATION, header, timeout_ms=timeout_ms, about=about
+        )
+        return headers.NotificationResponseHeader.parse(found.ext)
+
     async def ack(self, address: str, header: headers.AckMessageHeader) -> None:
         """Acknowledge a popped message. Raises: BrokerRefused, e.g. for a receipt that is not valid."""
         await self.ask(address, RequestCode.ACK_MESSAGE, header, about=_about_receipt(header))

@@ -138,8 +138,10 @@ class SimpleConsumer(_SubscribingConsumer):
         super().__init__(client)
 
     receive = twin(simple_consumer.SimpleConsumer.receive)
+    available = twin(simple_consumer.SimpleConsumer.available)
     ack = twin(simple_consumer.SimpleConsumer.ack)
     renew = twin(simple_consumer.SimpleConsumer.renew)
+    give_up = twin(simple_consumer.SimpleConsumer.give_up)
 
 
 class PullConsumer(_ReadingConsumer):

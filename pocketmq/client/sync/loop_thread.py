@@ -126,6 +126,11 @@ class LoopThread:
             future.cancel()
             raise
 
+    def post(self, function: Callable[[], object]) -> None:
+        """Call a plain function in the loop's thread, later. Raises: ForkedClient."""
+        self.check_own()
+        self._loop.call_soon_threadsafe(function)
+
     def do(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread and wait for its value."""
         if self.is_current:

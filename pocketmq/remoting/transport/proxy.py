@@ -15,13 +15,15 @@
    closes it, since two connections of one client count as two members of its group.
 6. TLS ends here, since frames must be readable: they are forwarded in plain, over connections of this
    server's own. A TLS client loses its connection when this server is to answer it, and reconnects.
+7. A new connection whose first request is one of `own` is this server's, whatever the others do: the program
+   that moves the clients has lost its connection. Not with TLS, which has begun then.
 Owner: its creator; `close` closes every connection.
 """
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import cast
 
 from pocketmq.remoting import fastjson
@@ -73,14 +75,17 @@ class Proxy:
         target: str,
         monotonic_ms: Callable[[], int],
         is_known: Known | None = None,
+        *,
+        own: Collection[int] = (),
     ) -> None:
-        """is_known: whether the client of this heartbeat has its own connection to the other broker; then
-        the heartbeat is answered here, since it would count as another member.
+        """own: codes of requests (7). is_known: whether the client of this heartbeat has its own connection
+        to the other broker; then the heartbeat is answered here, since it would count as another member.
         """
         self.server = server
         self.target = target
         self.monotonic_ms = monotonic_ms
         self.is_known = is_known
+        self.own = own
         self.is_holding = False
         self.passed: set[ProxiedConnection] = set()
 
@@ -170,8 +175,13 @@ class ProxiedConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last_ms = self._proxy.monotonic_ms()
         try:
-            for frame in self._decoder.feed(self._plain(data)):
-                self._take(frame, decode(frame))
+            frames = self._decoder.feed(self._plain(data))
+            for place, frame in enumerate(frames):
+                command = decode(frame)
+                if command.code in self._proxy.own and self._is_new:
+                    self._hand_over(frames[place:])
+                    return
+                self._take(frame, command)
         except (NotAccepted, ProtocolError, ssl.SSLError) as error:
             log.warning("connection closed: bad bytes reason=%r", str(error))
             self.close()
@@ -357,7 +367,23 @@ class ProxiedConnection(asyncio.Protocol):
         if frames is None or self._tls is not None:
             client.abort()
             return
-        frames += [frame for frame, _, _ in self._held]
+        self._serve(client, frames + [frame for frame, _, _ in self._held])
+
+    @property
+    def _is_new(self) -> bool:
+        """Return True if nothing but an own request may have come over it (7)."""
+        return not (self._open or self._held or self._heartbeat or self._tls)
+
+    def _hand_over(self, frames: list[bytes]) -> None:
+        """Apply invariant 7."""
+        self._proxy.passed.discard(self)
+        client, self._client = self._client, None
+        self._leave()
+        if client is not None and not client.is_closing():
+            self._serve(client, frames)
+
+    def _serve(self, client: asyncio.Transport, frames: list[bytes]) -> None:
+        """Let this server answer a client's requests, beginning with these."""
         connection = self._proxy.server.make_connection()
         client.set_protocol(connection)
         connection.connection_made(client)

@@ -1,0 +1,320 @@
+"""SwitchFollower: a slave's connection to its master under a controller. Source: AutoSwitchHAClient, RocketMQ
+5.5.0.
+
+1. The controller says who leads; the address of its port for slaves comes from the name server, and counts
+   only when that names the same master (RocketMQ takes any, and may connect to the one that led before).
+2. Handshake first: the log is cut where the two lists of epochs part, and what is cut off is kept in a file.
+   A log that would lose what was confirmed is not cut: that master lacks acknowledged messages.
+3. Then the ends are compared byte for byte (tail.py): lists of epochs miss one that began where the next one
+   did, and a log may have none at all. Whatever differs is cut like 2.
+4. The first report follows at once (RocketMQ's slave waits for 5 s). An epoch is noted before its first byte.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.election.epochs import Epochs
+from pocketmq.broker.election.switch_wire import FromMaster, LogPiece, Welcome, hello, report
+from pocketmq.broker.ha.follower import CannotFollow, Follower, FollowState, Taking, host_and_port
+from pocketmq.broker.ha.table_sync import Master
+from pocketmq.broker.ha.tail import Ends, common_end
+from pocketmq.broker.ha.wire import HaWireError
+from pocketmq.broker.nameservers.registration import Registration
+from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.store import MessageStore
+from pocketmq.store.following import Following
+
+log = logging.getLogger(__name__)
+
+_CONNECT_S = 3.0
+_READ_SIZE = 1 << 20
+
+
+class ElectedMaster(Master):
+    """The master that the controller named (invariant 1)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        registration: Registration,
+        client: RemotingClient,
+        elected: str,
+    ) -> None:
+        super().__init__(config, registration, client)
+        self.elected = elected
+
+    @property
+    def address(self) -> str:
+        return self.elected
+
+    @property
+    def ha_address(self) -> str:
+        if self._config.ha_master_address:
+            return self._config.ha_master_address
+        registration = self._registration
+        return registration.master_ha_address if registration.master_address == self.elected else ""
+
+
+class SwitchFollower(Follower):
+    """Owner of the connection. confirmed: up to where every broker in sync has the log, as last heard."""
+
+    retry_ms = 200
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        store: MessageStore,
+        master: ElectedMaster,
+        after_cut: Callable[[], None],
+        epochs: Epochs,
+    ) -> None:
+        super().__init__(config, clock, store, master, after_cut)
+        self._switch = config
+        self._epochs = epochs
+        self.confirmed = 0
+
+    def _check_mode(self, settings: Mapping[str, str]) -> None:
+        if settings.get("enableControllerMode") != "true":
+            raise CannotFollow("the master has no controller, and speaks another protocol")
+
+    async def _once(self) -> None:
+        ends = await self._check_master()
+        address = self.master.ha_address
+        if not address:
+            raise CannotFollow(
+                f"the name server does not know {self.master.address}, which the controller has named, as "
+                "the master yet"
+            )
+        self.state.master, self.state.master_end = address, ends.high
+        following = self._store.following
+        assert following is not None
+        following.drop_rest()
+        if following.diverged is not None:
+            following = self._store.follow()
+        host, port = host_and_port(address)
+        async with asyncio.timeout(_CONNECT_S):
+            transport, taking = await asyncio.get_running_loop().create_connection(
+                lambda: SwitchTaking(self, following, self.state, self._clock), host, port
+            )
+            try:
+                transport.write(hello(self._switch.broker_id, learner=self._switch.async_learner))
+                welcomed = await taking.welcomed
+            except BaseException:
+                transport.abort()
+                raise
+        taking.following = await self._agreed(following, welcomed, address, ends)
+        await self._stay(transport, taking)
+
+    # ------------------------------------------------------------ before it
+
+    async def _agreed(
+        self, following: Following, welcomed: Welcome, address: str, ends: Ends
+    ) -> Following:
+        """Apply invariants 2 and 3. Returns: what receives the bytes. Raises: CannotFollow."""
+        store = self._store
+        if store.log_is_empty:
+            return following
+        own = store.commit_log_max_position
+        common: int | None = own
+        if self._epochs.entries:
+            common = self._epochs.common_end(own, welcomed.epochs, welcomed.end)
+            if common is None:
+                raise CannotFollow(
+                    f"this log and the master's share no epoch: {self._epochs.entries} here, "
+                    f"{list(welcomed.epochs)} there. If the master's is the right one, empty this store"
+                )
+            following = self._cut(following, common)
+        if welcomed.end > ends.low:
+            low, high = ends.low, welcomed.end
+
+            async def fetch(position: int, size: int) -> bytes:
+                return await fetched(address, position, size, self._switch.broker_id)
+
+            same = await common_end(store, Ends(low, high), fetch)
+            if same is None and store.commit_log_max_position > low:
+                raise CannotFollow(
+                    "this log and the master's have no record in common: empty this store"
+                )
+            if same is not None:
+                following = self._cut(following, same)
+        elif not self._epochs.entries:
+            raise CannotFollow(
+                "this log has no epochs, and the master's is empty: nothing shows who is right"
+            )
+        return following
+
+    def _cut(self, following: Following, common: int) -> Following:
+        """Cut the log back to what both have. Raises: CannotFollow, OSError."""
+        store = self._store
+        own = store.commit_log_max_position
+        if common < self.confirmed:
+            raise CannotFollow(
+                f"the master agrees with this log up to {common} only, but everything up to "
+                f"{self.confirmed} is confirmed: it lacks acknowledged messages, so nothing is cut"
+            )
+        if common < own:
+            kept = store.cut_back(store.boundary_before(common) if common else common)
+            self.state.cuts += kept
+            log.error(
+                "this log differed from the master's from %d on, and was cut back bytes=%d kept_in=%s",
+                common,
+                own - common,
+                ",".join(kept),
+            )
+            assert store.following is not None
+            following = store.following
+        # The order of invariant 3 of epochs.py: the log first.
+        self._epochs.cut(store.commit_log_max_position)
+        if common < own:
+            self._after_cut()
+        return following
+
+    # ------------------------------------------------------------ the connection
+
+    async def _stay(self, transport: asyncio.BaseTransport, taking: "SwitchTaking") -> None:
+        """Receive the log until the connection ends. Raises: OSError, EOFError, PocketMQError."""
+        state, config, clock = self.state, self._config, self._clock
+        try:
+            taking.begin()
+            state.heard_ms = clock.monotonic_ms()
+            state.connected, state.trouble = True, ""
+            log.info(
+                "following the master master=%s from=%d", state.master, taking.following.received
+            )
+            while not taking.ended.done():
+                await asyncio.wait(
+                    (taking.ended,), timeout=config.ha_send_heartbeat_interval / 1000
+                )
+                if clock.monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
+                    raise TimeoutError("the master no longer answers")
+                taking.report()
+            await taking.ended
+        finally:
+            # Its error was reported above or no longer matters.
+            taking.ended.cancel() or taking.ended.exception()
+            cast("asyncio.Transport", transport).abort()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if there is not a byte of a log."""
+        return self._store.log_is_empty
+
+    def heard(self, piece: LogPiece, received: int) -> None:
+        """Note the epoch and the confirmed position of what has come. Raises: HaWireError, OSError."""
+        if piece.epoch.number >= 0:
+            self._epochs.append(piece.epoch)
+        self.confirmed = max(self.confirmed, min(piece.confirmed, received))
+
+
+class SwitchTaking(Taking):
+    """The protocol of the followed connection; it takes nothing before `begin`."""
+
+    def __init__(
+        self, follower: SwitchFollower, following: Following, state: FollowState, clock: Clock
+    ) -> None:
+        super().__init__(following, state, clock)
+        self._follower = follower
+        self._frames = FromMaster()
+        # Before it, this log may have an end that the master does not have.
+        self._has_begun = False
+        self.welcomed: asyncio.Future[Welcome] = self._loop.create_future()
+
+    @property
+    def following(self) -> Following:
+        return self._following
+
+    @following.setter
+    def following(self, following: Following) -> None:
+        self._following = following
+
+    def begin(self) -> None:
+        """EndReported where this log ends: the master sends from there, and counts it as had."""
+        self._has_begun = True
+        self.report()
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended.done():
+            return
+        self._state.heard_ms = self._monotonic_ms()
+        try:
+            for frame in self._frames.feed(data):
+                if isinstance(frame, Welcome):
+                    if not self.welcomed.done():
+                        self.welcomed.set_result(frame)
+                elif self._has_begun:
+                    self._take(frame)
+                else:
+                    raise HaWireError("the master sends before it was asked")
+        except (OSError, HaWireError) as error:
+            self._end(error)
+            return
+        except Exception as error:  # noqa: BLE001 - the store's: full, unreadable
+            self._end(error)
+            return
+        if not self._has_begun:
+            return
+        state, following = self._state, self._following
+        state.master_end = max(state.master_end, following.received)
+        self.report()
+        if not self._is_stepping:
+            self._is_stepping = True
+            self._loop.call_soon(self._step)
+
+    def _take(self, piece: LogPiece) -> None:
+        following = self._following
+        size = len(piece.data)
+        if size:
+            store_is_new = following.received == 0 and self._follower.is_empty
+            if store_is_new:
+                following.begin_at(piece.offset)
+            if piece.offset != following.received:
+                raise HaWireError(
+                    f"the master sends {piece.offset}, but {following.received} comes next"
+                )
+        self._follower.heard(piece, following.received + size)
+        if size:
+            following.receive(piece.data)
+            self._state.received.add(size, self._state.heard_ms)
+
+    def report(self) -> None:
+        assert self._transport is not None
+        assert self._has_begun
+        if not self._transport.is_closing():
+            self._transport.write(report(self._following.received))
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        if not self.welcomed.done():
+            self.welcomed.set_exception(error)
+            # Seen by the one that waits; there may be none any more.
+            self.welcomed.exception()
+
+
+async def fetched(address: str, position: int, size: int, broker_id: int) -> bytes:
+    """Return bytes of a master's log, as a learner. Raises: OSError, EOFError, HaWireError."""
+    host, port = host_and_port(address)
+    frames, found = FromMaster(), bytearray()
+    # Nothing is sent for a report of 0 but the whole log from its beginning.
+    async with asyncio.timeout(_CONNECT_S):
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(hello(broker_id, learner=True) + report(position))
+            while len(found) < size:
+                data = await reader.read(_READ_SIZE)
+                if not data:
+                    raise EOFError("the master closed the connection")
+                for frame in frames.feed(data):
+                    if isinstance(frame, LogPiece) and frame.data:
+                        if frame.offset != position + len(found):
+                            raise HaWireError(
+                                f"asked for {position + len(found)}, but was sent {frame.offset}"
+                            )
+                        found += frame.data
+        finally:
+            writer.transport.abort()
+    return bytes(found[:size])

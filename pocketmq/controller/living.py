@@ -1,0 +1,93 @@
+"""Living: which brokers are alive, by their heartbeats and connections; no I/O.
+
+1. A broker is alive from its first heartbeat until none has come for its own time-out, or until it is
+   declared dead because its connection closed. RocketMQ declares it dead at once then; here the controller
+   first tries whether the broker's port still accepts connections (controller.py).
+2. A controller that has just begun knows no broker. A master that it has not heard of may be alive: nothing
+   replaces it within one heartbeat's time-out.
+Owner: the controller's event loop.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
+
+_PRIORITY = 2_147_483_647
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReplica:
+    """The last heartbeat of a broker; last_ms is monotonic."""
+
+    name: str
+    broker_id: int
+    address: str
+    connection: Hashable
+    last_ms: int
+    timeout_ms: int
+    epoch: int
+    max_offset: int
+    confirm_offset: int
+    priority: int
+
+
+class Living:
+    """Every living broker. began_ms: when the controller began."""
+
+    def __init__(self, now_ms: int, timeout_ms: int) -> None:
+        self.began_ms = now_ms
+        self._timeout_ms = timeout_ms
+        self._live: dict[tuple[str, int], LiveReplica] = {}
+        self._heard: set[tuple[str, int]] = set()
+
+    def heard(self, header: BrokerHeartbeatHeader, connection: Hashable, now_ms: int) -> None:
+        """Note a heartbeat; one without a broker id does not count."""
+        if header.broker_id is None:
+            return
+        priority = header.election_priority
+        self._heard.add((header.broker_name, header.broker_id))
+        self._live[header.broker_name, header.broker_id] = LiveReplica(
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            connection,
+            now_ms,
+            header.heartbeat_timeout_mills or self._timeout_ms,
+            -1 if header.epoch is None else header.epoch,
+            header.max_offset or 0,
+            header.confirm_offset or 0,
+            _PRIORITY if priority is None else priority,
+        )
+
+    def of(self, name: str) -> dict[int, LiveReplica]:
+        """Return the living brokers of a name by id."""
+        return {n: live for (each, n), live in self._live.items() if each == name}
+
+    def get(self, name: str, broker_id: int) -> LiveReplica | None:
+        return self._live.get((name, broker_id))
+
+    def may_be_alive(self, name: str, broker_id: int, now_ms: int) -> bool:
+        """Return True if a broker lives, or may do so unheard (invariant 2)."""
+        is_early = now_ms - self.began_ms < self._timeout_ms
+        key = name, broker_id
+        return key in self._live or (is_early and key not in self._heard)
+
+    def over(self, connection: Hashable) -> list[LiveReplica]:
+        """Return the brokers whose last heartbeat came over that connection."""
+        return [live for live in self._live.values() if live.connection is connection]
+
+    def is_newer(self, live: LiveReplica) -> bool:
+        """Return True if another heartbeat has come since that one, over another connection."""
+        now = self._live.get((live.name, live.broker_id))
+        return now is not None and now.connection is not live.connection
+
+    def declare_dead(self, live: LiveReplica) -> None:
+        self._live.pop((live.name, live.broker_id), None)
+
+    def expire(self, now_ms: int) -> list[LiveReplica]:
+        """Remove brokers without a heartbeat within their time; return them."""
+        late = [each for each in self._live.values() if now_ms - each.last_ms > each.timeout_ms]
+        for live in late:
+            self.declare_dead(live)
+        return late

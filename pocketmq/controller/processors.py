@@ -1,0 +1,260 @@
+"""The controller's request handlers, one function per request code. Source: ControllerRequestProcessor,
+RocketMQ 5.5.0; its codes are those of sets.py.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pocketmq.controller.living import Living
+from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets
+from pocketmq.remoting import admin_headers as ah
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.java_number import long, number
+from pocketmq.remoting.requests import AnsweringServer, complete
+from pocketmq.remoting.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+_SUCCESS = ResponseCode.SUCCESS
+_MEMBERS_MAX = 1_000
+_Answer = Callable[[RemotingCommand, Connection], RemotingCommand | None]
+
+
+class Electing(Protocol):
+    """What handlers need of the controller besides its tables: controller.Controller."""
+
+    @property
+    def address(self) -> str:
+        """Return `ip:port` as brokers are given it."""
+        ...
+
+    @property
+    def group(self) -> str: ...
+
+    def elect(self, name: str, broker_id: int, *, designated: bool) -> ReplicaSet:
+        """Elect a master, and notify the living brokers. Raises: ControllerRefused, OSError."""
+        ...
+
+
+class ControllerProcessors:
+    """Handlers over the sets and the table of living brokers."""
+
+    def __init__(
+        self,
+        sets: ReplicaSets,
+        living: Living,
+        electing: Electing,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self._sets = sets
+        self._living = living
+        self._electing = electing
+        self._monotonic_ms = monotonic_ms
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        code = RequestCode
+        table: dict[RequestCode, _Answer] = {
+            code.CONTROLLER_GET_METADATA_INFO: self.get_metadata,
+            code.CONTROLLER_GET_NEXT_BROKER_ID: self.get_next_id,
+            code.CONTROLLER_APPLY_BROKER_ID: self.apply_id,
+            code.CONTROLLER_REGISTER_BROKER: self.register,
+            code.CONTROLLER_ELECT_MASTER: self.elect,
+            code.CONTROLLER_GET_REPLICA_INFO: self.get_replica_info,
+            code.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter,
+            code.CONTROLLER_GET_SYNC_STATE_DATA: self.get_sync_state_data,
+            code.CLEAN_BROKER_DATA: self.clean,
+        }
+        guarded: dict[int, Handler] = {int(each): _guarded(do) for each, do in table.items()}
+        guarded[int(code.BROKER_HEARTBEAT)] = self.heartbeat
+        return complete(AnsweringServer.CONTROLLER, guarded)
+
+    # ------------------------------------------------------------ brokers
+
+    def get_metadata(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        address = self._electing.address
+        header = ah.ControllerMetadataHeader(
+            group=self._electing.group,
+            controller_leader_id="n0",
+            controller_leader_address=address,
+            is_leader=True,
+            peers=f"n0:{address};",
+        )
+        return request.answer(_SUCCESS, ext=header.ext())
+
+    def get_next_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.SetNameHeader.parse(request.ext)
+        found = ah.NextBrokerIdHeader(
+            header.cluster_name, header.broker_name, self._sets.next_id(header.broker_name)
+        )
+        return request.answer(_SUCCESS, ext=found.ext())
+
+    def apply_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.ApplyBrokerIdHeader.parse(request.ext)
+        self._sets.apply_id(
+            header.cluster_name,
+            header.broker_name,
+            header.applied_broker_id,
+            header.register_check_code,
+        )
+        names = ah.SetNameHeader(header.cluster_name, header.broker_name)
+        return request.answer(_SUCCESS, ext=names.ext())
+
+    def register(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.RegisterReplicaHeader.parse(request.ext)
+        found = self._sets.register(
+            header.cluster_name, header.broker_name, header.broker_id, header.broker_address
+        )
+        ext = ah.SetNameHeader(header.cluster_name, header.broker_name).ext()
+        if found.master is not None and self._living.get(found.name, found.master) is not None:
+            ext |= master_header(found).ext()
+        return request.answer(_SUCCESS, ext=ext, body=set_body(found))
+
+    def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.ElectMasterHeader.parse(request.ext)
+        try:
+            found = self._electing.elect(
+                header.broker_name, header.broker_id, designated=header.designate_elect
+            )
+        except ControllerRefused as refused:
+            if refused.code is not ResponseCode.MASTER_STILL_EXIST:
+                raise
+            found = self._sets.get(header.broker_name)
+            body = fastjson.dumps({"syncStateSet": sorted(found.in_sync)})
+            return request.answer(refused.code, refused.remark, master_header(found).ext(), body)
+        group = {
+            "brokerAddrs": {str(n): each.address for n, each in found.replicas.items()},
+            "brokerName": found.name,
+            "cluster": found.cluster,
+        }
+        body = fastjson.dumps(
+            {"brokerMemberGroup": group, "syncStateSet": sorted(found.in_sync)},
+            quote_integer_keys=True,
+        )
+        return request.answer(_SUCCESS, ext=master_header(found).ext(), body=body)
+
+    def get_replica_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.ReplicaInfoHeader.parse(request.ext)
+        found = self._sets.get(header.broker_name)
+        master = ah.MasterHeader(found.master, found.master_address, found.master_epoch)
+        return request.answer(_SUCCESS, ext=master.ext(), body=set_body(found))
+
+    def alter(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.AlterSyncStateSetHeader.parse(request.ext)
+        name = header.broker_name
+        in_sync, epoch = parse_set(request.body)
+        found = self._sets.alter(
+            name,
+            header.master_broker_id,
+            header.master_epoch,
+            in_sync,
+            epoch,
+            lambda n: self._living.get(name, n) is not None,
+        )
+        log.info("in sync name=%s brokers=%s epoch=%d", name, sorted(in_sync), found.in_sync_epoch)
+        ext = ah.AlteredHeader(found.in_sync_epoch).ext()
+        return request.answer(_SUCCESS, ext=ext, body=set_body(found))
+
+    def heartbeat(self, request: RemotingCommand, connection: Connection) -> None:
+        header = BrokerHeartbeatHeader.parse(request.ext)
+        self._living.heard(header, connection, self._monotonic_ms())
+
+    # ------------------------------------------------------------ tools
+
+    def get_sync_state_data(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
+        names = fastjson.loads_request(request.body) if request.body else []
+        if not isinstance(names, list):
+            raise HeaderError("the body is not a list of broker names")
+        if not names:
+            return request.answer(_SUCCESS)
+        table = {
+            each: self._row(self._sets.sets[each])
+            for each in map(str, names[:_MEMBERS_MAX])
+            if each in self._sets.sets
+        }
+        return request.answer(_SUCCESS, body=fastjson.dumps({"replicasInfoTable": table}))
+
+    def _row(self, found: ReplicaSet) -> dict[str, Any]:
+        def rows(ids: Iterable[int]) -> list[dict[str, Any]]:
+            return [
+                {
+                    "alive": self._living.get(found.name, n) is not None,
+                    "brokerAddress": found.replicas[n].address,
+                    "brokerId": n,
+                    "brokerName": found.name,
+                }
+                for n in sorted(ids)
+            ]
+
+        return {
+            "inSyncReplicas": rows(found.in_sync & found.replicas.keys()),
+            "masterAddress": found.master_address,
+            "masterBrokerId": found.master,
+            "masterEpoch": found.master_epoch,
+            "notInSyncReplicas": rows(found.replicas.keys() - found.in_sync),
+            "syncStateSetEpoch": found.in_sync_epoch,
+        }
+
+    def clean(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = ah.CleanBrokerDataHeader.parse(request.ext)
+        name = header.broker_name
+        text = header.broker_controller_ids_to_clean or ""
+        try:
+            ids = [int(long(each)) for each in text.split(";") if each.strip()]
+        except ValueError as error:
+            raise HeaderError(f"brokerControllerIdsToClean is not `1;2`: {text[:100]!r}") from error
+        self._sets.clean(
+            name,
+            ids,
+            lambda n: self._living.get(name, n) is not None,
+            living=header.is_clean_living_broker,
+        )
+        return request.answer(_SUCCESS)
+
+
+def _guarded(do: _Answer) -> Handler:
+    """Return a handler that answers what sets.py refuses."""
+
+    def handler(request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
+        try:
+            return do(request, connection)
+        except ControllerRefused as refused:
+            return request.answer(refused.code, refused.remark, ext={})
+        except OSError as error:
+            log.exception("the controller's file cannot be written")
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"not saved: {error}", ext={})
+
+    return handler
+
+
+def master_header(found: ReplicaSet) -> ah.MasterHeader:
+    """Return who leads a set."""
+    return ah.MasterHeader(
+        found.master, found.master_address, found.master_epoch, found.in_sync_epoch
+    )
+
+
+def set_body(found: ReplicaSet) -> bytes:
+    """Encode who is in sync."""
+    return fastjson.dumps(
+        {"syncStateSet": sorted(found.in_sync), "syncStateSetEpoch": found.in_sync_epoch}
+    )
+
+
+def parse_set(body: bytes | bytearray | memoryview) -> tuple[frozenset[int], int]:
+    """Parse who is in sync, and the epoch of that. Raises: HeaderError."""
+    data = fastjson.loads_request(body)
+    try:
+        members = data["syncStateSet"]
+        if len(members) > _MEMBERS_MAX:
+            raise ValueError("too many")
+        return frozenset(map(number, members)), number(data["syncStateSetEpoch"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HeaderError(f"the body is no SyncStateSet: {str(data)[:200]}") from error

@@ -1,0 +1,95 @@
+"""`pocketmq up --replicas 3 --controller`, `pocketmq controller`: a set that elects its master."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.servers import COMMAND, Server
+from tests.house.doc_blocks import ROOT, blocks
+from tests.kit.waiting import until
+
+_PAGE = ROOT / "docs" / "failover.md"
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def rows(namesrv: str) -> list[dict[str, Any]]:
+    command = [*COMMAND, "ha", "status", "--namesrv", namesrv, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def master_of(namesrv: str) -> str:
+    return next((row["address"] for row in rows(namesrv) if row["role"] == "SYNC_MASTER"), "")
+
+
+def test_the_program_of_the_page_kills_each_and_loses_nothing(
+    started: list[Server], tmp_path: Path
+) -> None:
+    words = ["--replicas", "3", "--controller", "--data", "set"]
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--broker-name", "b", "--no-console"]
+    server = Server(tmp_path, "up", *words, *ports)
+    started.append(server)
+    ready = server.ready()
+    assert ready["controller"].startswith("127.0.0.1:")
+    [program] = blocks(_PAGE, "python")
+    path = tmp_path / "kill_each.py"
+    path.write_text(program.text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(path), ready["namesrv"], *ready["pids"].split(",")],
+        capture_output=True,
+        text=True,
+        check=False,
+        # It reads until it has everything: without this a lost message would hold up the run.
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("acknowledged, none lost\n")
+    assert int(done.stdout.splitlines()[-1].split()[0]) >= 300
+    namesrv = ready["namesrv"]
+    master = until(lambda: master_of(namesrv), "one leads")
+    other = until(
+        lambda: next((row["address"] for row in rows(namesrv) if row["address"] != master), ""),
+        "another one is there",
+    )
+
+    def promoted() -> bool:
+        command = [*COMMAND, "ha", "promote", other, "--namesrv", namesrv]
+        subprocess.run(command, capture_output=True, check=False)
+        return master_of(namesrv) == other
+
+    until(promoted, "it is in sync, and leads by the operator's choice")
+    assert server.stop() == 0
+
+
+def test_a_controller_alone(started: list[Server], tmp_path: Path) -> None:
+    server = Server(tmp_path, "controller", "--port", "0", "--data", "ctl")
+    started.append(server)
+    ready = server.ready()
+    assert ready["file"] == str(tmp_path / "ctl" / "controller.json")
+    assert server.stop() == 0
+    (tmp_path / "ctl").mkdir()
+    (tmp_path / "ctl" / "controller.json").write_text('{"b": {"cluster": 1}}')
+    again = Server(tmp_path, "controller", "--port", "0", "--data", "ctl")
+    started.append(again)
+    assert again.end() == 2
+    assert "cannot be read" in again.last_line()
+
+
+def test_a_controller_needs_replicas(started: list[Server], tmp_path: Path) -> None:
+    server = Server(tmp_path, "up", "--controller")
+    started.append(server)
+    assert server.end() == 2
+    assert "add --replicas 3" in server.last_line()

@@ -1,0 +1,204 @@
+"""The sets of a controller, as a state machine."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.controller.living import Living
+from pocketmq.controller.sets import ControllerRefused, ReplicaSets
+from pocketmq.remoting.admin_headers import NO_BROKER, BrokerHeartbeatHeader
+from pocketmq.remoting.codes import ResponseCode as R
+
+
+@dataclass
+class Alive:
+    epoch: int = 0
+    max_offset: int = 0
+    priority: int = 10
+
+
+def of_two() -> ReplicaSets:
+    """Broker 1 leads, 2 is in sync."""
+    sets = ReplicaSets(lambda data: None)
+    for broker_id in (1, 2):
+        sets.apply_id("c", "b", broker_id, f"10.0.0.{broker_id}:1;7")
+    sets.elect("b", 1, {1: Alive(), 2: Alive()})
+    sets.alter("b", 1, 1, {1, 2}, 1, lambda n: True)
+    return sets
+
+
+def code_of(act: Any, *args: Any, **named: Any) -> R:
+    with pytest.raises(ControllerRefused) as refused:
+        act(*args, **named)
+    return refused.value.code
+
+
+def test_ids_are_given_once_and_again_to_the_same_broker() -> None:
+    sets = ReplicaSets(lambda data: None)
+    sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
+    sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
+    assert code_of(sets.apply_id, "c", "b", 1, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
+    assert code_of(sets.apply_id, "c", "b", 3, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
+    assert sets.next_id("b") == 2
+
+
+def test_only_a_broker_in_sync_is_elected_and_each_election_has_an_epoch_of_its_own() -> None:
+    sets = of_two()
+    assert code_of(sets.elect, "b", NO_BROKER, {1: Alive(), 2: Alive()}) == R.MASTER_STILL_EXIST
+    found = sets.elect("b", NO_BROKER, {2: Alive()})
+    assert (found.master, found.master_epoch, found.in_sync) == (2, 2, frozenset({2}))
+    assert code_of(sets.elect, "b", NO_BROKER, {1: Alive(0, 9_999)}) == R.MASTER_NOT_AVAILABLE
+    assert (sets.get("b").master, sets.get("b").master_epoch) == (None, 3)
+    assert sets.get("b").in_sync == {2}, "it alone may lead again"
+    assert code_of(sets.elect, "b", 1, {1: Alive()}) == R.ELECT_MASTER_FAILED
+    assert sets.elect("b", 2, {1: Alive(), 2: Alive()}).master_epoch == 4
+
+
+def test_the_longest_log_is_elected_then_the_smaller_priority() -> None:
+    sets = of_two()
+    sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
+    sets.alter("b", 1, 1, {1, 2, 3}, 2, lambda n: True)
+    longer = {2: Alive(0, 5 << 31, 10), 3: Alive(0, 1, 1)}
+    assert sets._chosen(sets.get("b"), NO_BROKER, longer, designated=False) == 2
+    equal = {2: Alive(1, 7, 10), 3: Alive(1, 7, 1)}
+    assert sets._chosen(sets.get("b"), NO_BROKER, equal, designated=False) == 3
+
+
+def test_an_operator_designates_a_broker_in_sync_or_none() -> None:
+    sets = of_two()
+    alive = {1: Alive(), 2: Alive()}
+    assert code_of(sets.elect, "b", 1, alive, designated=True) == R.MASTER_STILL_EXIST
+    assert sets.elect("b", 2, alive, designated=True).master == 2
+    assert code_of(sets.elect, "b", 1, alive, designated=True) == R.ELECT_MASTER_FAILED
+    assert code_of(sets.elect, "b", 7, alive) == R.BROKER_NEED_TO_BE_REGISTERED
+
+
+def test_a_master_that_may_be_alive_is_not_replaced() -> None:
+    sets = of_two()
+    only = {2: Alive()}
+    assert code_of(sets.elect, "b", 2, only, may_replace=False) == R.ELECT_MASTER_FAILED
+    assert sets.get("b").master == 1
+
+
+def test_the_set_changes_by_the_present_master_with_both_epochs_only() -> None:
+    sets = of_two()
+
+    def alive(broker_id: int) -> bool:
+        return broker_id == 1
+
+    cases = [
+        (("x", 1, 1, {1}, 2), R.ALTER_SYNC_STATE_SET_FAILED),
+        (("b", 1, 1, {1, 2}, 2), R.ALTER_SYNC_STATE_SET_FAILED),
+        (("b", 2, 1, {2}, 2), R.INVALID_MASTER),
+        (("b", 1, 9, {1}, 2), R.FENCED_MASTER_EPOCH),
+        (("b", 1, 1, {1}, 1), R.FENCED_SYNC_STATE_SET_EPOCH),
+        (("b", 1, 1, {1, 9}, 2), R.INVALID_REPLICAS),
+        (("b", 1, 1, {2}, 2), R.BROKER_NOT_ALIVE),
+    ]
+    for args, code in cases:
+        assert code_of(sets.alter, *args, alive) == code, args
+    assert sets.alter("b", 1, 1, {1}, 2, alive).in_sync_epoch == 3
+
+
+def test_a_name_of_a_lost_file_waits_for_an_operator_and_epochs_do_not_go_back() -> None:
+    sets = ReplicaSets(lambda data: None)
+    for broker_id in (1, 2):
+        sets.register("c", "b", broker_id, f"10.0.0.{broker_id}:1")
+    alive = {1: Alive(5, 100), 2: Alive(6, 200)}
+    assert code_of(sets.elect, "b", 1, alive) == R.ELECT_MASTER_FAILED
+    found = sets.elect("b", 2, alive, designated=True)
+    assert (found.master, found.master_epoch, found.next_id) == (2, 7, 3)
+
+
+def test_what_is_not_saved_has_not_happened() -> None:
+    sets = of_two()
+    kept = sets.to_json()
+
+    def fail(data: object) -> None:
+        raise OSError("no room")
+
+    sets._save = fail
+    for act in (
+        lambda: sets.apply_id("c", "b", 3, "10.0.0.3:1;7"),
+        lambda: sets.elect("b", NO_BROKER, {2: Alive()}),
+        lambda: sets.alter("b", 1, 1, {1}, 2, lambda n: True),
+    ):
+        with pytest.raises(OSError, match="no room"):
+            act()
+        assert sets.to_json() == kept
+
+
+def test_sets_survive_their_file() -> None:
+    sets, other = of_two(), ReplicaSets(lambda data: None)
+    other.load(sets.to_json())
+    assert other.sets == sets.sets
+
+
+def test_brokers_are_forgotten_when_they_are_dead() -> None:
+    sets = of_two()
+    assert code_of(sets.clean, "b", [2], lambda n: True, living=False) == (
+        R.INVALID_CLEAN_BROKER_METADATA
+    )
+    sets.clean("b", [2], lambda n: False, living=False)
+    assert (list(sets.get("b").replicas), sets.get("b").in_sync) == ([1], frozenset({1}))
+    sets.clean("b", [], lambda n: False, living=False)
+    assert sets.sets == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["elect", "alter", "die", "live"]), st.integers(1, 3))))
+def test_epochs_grow_and_the_master_is_in_sync(acts: list[tuple[str, int]]) -> None:
+    sets = of_two()
+    sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
+    alive = {n: Alive() for n in (1, 2, 3)}
+    masters: dict[int, int] = {1: 1}
+    for act, number in acts:
+        known = sets.get("b")
+        before = known.master_epoch, known.in_sync_epoch, known.in_sync
+        try:
+            if act == "elect":
+                sets.elect("b", number, alive)
+            elif act == "alter" and known.master is not None:
+                members = known.in_sync ^ {number}
+                sets.alter(
+                    "b",
+                    known.master,
+                    known.master_epoch,
+                    members,
+                    known.in_sync_epoch,
+                    alive.__contains__,
+                )
+            elif act == "die":
+                alive.pop(number, None)
+                if known.master == number:
+                    sets.elect("b", NO_BROKER, alive)
+            else:
+                alive[number] = Alive()
+        except ControllerRefused:
+            pass
+        now = sets.get("b")
+        assert (now.master_epoch, now.in_sync_epoch) >= before[:2]
+        if now.master is not None:
+            assert now.master in now.in_sync
+            assert masters.setdefault(now.master_epoch, now.master) == now.master
+            if now.master_epoch > before[0]:
+                assert now.master in before[2], "it had every acknowledged message"
+
+
+def test_a_broker_lives_by_its_heartbeats() -> None:
+    living = Living(0, 10_000)
+    header = BrokerHeartbeatHeader("c", "10.0.0.1:1", "b", 1, 3, 100, 90, 500, 7)
+    assert living.may_be_alive("b", 1, 100)
+    living.heard(header, "one", 1_000)
+    assert living.of("b")[1].max_offset == 100
+    [live] = living.over("one")
+    living.heard(header, "two", 1_100)
+    assert living.is_newer(live)
+    assert living.over("one") == []
+    assert living.expire(1_600) == []
+    assert [each.broker_id for each in living.expire(1_601)] == [1]
+    assert not living.may_be_alive("b", 1, 1_700), "it was heard of, and is silent"
+    assert living.may_be_alive("b", 2, 9_999)
+    assert not living.may_be_alive("b", 2, 10_000)
