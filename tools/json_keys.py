@@ -352,7 +352,9 @@ COMMANDS: Mapping[str, Keys] = {
         }
     ),
     "message consume": _under("-", _MESSAGE),
-    "message find": _rows(_MESSAGE),
+    "message find": _rows(
+        _MESSAGE | {"bodyFields{}?": "fields of the body by name, with --body-schema"}
+    ),
     "message import": _one({"imported": "messages stored", "file": "file"}),
     "message send": _rows(
         {
@@ -438,7 +440,7 @@ COMMANDS: Mapping[str, Keys] = {
     "store ls": _one(
         {
             "store": "folder",
-            "lastWrittenBy": "PocketMQ or RocketMQ",
+            "lastWrittenBy": "PocketMQ or RocketMQ; null: nothing tells it",
             "stoppedCleanly": "false after a crash, and while a broker runs",
             "logFrom": "beginning of the log, bytes",
             "logTo": "end of the log, bytes",
