@@ -29,9 +29,9 @@ from pathlib import Path
 from benchmarks import raw_load
 from benchmarks.compiled_copy import compile_to
 from benchmarks.meter import cpu_seconds, machine
-from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.transport.blocking import ask
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.kit.waiting import until
 

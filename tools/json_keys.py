@@ -121,6 +121,12 @@ _BENCH = {
     "latency[].messages": "messages of this class",
 }
 _STEP = {**_QUEUE, "from": "offset before", "to": "offset after"}
+_NETWORK = {
+    "check": "server that was asked",
+    "ok": "true if nothing is wrong",
+    "found": "what was found",
+    "advice": "what to do, or empty",
+}
 _PROBLEM = {
     "code": "what is wrong, one word ([list](store-findings.md))",
     "severity": "error, warning or info",
@@ -249,15 +255,16 @@ COMMANDS: Mapping[str, Keys] = {
     "dlq import": _one({"imported": "messages stored", "group": "group"}),
     "dlq list": _rows(_MESSAGE | {"sentAgain": "when it was resent, ms since 1970 each"}),
     "dlq resend": _rows({"id": "id of the message", "status": "SEND_OK, or how far it is safe"}),
-    "doctor group": _one(_DIAGNOSIS),
-    "doctor net": _rows(
+    "doctor all": _one(
         {
-            "check": "server that was asked",
-            "ok": "true if nothing is wrong",
-            "found": "what was found",
-            "advice": "what to do, or empty",
+            "network[]": "name servers and brokers",
+            **_under("network[]", _NETWORK),
+            "groups[]": "all groups; empty while a server cannot be reached",
+            **_under("groups[]", _DIAGNOSIS),
         }
     ),
+    "doctor group": _one(_DIAGNOSIS),
+    "doctor net": _rows(_NETWORK),
     "group balance": _rows(
         {
             "topic": "topic",

@@ -96,7 +96,7 @@ def commands(word: str | None = None) -> typer.Typer:
         cls=_Group,
         help="PocketMQ: a pocket-size message broker that speaks Apache RocketMQ's protocol.",
         epilog="Exit codes: 0 success; 1 refused, not found, or a problem was found; 2 could not start: a "
-        "bad option, an unknown setting, a port in use.",
+        "bad option, an unknown setting, a port in use. pocketmq --version (-V) prints the version.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         # Frames around the help would take as long to import as all the rest of a command.
@@ -190,6 +190,22 @@ def reach_first(words: list[str]) -> list[str]:
     return first + rest + words[end:]
 
 
+def with_default(words: list[str]) -> list[str]:
+    """Add the word that is meant where a group of commands is called without one.
+
+    >>> with_default(["doctor", "-n", "mq:9876"]), with_default(["doctor", "net"])
+    (['doctor', 'all', '-n', 'mq:9876'], ['doctor', 'net'])
+    >>> with_default(["--context", "prod", "doctor"]), with_default(["doctor", "--help"])
+    (['--context', 'prod', 'doctor', 'all'], ['doctor', '--help'])
+    """
+    group = called(words)
+    at = words.index(group) + 1 if group in _DEFAULTS else 0
+    if not at or (words[at:] and (not words[at].startswith("-") or words[at] in ("-h", "--help"))):
+        return words
+    return [*words[:at], _DEFAULTS[group], *words[at:]]
+
+
+_DEFAULTS = {"doctor": "all"}
 _REACH = ("--tls-ca", "--context")
 # What people put before the command, as --context stands there.
 _OF_COMMANDS = ("-n", "--namesrv")
@@ -197,7 +213,7 @@ _OF_COMMANDS = ("-n", "--namesrv")
 
 def run(arguments: list[str]) -> int:
     """Run one command, repeatedly with --watch; return the exit code. Raises: CannotBegin."""
-    words, every_s = watch.taken_out(reach_first(arguments))
+    words, every_s = watch.taken_out(with_default(reach_first(arguments)))
     completing = "_POCKETMQ_COMPLETE" in os.environ
     command = typer.main.get_command(commands(None if completing else called(words)))
     _read_numbers_as_peers_do(command)

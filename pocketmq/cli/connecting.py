@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
     import ssl
@@ -31,6 +32,20 @@ def client_options(namesrv: str, environment: Mapping[str, str] | None = None) -
     if authorities:
         options["tls"] = _verifying(authorities)
     return options
+
+
+def asking_options(timeout_ms: int) -> dict[str, Any]:
+    """Return how `ask` connects, as every command does. Raises: CannotBegin."""
+    try:
+        set_up = client_options("")
+    except IllegalArgument as error:
+        raise CannotBegin(str(error)) from error
+    tls = set_up.get("tls")
+    if tls is True:
+        from pocketmq.remoting.transport.tls import client_context
+
+        tls = client_context()
+    return {"timeout_ms": timeout_ms, "credentials": set_up.get("credentials"), "tls": tls}
 
 
 def _verifying(authorities: str) -> "ssl.SSLContext":

@@ -5,15 +5,17 @@ So an address that is valid only inside a container gives "connect to 172.17.0.2
 the most frequent question of RocketMQ's users. Run it where the clients run.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from pocketmq.cli.address import is_loopback, is_wildcard
-from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.settings import parse_properties
+from pocketmq.remoting.transport.blocking import ask
 
 # What container engines give their networks unless told otherwise.
 _CONTAINER_NETWORKS = tuple(
@@ -35,90 +37,89 @@ class NetworkFinding:
     advice: str = ""
 
 
-def check_network(name_servers: list[str], timeout_ms: int = 3_000) -> list[NetworkFinding]:
-    """Query the name servers, then connect to every broker that they know."""
-    findings: list[NetworkFinding] = []
-    brokers: dict[str, tuple[str, str]] = {}
-    for address in name_servers:
+class NetworkCheck:
+    """The checks, with one way to connect: the keywords of `ask`."""
+
+    def __init__(self, how: Mapping[str, Any]) -> None:
+        self._how = how
+
+    def run(self, name_servers: list[str]) -> list[NetworkFinding]:
+        """Query the name servers, then connect to every broker that they know."""
+        findings: list[NetworkFinding] = []
+        brokers: dict[str, tuple[str, str]] = {}
+        for address in name_servers:
+            finding, table = self._name_server(address)
+            findings.append(finding)
+            for name, data in table.items():
+                for broker_address in data["brokerAddrs"].values():
+                    brokers[broker_address] = (name, address)
+        for address, (name, name_server) in sorted(brokers.items()):
+            findings.append(self._broker(address, name, name_server))
+        return findings
+
+    def _name_server(self, address: str) -> tuple[NetworkFinding, dict[str, Any]]:
+        """Return what was found, and the brokers that it knows, by name."""
+        what = f"name server {address}"
         try:
-            answer = ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=timeout_ms)
+            answer = ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, **self._how)
             table = fastjson.loads(answer.body)["brokerAddrTable"]
         except (PocketMQError, KeyError, TypeError) as error:
-            findings.append(
-                NetworkFinding(
-                    f"name server {address}",
-                    False,
-                    str(error),
-                    "is `pocketmq up` (or `pocketmq namesrv`) running there, listening on an address "
-                    "that this machine can reach (--host), with no firewall between?",
-                )
+            advice = (
+                "is `pocketmq up` (or `pocketmq namesrv`) running there, listening on an address that this "
+                "machine can reach (--host), with no firewall between?"
             )
-            continue
+            if not self._how.get("tls"):
+                advice += " If it takes TLS only: --tls-ca, or POCKETMQ_TLS_ENABLE=true"
+            return NetworkFinding(what, False, str(error), advice), {}
         count = len(table)
-        findings.append(
-            NetworkFinding(
-                f"name server {address}",
-                count > 0,
-                f"answers and knows {count} broker{'' if count == 1 else 's'}",
-                ""
-                if count
-                else "start a broker with --namesrv naming this address; its log says "
-                "'not registered' and why",
+        found = f"answers and knows {count} broker{'' if count == 1 else 's'}"
+        advice = "start a broker with --namesrv naming this address; its log says 'not registered' and why"
+        return NetworkFinding(what, count > 0, found, "" if count else advice), table
+
+    def _broker(self, address: str, name: str, name_server: str) -> NetworkFinding:
+        what = f"broker {name} at {address}"
+        suspicion = _suspicion(address, name_server)
+        try:
+            own = self._name_of(address)
+        except PocketMQError as error:
+            advice = self._better_address(address, name, name_server)
+            advice = advice or suspicion or _unreachable(address)
+            return NetworkFinding(what, False, str(error), advice)
+        if own is not None and own != name:
+            return NetworkFinding(
+                what,
+                False,
+                f"another broker answers at that address: {own}",
+                self._better_address(address, name, name_server)
+                or "two brokers advertise the same address, or this machine connects to itself: "
+                + _SET_ADDRESS,
             )
+        if suspicion and _is_loopback(address):
+            return NetworkFinding(what, False, "answers, but only on this machine", suspicion)
+        return NetworkFinding(what, True, "answers")
+
+    def _name_of(self, address: str) -> str | None:
+        """Return the name of the broker that answers there. Raises: PocketMQError if none does."""
+        answer = ask(address, RequestCode.GET_BROKER_CONFIG, **self._how)
+        config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
+        return config.get("brokerName")
+
+    def _better_address(self, address: str, name: str, name_server: str) -> str:
+        """Advise to advertise the name server's host, if that broker answers there."""
+        host, _, _ = name_server.rpartition(":")
+        port = address.rpartition(":")[2]
+        if address == f"{host}:{port}":
+            return ""
+        try:
+            found = self._name_of(f"{host}:{port}")
+        except PocketMQError:
+            return ""
+        if found != name:
+            return ""
+        return (
+            f"the same broker does answer at {host}:{port}, where its name server is: set brokerIP1={host} "
+            f"in its configuration (or POCKETMQ_BROKER_IP1={host}), and clients like this one reach it"
         )
-        for name, data in table.items():
-            for broker_address in data["brokerAddrs"].values():
-                brokers[broker_address] = (name, address)
-    for address, (name, name_server) in sorted(brokers.items()):
-        findings.append(_check_broker(address, name, name_server, timeout_ms))
-    return findings
-
-
-def _check_broker(address: str, name: str, name_server: str, timeout_ms: int) -> NetworkFinding:
-    what = f"broker {name} at {address}"
-    suspicion = _suspicion(address, name_server)
-    try:
-        own = _name_of(address, timeout_ms)
-    except PocketMQError as error:
-        advice = _better_address(address, name, name_server, timeout_ms)
-        return NetworkFinding(what, False, str(error), advice or suspicion or _unreachable(address))
-    if own is not None and own != name:
-        return NetworkFinding(
-            what,
-            False,
-            f"another broker answers at that address: {own}",
-            _better_address(address, name, name_server, timeout_ms)
-            or "two brokers advertise the same address, or this machine connects to itself: "
-            + _SET_ADDRESS,
-        )
-    if suspicion and _is_loopback(address):
-        return NetworkFinding(what, False, "answers, but only on this machine", suspicion)
-    return NetworkFinding(what, True, "answers")
-
-
-def _name_of(address: str, timeout_ms: int) -> str | None:
-    """Return the name of the broker that answers there. Raises: PocketMQError if none does."""
-    answer = ask(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=timeout_ms)
-    config = parse_properties(bytes(answer.body).decode("utf-8", "replace"))
-    return config.get("brokerName")
-
-
-def _better_address(address: str, name: str, name_server: str, timeout_ms: int) -> str:
-    """Advise to advertise the name server's host, if that broker answers there."""
-    host, _, _ = name_server.rpartition(":")
-    port = address.rpartition(":")[2]
-    if address == f"{host}:{port}":
-        return ""
-    try:
-        found = _name_of(f"{host}:{port}", timeout_ms)
-    except PocketMQError:
-        return ""
-    if found != name:
-        return ""
-    return (
-        f"the same broker does answer at {host}:{port}, where its name server is: set brokerIP1={host} in "
-        f"its configuration (or POCKETMQ_BROKER_IP1={host}), and clients like this one reach it"
-    )
 
 
 def _suspicion(address: str, name_server: str) -> str:

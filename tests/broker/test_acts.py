@@ -38,8 +38,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.headers import PopMessageHeader, PullMessageHeader, SendMessageHeader
-from pocketmq.remoting.quick.by_place import learn_fixed
-from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
+from pocketmq.remoting.quick.by_pattern import Cuttable, Patterns, learn_request, request_pattern
 from pocketmq.remoting.requests import GetMessageTrackHeader
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import MessageStore, StoreConfig
@@ -365,10 +364,10 @@ def test_the_short_way_stores_what_the_act_stores(
     }
     request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, body)
     # The first one asks the act, and lets the next one go the short way.
-    short.send_v2(RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**ext, "i": "a\x01b"}), connection)
-    assert "T" in short._targets
+    short.send(RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**ext, "i": "a\x01b"}), connection)
+    assert b"T" in short.parts.topics
     begin = shared.store.commit_log_max_position
-    reply = short.send_v2(request, connection)
+    reply = short.send(request, connection)
     ask = SendMessageHeader("pg", "T", "TBW102", 4, 1, 0, shared.clock.now_ms(), flag, text)
     if isinstance(reply, RemotingCommand):
         # A delay that is no number.
@@ -384,7 +383,7 @@ def test_the_short_way_stores_what_the_act_stores(
     both = [shared.store.record_at(position) for position in (begin, middle)]
     one, two = (read_record(each) for each in both if each is not None)
     assert one == two._replace(queue_offset=one.queue_offset, position=one.position)
-    # Cut by the text of another header, and by place, in either encoding.
+    # Cut by the pattern of another header, and by its own, in either encoding.
     for first, encoding in (
         ({**ext, "i": "a\x01b"}, SerializeType.JSON),
         (ext, SerializeType.JSON),
@@ -409,14 +408,14 @@ def _quick_way_stores_it_too(
     pair: tuple[RemotingCommand, RemotingCommand],
     connection: Connection,
 ) -> None:
-    """The header of the second cut by the shape of the first; what that does not take has stored nothing."""
-    shapes, handlers = RequestShapes(), short.handlers()
+    """The header of the second cut by the pattern of the first; what it does not take is not stored."""
+    patterns, handlers = Patterns(), short.handlers()
     handler = handlers[RequestCode.SEND_MESSAGE_V2]
-    assert isinstance(handler, Shaped)
+    assert isinstance(handler, Cuttable)
     first, second = (encode(each)[4:] for each in pair)
-    shapes.learn(first, decode(first), handler)
+    learn_request(patterns, first, decode(first), handler)
     before = shared.store.commit_log_max_position
-    reply = shapes.answer(second, connection, handlers)
+    reply = patterns.answer(second, connection, handlers)
     if reply is None:
         assert shared.store.commit_log_max_position == before
     else:
@@ -430,7 +429,7 @@ OFFICIAL |= {"h": "0", "j": "0"}
 
 
 @pytest.mark.parametrize("encoding", [SerializeType.JSON, SerializeType.ROCKETMQ])
-def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: SerializeType) -> None:
+def test_what_official_clients_write_is_cut(shared: Site, encoding: SerializeType) -> None:
     """The keys of two messages differ, and nothing is parsed."""
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host
@@ -438,18 +437,17 @@ def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Ser
     ext = {**OFFICIAL, "i": "UNIQ_KEY\x017F01\x02WAIT\x01true\x02TAGS\x01A\x02", "m": "false"}
     other = {**ext, "e": "0", "i": ext["i"].replace("7F01", "7F02")}
     code = RequestCode.SEND_MESSAGE_V2
-    short.send_v2(RemotingCommand(code, ext), connection)
+    short.send(RemotingCommand(code, ext), connection)
     first, second = (
         encode(RemotingCommand(code, fields, b"body", opaque, encoding=encoding))[4:]
         for fields, opaque in ((ext, 8), (other, 9))
     )
     handler = short.handlers()[code]
-    assert isinstance(handler, Shaped)
-    assert handler.by_place is not None
-    shape = learn_fixed(first, decode(first), handler.by_place)
-    assert shape is not None
+    assert isinstance(handler, Cuttable)
+    pattern = request_pattern(first, decode(first), handler)
+    assert pattern is not None
     at = shared.store.commit_log_max_position
-    reply = shape.answer(second, connection)
+    reply = pattern.answer(second, int.from_bytes(second[:4], "big"), connection)
     assert isinstance(reply, bytes)
     assert (decode(reply[4:]).opaque, decode(reply[4:]).encoding) == (9, encoding)
     stored = shared.store.record_at(at)
@@ -461,7 +459,7 @@ def test_what_official_clients_write_is_cut_by_place(shared: Site, encoding: Ser
 
 
 @pytest.mark.parametrize("encoding", [SerializeType.JSON, SerializeType.ROCKETMQ])
-def test_a_batch_is_cut_by_place(shared: Site, encoding: SerializeType) -> None:
+def test_a_batch_is_cut(shared: Site, encoding: SerializeType) -> None:
     """It is stored and answered as one whose header was parsed."""
     connection = open_connection(shared.clock)
     connection.peer_host = shared.asker.host
@@ -472,14 +470,13 @@ def test_a_batch_is_cut_by_place(shared: Site, encoding: SerializeType) -> None:
         RequestCode.SEND_BATCH_MESSAGE, ext, body, opaque=8, encoding=encoding
     )
     frame = encode(request)[4:]
-    parsed = short.send_batch(decode(frame), connection)
+    parsed = short.send(decode(frame), connection)
     handler = short.handlers()[RequestCode.SEND_BATCH_MESSAGE]
-    assert isinstance(handler, Shaped)
-    assert handler.by_place is not None
-    shape = learn_fixed(frame, decode(frame), handler.by_place)
-    assert shape is not None
+    assert isinstance(handler, Cuttable)
+    pattern = request_pattern(frame, decode(frame), handler)
+    assert pattern is not None
     at = shared.store.commit_log_max_position
-    cut = shape.answer(frame, connection)
+    cut = pattern.answer(frame, int.from_bytes(frame[:4], "big"), connection)
     assert isinstance(parsed, bytes)
     assert isinstance(cut, bytes)
     one, two = decode(parsed[4:]), decode(cut[4:])

@@ -107,6 +107,24 @@ async def test_two_members_that_ask_for_different_tags_lose_what_e3_says(
     assert {(row["cause"], row["member"]) for row in rows} == {("discarded by the member", "c1")}
 
 
+async def test_a_pull_that_was_held_for_a_member_that_lost_the_queue_changes_nothing(
+    broker: Broker, asker: Peer
+) -> None:
+    """A held pull of c1 ends after c2 has taken the queue over, and brings c1 what c2 has consumed."""
+    await send(asker, "", queue_id=1)
+    async with await Peer.at(broker) as first, await Peer.at(broker) as second:
+        await first.heartbeat(G, {T: "tagA"}, client_id="c1")
+        held = first.send_pull(G, T, 0, sys_flag=2, suspendTimeoutMillis=1_500)
+        await first.heartbeat(G, {T: "tagA"}, client_id="c1")
+        await second.heartbeat(G, {T: "tagB"}, client_id="c2", sub_version=2)
+        await send(asker, "tagB", "tagB")
+        assert len(records(await second.pull(G, T, 0))) == 2
+        await commit(second, 2)
+        assert len(records(await first.answer(held))) == 2
+        found = await books(asker)
+        assert (found["consumed"], found.get("lost", 0)) == (2, 0)
+
+
 async def test_what_the_broker_filters_for_another_member_is_lost(
     broker: Broker, asker: Peer
 ) -> None:

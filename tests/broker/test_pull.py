@@ -17,7 +17,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode, encode_header
-from pocketmq.remoting.quick.by_text import RequestShapes
+from pocketmq.remoting.quick.by_pattern import Patterns, learn_request
 from pocketmq.store import ReadResult, ReadStatus
 from tests.broker.members import open_connection
 from tests.broker.serving import Peer, number, records, serving
@@ -256,7 +256,7 @@ async def test_a_pull_is_answered_with_32_messages_where_no_setting_says_more(
 async def test_pulls_are_cut_and_answered_as_those_that_are_parsed(
     broker: Broker, peer: Peer, code: int, encoding: int
 ) -> None:
-    """Found, past the end, of a queue that is not there; by text, and by place."""
+    """Found, past the end, of a queue that is not there."""
     await fill(peer, *"abcde")
     parts = broker.parts
     acts = PullActs(
@@ -267,7 +267,7 @@ async def test_pulls_are_cut_and_answered_as_those_that_are_parsed(
     handlers = processor.handlers()
     connection = open_connection(ManualClock())
     cutting, fields = (
-        RequestShapes(),
+        Patterns(),
         {
             "consumerGroup": "g",
             "topic": "T",
@@ -284,7 +284,7 @@ async def test_pulls_are_cut_and_answered_as_those_that_are_parsed(
     )
     handler: Any = handlers[code]
     first = RemotingCommand(code, fields, opaque=5, encoding=encoding)
-    cutting.learn(encode(first)[4:], first, handler)
+    learn_request(cutting, encode(first)[4:], first, handler)
     changes = [
         {},
         {"queueOffset": "2", "commitOffset": "2"},

@@ -13,8 +13,7 @@ from pocketmq.model.record import encode_batch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from pocketmq.remoting.frames import FrameDecoder
-from pocketmq.remoting.quick.by_place import RUN_MIN
-from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
+from pocketmq.remoting.quick.by_pattern import RUN_MIN, Cuttable, Patterns, learn_request
 from tests.broker.members import open_connection
 from tests.broker.pairs import end_of, pair
 from tests.broker.serving import Peer, serving
@@ -65,18 +64,18 @@ class End:
             ext = {**COMMON, "e": str(queue_id), "g": "1790000000000", "i": "a\x01b"}
             self._handler(CODE).handle(RemotingCommand(CODE, ext, b"first"), self.connection)
 
-    def _handler(self, code: int) -> Shaped:
+    def _handler(self, code: int) -> Cuttable:
         handler = self.handlers[code]
-        assert isinstance(handler, Shaped)
+        assert isinstance(handler, Cuttable)
         return handler
 
-    def read(self, frames: Sequence[bytes], shapes: RequestShapes | None) -> tuple[bytes, int]:
+    def read(self, frames: Sequence[bytes], patterns: Patterns | None) -> tuple[bytes, int]:
         """Handle what a read brought. Returns: the answers, and how many were given together."""
         answers: list[bytes] = []
         together = place = 0
         while place < len(frames):
-            if shapes is not None:
-                done, replies = shapes.answer_run(frames[place:], self.connection, self.handlers)
+            if patterns is not None:
+                done, replies = patterns.answer_run(frames[place:], self.connection, self.handlers)
                 if done:
                     answers.append(replies)
                     place += done
@@ -86,8 +85,8 @@ class End:
             handler = self._handler(command.code)
             reply: Any = handler.handle(command, self.connection)
             answers.append(reply if isinstance(reply, bytes) else encode(reply))
-            if shapes is not None and not shapes._fixed:
-                shapes.learn(frames[place], command, handler)
+            if patterns is not None and not patterns._by_mark:
+                learn_request(patterns, frames[place], command, handler)
             place += 1
         return b"".join(answers), together
 
@@ -146,7 +145,7 @@ def test_a_run_is_stored_as_its_messages_one_by_one(
 ) -> None:
     """Whatever they hold: log, queues, counts, index, answers and what waiting pulls are told are equal."""
     together, single = ends
-    shapes = RequestShapes()
+    patterns = Patterns()
     done = 0
     for again in range(3):
         frames = [
@@ -166,7 +165,7 @@ def test_a_run_is_stored_as_its_messages_one_by_one(
             )[4:]
             for place, (queue_id, key, tag, body) in enumerate(messages)
         ]
-        answers, count = together.read(frames, shapes)
+        answers, count = together.read(frames, patterns)
         assert answers == single.read(frames, None)[0]
         done += count
     assert together.state(messages[0][1]) == single.state(messages[0][1])
@@ -208,7 +207,7 @@ def test_batches_of_a_read_are_stored_as_one_by_one(
 ) -> None:
     """As runs of plain messages are; `size` messages in each batch."""
     together, single = ends
-    shapes = RequestShapes()
+    patterns = Patterns()
     done = 0
     for again in range(4):
         frames: list[bytes] = []
@@ -223,7 +222,7 @@ def test_batches_of_a_read_are_stored_as_one_by_one(
                 BATCH, {**ext, "i": outer}, body, 100 + again * 20 + place, encoding=encoding
             )
             frames.append(encode(command)[4:])
-        answers, count = together.read(frames, shapes)
+        answers, count = together.read(frames, patterns)
         assert answers == single.read(frames, None)[0]
         done += count
     key = batches[0][1][0][0]

@@ -92,6 +92,7 @@ ASKED = {
     "store repair": "{copy} --yes",
     "store export": "{store} --out {folder}/messages.jsonl",
     "doctor net": "",
+    "doctor all": "",
     "doctor group": "g",
     "bench produce": "--count 20 --size 64,128",
     "bench both": "--count 20",
@@ -164,7 +165,7 @@ WRONG = {
 }
 # A producer group is known while it is online only; these take no name, or make what they are given.
 NO_WRONG_NAME = {
-    *("group list", "group producers", "doctor net", "bench produce", "bench both"),
+    *("group list", "group producers", "doctor net", "doctor all", "bench produce", "bench both"),
     *("context list", "context save", "top", "message consume"),
 }
 
@@ -329,6 +330,24 @@ def test_a_wrong_name_is_one_line_that_says_what_to_do(
     assert said.startswith("pocketmq: ")
     assert advice in said
     assert said.count("\n") == 1
+
+
+def test_the_doctor_alone_is_asked_about_everything(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> Any:
+        run([*words, "--namesrv", site.namesrv, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    found = said("doctor")
+    assert found["network"] == said("doctor", "net")
+    assert [each["group"] for each in found["groups"]] == [
+        each["group"] for each in said("group", "doctor")
+    ]
+    assert run(["doctor", "--namesrv", "127.0.0.1:1", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["ok"] for each in found["network"]] == [False]
+    assert found["groups"] == []
 
 
 def test_health_answers_in_json(site: Site) -> None:

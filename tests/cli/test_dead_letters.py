@@ -71,6 +71,7 @@ def test_a_group_that_pops_gets_its_dead_letter_from_where_it_pops(
     assert row["status"] == "SEND_OK"
     (letter,) = ask("dlq", "list", group)
     assert len(letter["sentAgain"]) == 1
+    assert letter in ask("dlq", "list")
     # The broker knows the group by its name, and has made none of its topic's.
     assert f"{group}_{topic}" not in [each["group"] for each in ask("group", "list")]
 

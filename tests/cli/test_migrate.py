@@ -12,7 +12,6 @@ import pytest
 
 from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
-from pocketmq.cli.ask import ask
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, PocketFeatures, inward, outward
 from pocketmq.cli.migration.inwards import Inwards
@@ -30,6 +29,7 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
+from pocketmq.remoting.transport.blocking import ask
 from pocketmq.remoting.transport.proxy import Proxy
 from tests.broker.pairs import Pair, end_of, name_server
 from tests.cli.servers import Server

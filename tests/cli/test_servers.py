@@ -329,6 +329,7 @@ def test_a_command_encrypts_and_checks_who_answers(
         # The variable that the option stands for is put back when the test ends.
         monkeypatch.setenv("POCKETMQ_TLS_CA", "")
         assert run(["--tls-ca", str(chain), "topic", "list", "-n", namesrv]) == 0
+        assert run(["--tls-ca", str(chain), "doctor", "net", "-n", namesrv]) == 0
         assert run(["--tls-ca", str(foreign), "topic", "list", "-n", namesrv]) == 1
         assert "its certificate is not trusted" in capsys.readouterr().err
         with pytest.raises(CannotBegin, match="cannot read the authorities in nowhere"):

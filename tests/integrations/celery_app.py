@@ -7,9 +7,13 @@ from typing import Any
 
 from celery import Celery
 
-import pocketmq.integrations.kombu  # noqa: F401 - makes `pocketmq://` known
+import pocketmq.integrations.celery  # noqa: F401 - makes `pocketmq://` known
 
-app = Celery("celery_app", broker=os.environ.get("CELERY_BROKER"), backend="rpc://")
+app = Celery(
+    "celery_app",
+    broker=os.environ.get("CELERY_BROKER"),
+    backend=os.environ.get("CELERY_BACKEND", "rpc://"),
+)
 app.conf.broker_transport_options = {
     "invisible_time": float(os.environ.get("INVISIBLE_TIME", "60"))
 }
@@ -19,6 +23,16 @@ app.conf.broker_connection_retry_on_startup = True
 @app.task
 def add(x: int, y: int) -> int:
     return x + y
+
+
+@app.task
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@app.task
+def fails() -> None:
+    raise ValueError("no luck")
 
 
 @app.task

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pocketmq.cli.ask import ask
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.transport.blocking import ask
 from tests.interop import toolchain
 from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
 from tests.kit.nursery import Nursery

@@ -14,8 +14,9 @@ import pytest
 
 from pocketmq.model.subscription import parse_tags
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.interop.asking import ask, connection_of, offsets_of, subscriptions_of
-from tests.interop.brokers import JavaBroker, RunningBroker
+from pocketmq.remoting.requests import PocketRequestCode
+from tests.interop.asking import ask, ask_json, connection_of, offsets_of, subscriptions_of
+from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.interop.conftest import MakeTopic, NewBroker, Shared
 from tests.interop.driver import Producer, PushConsumer, Sent, Session, message
 from tests.interop.mqadmin import Mqadmin
@@ -150,6 +151,37 @@ def wait_for_tracks(
     until(state, f"the track of every message is {expected}", within_s=60)
 
 
+def check_balance(
+    broker: RunningBroker,
+    group: str,
+    topic: str,
+    expected: dict[str, int],
+    lost: set[tuple[int, int]],
+) -> None:
+    """The balance names every message that members lost; RocketMQ's broker knows of none.
+
+    lost: queue ids and offsets.
+    """
+    if not isinstance(broker, PocketBroker):
+        return
+
+    def state() -> bool:
+        ask_for = {"group": group, "topic": topic}
+        [row] = ask_json(broker.address, PocketRequestCode.GET_GROUP_BALANCE, ask_for)["topics"]
+        numbers = {name: count for name, count in row.items() if name not in ("topic", "group")}
+        assert {name: count for name, count in numbers.items() if count} == expected
+        ask_for |= {"states": "lost"}
+        rows = ask_json(broker.address, PocketRequestCode.GET_GROUP_BALANCE, ask_for)["rows"]
+        assert lost == {
+            (each["queueId"], offset)
+            for each in rows
+            for offset in range(each["first"], each["last"] + 1)
+        }
+        return True
+
+    until(state, "the balance says what members saw", within_s=60)
+
+
 def test_two_topics_in_one_group_stop_one_member_and_halve_the_other(
     broker: RunningBroker, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
@@ -236,6 +268,10 @@ def test_two_tags_in_one_group_lose_one_tag_whole_and_half_of_the_other(
     )
     assert texts(second) == ["B2", "B3", "B6", "B7"]
     assert texts(first) == []
+    # Each queue has two A, then two B: all A, and the B of the first member's queues.
+    lost = {(queue, offset) for queue in range(4) for offset in range(4)}
+    lost -= {(queue, offset) for queue in (2, 3) for offset in (2, 3)}
+    check_balance(broker, group, topic, {"stored": 16, "consumed": 4, "lost": 12}, lost)
 
 
 def test_a_member_that_sends_its_subscription_with_each_pull_gets_its_own_tag(
@@ -289,6 +325,8 @@ def test_the_last_tag_of_a_group_decides_and_the_other_member_drops_what_it_is_g
     assert texts(second) == ["B2", "B3", "B6", "B7"]
     assert texts(first) == []
     assert tracks(tool, broker, group, sent) == ["CONSUMED"] * 8
+    lost = {(queue, offset) for queue in (0, 1) for offset in (0, 1)}
+    check_balance(broker, group, topic, {"stored": 8, "consumed": 4, "lost": 4}, lost)
 
     # E3b: B leaves, A's queues change, so it tells the broker its subscription with a new version.
     second.close()

@@ -19,8 +19,9 @@ from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.frames import FrameDecoder
+from pocketmq.remoting.transport.blocking import OPAQUES
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue, NeverAnswered
-from pocketmq.spark.brokers.connection import _OPAQUES, BrokerAccess
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.reader import BrokerReader
 from pocketmq.spark.brokers.stream import make_broker_stream
@@ -280,8 +281,8 @@ def test_a_broker_that_comes_back_with_another_store_is_a_loss(own: RunningBroke
 
     def after(reader: OffsetStream, offset: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """The next offset, and how many requests were made for it."""
-        first = next(_OPAQUES)
-        return reader.after(offset, 0, 0), next(_OPAQUES) - first
+        first = next(OPAQUES)
+        return reader.after(offset, 0, 0), next(OPAQUES) - first
 
     def fill(count: int) -> None:
         make_topic(own, 2, "Exchanged")

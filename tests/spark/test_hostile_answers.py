@@ -19,7 +19,7 @@ from pocketmq.remoting.errors import IllegalArgument, RequestRefused, RequestTim
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.headers import GetMinOffsetHeader
 from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
-from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.reader import cut_ranges
 from pocketmq.spark.brokers.times import first_at_time
@@ -276,7 +276,7 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
         peer.sendall(encode(request.answer(0, None, {"offset": "7"})))
 
     with answering(write) as address:
-        connection = BrokerConnection(address, BrokerAccess(address))
+        connection = BrokerAccess(address).connect(address)
         header = GetMinOffsetHeader(topic="T", queue_id=0)
         try:
             opaque = connection.request(RequestCode.GET_MIN_OFFSET, header)

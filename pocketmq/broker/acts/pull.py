@@ -134,7 +134,9 @@ class PullActs:
         if policy.keeps_offsets:
             policy.pulled(ask, peer, result.next_offset)
         if result.next_offset >= ask.queue_offset:
-            if result.count or result.status not in _DELETED:
+            if not first and self._deliveries.is_overtaken(ask, peer):
+                self._deliveries.overtaken(ask, peer, matches, result.next_offset, result.count)
+            elif result.count or result.status not in _DELETED:
                 self._deliveries.pulled(
                     ask, peer, matches, result.next_offset, result.count, began_ms
                 )

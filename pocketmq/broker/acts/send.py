@@ -6,8 +6,8 @@ AbstractSendMessageProcessor, RocketMQ 4.9.7.
 2. A refusal carries RocketMQ's code and remark.
 3. 4.9 does not store WAIT of a plain message, and adds CLUSTER to each.
 4. SentMessage.end: the sender is answered once the log is safe up to there, `messages.durability.kept(end)`.
-5. A plain message may take the short path of wire/sends/send.py, or `send_plain`: `plain_queue_count` says
-   for which topics, and tests hold all paths to the same record.
+5. A plain message may be stored without a check, as wire/sends/send.py or `send_plain` do: `plain_topic` says
+   to which topics, and tests hold all ways to the same record.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
@@ -90,16 +91,6 @@ class SentBatch(NamedTuple):
     queue_id: int
     queue_offset: int
     end: int | None
-
-
-class PlainTopic:
-    """A topic as `send_plain` needs it, with a counter per queue."""
-
-    __slots__ = ("counters", "topic")
-
-    def __init__(self, topic: TopicConfig, counters: list[PutCounter]) -> None:
-        self.topic = topic
-        self.counters = counters
 
 
 class SendActs:
@@ -190,8 +181,8 @@ class SendActs:
         """Return the pending save of a new topic that a send must wait for (invariant 1), if any."""
         return self._topics.stored(topic.topic)
 
-    def plain_queue_count(self, name: str) -> int | None:
-        """Return the queue count of a topic whose plain messages need no check (invariant 5), else None."""
+    def plain_topic(self, name: str) -> PlainTopic | None:
+        """Return a topic whose plain messages need no check (invariant 5); None if they do."""
         topic = self._topics.get(name)
         if (
             topic is None
@@ -203,15 +194,7 @@ class SendActs:
             or self._durability.replicas.may_refuse
         ):
             return None
-        return max(topic.read_queues, topic.write_queues)
-
-    def plain_topic(self, topic: TopicConfig) -> PlainTopic | None:
-        """Prepare a topic for `send_plain`, valid until it or a setting changes; None if checks are due."""
-        if not topic.writable or self.plain_queue_count(topic.topic) is None:
-            return None
-        counter = self._stats.put_counter
-        queues = range(topic.write_queues)
-        return PlainTopic(topic, [counter(topic.topic, queue_id) for queue_id in queues])
+        return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
 
     # ------------------------------------------------------------ one message
 
@@ -225,13 +208,17 @@ class SendActs:
         sys_flag: int,
         born_ms: int,
         peer: Peer,
-    ) -> Appended:
-        """Store a message that is not delayed, half or sent back, in an existing queue.
+    ) -> Appended | None:
+        """Store a message that is not delayed, half or sent back; None if there is no such queue.
 
         text: its properties, each with both separators; none of WAIT, CLUSTER, POP_CK. Raises: StoreError.
         """
+        number = b"%d" % queue_id
+        found = plain.queues.get(number) or plain.open(number)
+        if found is None:
+            return None
         put = self._store.append(
-            plain.topic.topic,
+            plain.name,
             queue_id,
             body,
             text.encode() + self._plain_end,
@@ -240,7 +227,7 @@ class SendActs:
             born_ms,
             peer.host,
         )
-        counter, size = plain.counters[queue_id], put.size
+        counter, size = found[1], put.size
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1

@@ -166,6 +166,33 @@ class DeliveryRecord:
             span.count += count
             self._changed.add(key)
 
+    def is_overtaken(self, header: PullMessageHeader, connection: Peer) -> bool:
+        """Return True if a pull that was held is too late: another client has read on in its queue."""
+        span = self._open.get((header.consumer_group, header.topic, header.queue_id))
+        if span is None or span.connection is connection:
+            return False
+        return span.end > header.queue_offset
+
+    def overtaken(
+        self,
+        header: PullMessageHeader,
+        connection: Peer,
+        matches: EntryFilter | None,
+        following: int,
+        count: int,
+    ) -> None:
+        """Record the answer to such a pull: its client has given the queue away, and ignores it."""
+        key = (header.consumer_group, header.topic, header.queue_id)
+        now_ms = self._clock.monotonic_ms()
+        late = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms())
+        late.end, late.count = following, count
+        self._describe(late, header, connection)
+        late.way = Way.STRANGER
+        is_changed = key in self._changed
+        self._write(key, late)
+        if is_changed:
+            self._changed.add(key)
+
     def _begin(
         self,
         key: Key,

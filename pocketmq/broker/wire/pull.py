@@ -18,8 +18,7 @@ from pocketmq.remoting.command import RemotingCommand, SerializeType, encode_hea
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
-from pocketmq.remoting.quick.by_place import ByPlace, Quick
-from pocketmq.remoting.quick.by_text import Shaped
+from pocketmq.remoting.quick.by_pattern import CutRule, Cuttable, Quick
 from pocketmq.remoting.transport.connection import Connection, Handler, Reply
 from pocketmq.remoting.transport.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
@@ -94,16 +93,12 @@ class PullMessageProcessor:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.PULL_MESSAGE: self._shaped(self.pull),
-            RequestCode.LITE_PULL_MESSAGE: self._shaped(self.lite_pull),
+            RequestCode.PULL_MESSAGE: self._cuttable(self.pull),
+            RequestCode.LITE_PULL_MESSAGE: self._cuttable(self.lite_pull),
         }
 
-    def _shaped(self, handle: Callable[[RemotingCommand, Connection], Reply]) -> Shaped:
-        def fix(request: RemotingCommand, _: Sequence[str]) -> AlikePulls | None:
-            return self._admit(request)
-
-        way = ByPlace(_FIELDS, "", fix, self._quick_alike)
-        return Shaped(handle, _FIELDS, self._admit, self._quick, way)
+    def _cuttable(self, handle: Callable[[RemotingCommand, Connection], Reply]) -> Cuttable:
+        return Cuttable(handle, CutRule(_FIELDS, "", self._admit, self._take))
 
     def pull(self, request: RemotingCommand, connection: Connection) -> Reply:
         """PULL_MESSAGE."""
@@ -122,7 +117,7 @@ class PullMessageProcessor:
 
     # ------------------------------------------------------------ the short way
 
-    def _admit(self, request: RemotingCommand) -> AlikePulls | None:
+    def _admit(self, request: RemotingCommand, _: Sequence[str]) -> AlikePulls | None:
         """Return the values that pulls share whose headers differ in _FIELDS only."""
         try:
             ask = _header(request.ext)
@@ -138,25 +133,19 @@ class PullMessageProcessor:
         place = ask.consumer_group, ask.topic
         return AlikePulls(request.code, request.encoding, place, ask.max_msg_nums, rest)
 
-    def _quick(
-        self, alike: AlikePulls, values: list[str], body: bytes, connection: Connection
-    ) -> Quick:
-        """Answer a pull whose header was not parsed (remoting.json_shape)."""
-        return self._quick_alike(alike, values[:-1], int(values[-1]), body, connection)
-
-    def _quick_alike(
+    def _take(
         self,
         alike: AlikePulls,
-        values: Sequence[str | bytes],
+        values: Sequence[bytes],
         opaque: int,
-        _: bytes,
+        body: bytes,
         connection: Connection,
     ) -> Quick:
-        """Like `_quick`, for a header that was cut by place."""
-        queue, place_, flags, committed = values
+        """Answer a pull whose header was cut, not parsed."""
+        queue, place_, flags, committed, _ = values
         is_plain = queue.isdigit() and place_.isdigit() and flags.isdigit() and committed.isdigit()
         try:
-            queue_id, offset, sys_flag, commit_offset = map(int if is_plain else _long, values)
+            queue_id, offset, sys_flag, commit_offset = map(int if is_plain else _long, values[:4])
         except ValueError:
             return None
         code, encoding, place, count, rest = alike
@@ -240,9 +229,9 @@ def binary_found(opaque: int, result: ReadResult, broker_id: int) -> bytes:
     )
 
 
-def _long(value: str | bytes) -> int:
+def _long(value: bytes) -> int:
     """Return any number as Java reads it. Raises: ValueError."""
-    return long(value if isinstance(value, str) else value.decode())
+    return long(value.decode())
 
 
 def _header(ext: dict[str, str] | None) -> PullMessageHeader:

@@ -27,7 +27,7 @@ class ReplyMessageProcessor:
         )
 
     def reply(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | Later:
-        ext = {**self._send.answer_ext}
+        ext = {**self._send.parts.answer_ext}
         if not connection.may_keep(request):
             return request.answer(ResponseCode.SYSTEM_BUSY, _TOO_MANY, ext)
         return self._replied(request, connection, ext)

@@ -48,8 +48,8 @@ def handlers(
     offsets = OffsetActs(tables, members, messages)
     events.must_rebalance.to(clients.notify_members)
     # Topics that the short way of sending knows must be looked up again.
-    events.topics_changed.to(send.forget_targets)
-    events.settings_changed.to(send.forget_targets)
+    events.topics_changed.to(send.parts.forget_topics)
+    events.settings_changed.to(send.parts.take_settings)
     table: dict[int, Handler] = {}
     for part in (
         send.handlers(),

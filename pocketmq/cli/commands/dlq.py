@@ -33,15 +33,29 @@ async def _dead_letters(admin: "Admin", group: str, count: int) -> list["Message
     return await first_of(admin.messages.between(topic), count)
 
 
+async def _groups_with_dead_letters(admin: "Admin") -> list[str]:
+    prefix = dlq_topic("")
+    topics = sorted(each for each in await admin.topics.names() if each.startswith(prefix))
+    return [each.removeprefix(prefix) for each in topics]
+
+
 @app.command("list")
 def list_dead(
-    group: GroupName, namesrv: NameServer, count: Limit = 64, as_json: Json = False
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Default: all.")] = None,
+    *,
+    namesrv: NameServer,
+    count: Limit = 64,
+    as_json: Json = False,
 ) -> None:
-    """The dead letters of a group, oldest first, and when each was last resent."""
+    """The dead letters of a group, or of each, oldest first, and when each was last resent."""
 
     async def work(admin: "Admin") -> list[tuple["MessageExt", list[int]]]:
-        found = await _dead_letters(admin, group, count)
-        return [(each, await admin.messages.sent_again(each, group)) for each in found]
+        groups = [group] if group is not None else await _groups_with_dead_letters(admin)
+        return [
+            (each, await admin.messages.sent_again(each, name))
+            for name in groups
+            for each in await _dead_letters(admin, name, count)
+        ]
 
     found = with_admin(namesrv, work)
     if as_json:
@@ -49,6 +63,7 @@ def list_dead(
     else:
         rows = [
             {
+                **({"group": each.topic.removeprefix(dlq_topic(""))} if group is None else {}),
                 "from": each.properties.get("RETRY_TOPIC"),
                 "resent": show_moment(max(times, default=0)),
                 **message_row(each),

@@ -1,14 +1,20 @@
 """`pocketmq doctor`: what is wrong, in words. Exit code 1 when something is."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pocketmq.cli.cluster import with_admin
 from pocketmq.cli.commands import group as group_commands
 from pocketmq.cli.exits import ExitCode
+from pocketmq.cli.group_report import examine, print_diagnosis
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import as_object, print_json, print_line
 from pocketmq.remoting.address_list import split_addresses
+
+if TYPE_CHECKING:
+    from pocketmq.cli.network_check import NetworkFinding
 
 app = typer.Typer()
 
@@ -22,17 +28,46 @@ def net(
     as_json: Json = False,
 ) -> None:
     """Can a client on this machine reach the name servers, and the brokers that they name?"""
-    from pocketmq.cli.network_check import check_network
+    from pocketmq.cli.connecting import asking_options
+    from pocketmq.cli.network_check import NetworkCheck
 
-    findings = check_network(split_addresses(namesrv), timeout_ms)
+    findings = NetworkCheck(asking_options(timeout_ms)).run(split_addresses(namesrv))
     if as_json:
         print_json(as_object(findings))
     else:
-        for finding in findings:
-            print_line(f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.found}")
-            if finding.advice:
-                print_line(f"    {finding.advice}")
+        _print_network(findings)
     if not all(finding.ok for finding in findings):
+        raise typer.Exit(int(ExitCode.FAILED))
+
+
+def _print_network(findings: "Sequence[NetworkFinding]") -> None:
+    for finding in findings:
+        print_line(f"{'ok ' if finding.ok else 'BAD'} {finding.check}: {finding.found}")
+        if finding.advice:
+            print_line(f"    {finding.advice}")
+
+
+@app.command("all")
+def doctor_all(namesrv: NameServer, as_json: Json = False) -> None:
+    """Both: can the servers be reached, and what is wrong with any group. `pocketmq doctor` alone is this.
+
+    The groups are left out while a server cannot be reached.
+    """
+    from pocketmq.cli.connecting import asking_options
+    from pocketmq.cli.network_check import NetworkCheck
+
+    network = NetworkCheck(asking_options(3_000)).run(split_addresses(namesrv))
+    is_reached = all(finding.ok for finding in network)
+    groups = with_admin(namesrv, lambda admin: examine(admin, None)) if is_reached else []
+    sick = [each for each in groups if each["state"] == "sick"]
+    if as_json:
+        print_json({"network": as_object(network), "groups": groups})
+    else:
+        _print_network(network)
+        if is_reached:
+            print_line(f"sick groups: {len(sick)} of {len(groups)}")
+            print_diagnosis(groups)
+    if sick or not is_reached:
         raise typer.Exit(int(ExitCode.FAILED))
 
 

@@ -11,14 +11,14 @@ import sys
 from typing import Any, NoReturn
 
 from pocketmq.cli import contexts
-from pocketmq.cli.ask import ask
-from pocketmq.cli.connecting import client_options
+from pocketmq.cli.connecting import asking_options
 from pocketmq.cli.exits import CannotBegin, ExitCode, one_line
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.codes import RequestCode, ResponseCode, response_name
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.transport.blocking import ask
 
 _NAMESRV = "127.0.0.1:9876"
 _BROKER = "127.0.0.1:10911"
@@ -49,7 +49,7 @@ def health(arguments: list[str]) -> ExitCode:
     parser.add_argument("--timeout-ms", type=int, default=3_000, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args(arguments)
-    how = _how(options.timeout_ms)
+    how = asking_options(options.timeout_ms)
     said = options.namesrv or _name_servers_set()
     namesrvs = _addresses(said or _port("NAMESRV", _NAMESRV))
     brokers = [options.broker or _port("BROKER", _BROKER)]
@@ -147,20 +147,6 @@ def _findings(answer: RemotingCommand) -> list[str]:
     """Return the damage to its store that a broker knows of and serves around; RocketMQ does not say."""
     said = fastjson.loads(answer.body)["table"].get("findings")
     return str(said).split("\n") if said else []
-
-
-def _how(timeout_ms: int) -> dict[str, Any]:
-    """Return how to ask, as every command connects. Raises: CannotBegin."""
-    try:
-        set_up = client_options("")
-    except IllegalArgument as error:
-        raise CannotBegin(str(error)) from error
-    tls = set_up.get("tls")
-    if tls is True:
-        from pocketmq.remoting.transport.tls import client_context
-
-        tls = client_context()
-    return {"timeout_ms": timeout_ms, "credentials": set_up.get("credentials"), "tls": tls}
 
 
 def _port(what: str, default: str) -> str:

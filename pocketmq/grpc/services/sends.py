@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pocketmq.broker.acts.send import PlainTopic
+from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
@@ -51,7 +51,7 @@ class Sends:
         self._transactions = transactions
         self._turns: Counter[str] = Counter()
         # Topics whose plain messages need no check, with what may be sent to them.
-        self._plain: dict[str, tuple[PlainTopic, tuple[MessageType, ...]]] = {}
+        self._plain: dict[str, tuple[TopicConfig, PlainTopic, tuple[MessageType, ...]]] = {}
         context.parts.node.events.settings_changed.to(lambda changed: self._plain.clear())
 
     def methods(self) -> dict[bytes, Method]:
@@ -102,8 +102,7 @@ class Sends:
         parts = context.parts
         if found is None or parts.messages.durability.waits:
             return None
-        plain, accepted = found
-        topic = plain.topic
+        topic, plain, accepted = found
         if parts.tables.topics.get(name) is not topic:
             del self._plain[name]
             return None
@@ -122,15 +121,17 @@ class Sends:
             )
         except StoreError:
             return None
+        if put is None:
+            return None
         return sent(stored.message_id, put.queue_offset)
 
     def _remember(self, topic: TopicConfig) -> None:
         """Let the next plain message to this topic take the short path."""
-        plain = self._context.acts.send.plain_topic(topic)
-        if plain is not None:
+        plain = self._context.acts.send.plain_topic(topic.topic)
+        if plain is not None and topic.writable:
             checks = self._context.config.type_check
             accepted = [each for each in _PLAIN if not checks or each in accepted_types(topic)]
-            self._plain[topic.topic] = plain, tuple(accepted)
+            self._plain[topic.topic] = topic, plain, tuple(accepted)
 
     def _check_type(self, topic: TopicConfig, stored: StorableMessage) -> None:
         """Check invariant 2. Raises: StatusFailure."""

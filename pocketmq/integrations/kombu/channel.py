@@ -31,7 +31,7 @@ class Connected(Protocol):
     """What a channel needs of its transport."""
 
     bell: Bell
-    hop_ms: int
+    waits: envelope.EtaWaits
 
     def running_link(self) -> Link:
         """Return the link. Raises: NotRunning, ForkedClient."""
@@ -213,7 +213,7 @@ class Channel(virtual.Channel):
 
     async def _store(self, queue: str, payload: dict[str, Any]) -> None:
         kind = await self.link.kind(queue)
-        due = envelope.delivery(payload, self.link.clock.now_ms(), self.connection.hop_ms)
+        due = envelope.delivery(payload, self.link.clock.now_ms(), self.connection.waits)
         if kind.is_transient:
             due = due._replace(at_ms=None)
             message = envelope.pack(TRANSIENT_TOPIC, payload, due, priority=None, tags=kind.topic)

@@ -29,15 +29,22 @@ class DueTime(NamedTuple):
     expires_ms: int | None
 
 
-def delivery(payload: dict[str, Any], now_ms: int, hop_ms: int) -> DueTime:
-    """Return when a task is due: its ETA, at most hop_ms from now, after which it is sent on."""
+class EtaWaits(NamedTuple):
+    """How long tasks wait in the broker: none that is due sooner than min_ms, hop_ms at once."""
+
+    min_ms: int
+    hop_ms: int
+
+
+def delivery(payload: dict[str, Any], now_ms: int, waits: EtaWaits) -> DueTime:
+    """Return when the broker is to deliver a task: at its ETA, or after a hop, when it is sent on."""
     expiration = payload["properties"].get("expiration")
     expires_ms = None if expiration is None else now_ms + int(float(expiration))
     eta_ms = _eta_ms(payload)
     # Brokers deliver to the second: the worker waits for the rest.
-    if eta_ms is None or eta_ms // 1000 * 1000 <= now_ms:
+    if eta_ms is None or eta_ms // 1000 * 1000 <= now_ms + waits.min_ms:
         return DueTime(None, expires_ms)
-    return DueTime(min(eta_ms // 1000 * 1000, now_ms + hop_ms), expires_ms)
+    return DueTime(min(eta_ms // 1000 * 1000, now_ms + waits.hop_ms), expires_ms)
 
 
 def _eta_ms(payload: dict[str, Any]) -> int | None:

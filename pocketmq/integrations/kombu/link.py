@@ -25,9 +25,11 @@ from pocketmq.client import (
     Credentials,
     Message,
     MessageExt,
+    MessageQueue,
     NoRoute,
     Producer,
     PullConsumer,
+    PullResult,
     SendResult,
     SimpleConsumer,
     forks,
@@ -159,17 +161,18 @@ class Link:
     async def declare(self, queue: str, *, transient: bool, priorities: int) -> QueueKind:
         """Create the queue unless it exists, and return what it is."""
         if transient:
-            await self._create(TRANSIENT_TOPIC, 1, 0)
+            await self.create(TRANSIENT_TOPIC, 1, 0)
             await self.transients.begin(queue)
             return self._know(queue, QueueKind(topic_of(self.where.prefix + queue), True))
         known = self._kinds.get(queue)
         if known is not None and not known[1].is_transient:
             return known[1]
         topic = topic_of(self.where.prefix + queue)
-        await self._create(topic, max(priorities, self.where.queues), priorities)
+        await self.create(topic, max(priorities, self.where.queues), priorities)
         return self._know(queue, await self._look(topic))
 
-    async def _create(self, topic: str, queues: int, priorities: int) -> None:
+    async def create(self, topic: str, queues: int, priorities: int) -> None:
+        """Create a topic unless it exists. priorities: 0 for a topic without."""
         if await self.admin.topics.exists(topic):
             return
         await self.admin.topics.create(
@@ -199,7 +202,7 @@ class Link:
         try:
             return self._know(queue, await self._look(topic))
         except NoRoute:
-            await self._create(TRANSIENT_TOPIC, 1, 0)
+            await self.create(TRANSIENT_TOPIC, 1, 0)
             return self._know(queue, QueueKind(topic, True))
 
     async def exists(self, queue: str) -> bool:
@@ -282,9 +285,31 @@ class Link:
 
     # ------------------------------------------------------------ messages
 
-    async def send(self, message: Message, deliver_at_ms: int | None = None) -> SendResult:
+    async def send(
+        self,
+        message: Message,
+        deliver_at_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        sharding_key: str | None = None,
+    ) -> SendResult:
         """Store a message."""
-        return await self._producer.send(message, deliver_at_ms=deliver_at_ms)
+        return await self._producer.send(
+            message, deliver_at_ms=deliver_at_ms, queue=queue, sharding_key=sharding_key
+        )
+
+    async def places_since(self, topic: str, since_ms: int) -> dict[MessageQueue, int]:
+        """Return the queues of a topic, each with the offset of its first message stored since then."""
+        return {
+            each: await self._puller.offset_for_timestamp(each, since_ms)
+            for each in await self._puller.queues(topic)
+        }
+
+    async def pull(
+        self, place: MessageQueue, offset: int, expression: str, wait_ms: int
+    ) -> PullResult:
+        """Pull messages with one of the tags, held by the broker until there are some."""
+        return await self._puller.pull(place, offset, expression, wait_ms=wait_ms)
 
     async def consumer(self, queue: str, kind: QueueKind) -> SimpleConsumer:
         """Return the started consumer of a queue that is a topic."""

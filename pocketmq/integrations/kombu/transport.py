@@ -6,6 +6,7 @@ other: `pocketmq://host:port;pocketmq://host:port`. Transport options:
     queue_name_prefix   goes before the topics of queues, to keep applications apart (default: none)
     queues              queues of a new topic (default 1, which keeps the order)
     invisible_time      seconds after which a message of a worker that died comes again (default 60)
+    eta_min             seconds: a task that is due sooner is held by a worker (default 0: none is)
     eta_hop             seconds that a task waits in the broker at once (default 172,800); then it is sent on
 """
 
@@ -28,6 +29,7 @@ from pocketmq.client.errors import (
 from pocketmq.integrations.kombu import link as links
 from pocketmq.integrations.kombu.bell import Bell
 from pocketmq.integrations.kombu.channel import Channel
+from pocketmq.integrations.kombu.envelope import EtaWaits
 from pocketmq.integrations.kombu.link import Link, Where
 from pocketmq.remoting.errors import IllegalArgument, RemotingError, RequestRefused
 
@@ -69,7 +71,10 @@ class Transport(virtual.Transport):
         self._link: Link | None = None
         self.bell: Bell
         self._loop: Any = None
-        self.hop_ms = int(1000 * client.transport_options.get("eta_hop", 172_800))
+        options = client.transport_options
+        self.waits = EtaWaits(
+            int(1000 * options.get("eta_min", 0)), int(1000 * options.get("eta_hop", 172_800))
+        )
 
     def driver_version(self) -> str:
         return version("pocketmq")

@@ -1,8 +1,8 @@
-"""Frames of one size whose headers are cut by place (by_place.py), many at once: their values as columns.
+"""Frames of one size whose headers are cut by place (by_pattern.py), many at once: their values as columns.
 
     frames one behind the other = rows of a table; a field = the same bytes of each row
 
-1. What is cut is what `FixedShape.answer` would find in each frame: the text between the values is the same,
+1. What is cut is what `Pattern.answer` would find in each frame: the text between the values is the same,
    and values are printable ASCII that needs no escape.
 Imports numpy: callers check for it first.
 """
@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.remoting.quick.by_place import OPAQUE_MAX, SAFE, FixedShape, Place
+from pocketmq.remoting.quick.by_pattern import OPAQUE_MAX, SAFE, Layout, Place
 from pocketmq.remoting.rows import row_fields
 
+_OPAQUE_MAX = b"%d" % OPAQUE_MAX
 _DIGITS_MAX = 18
 # A number of so many digits, each with 48 too much.
 _POWERS = [
@@ -38,9 +39,9 @@ class Columns:
     is_text: whether opaques are decimal digits, or four bytes.
     """
 
-    def __init__(self, shape: FixedShape, size: int) -> None:
-        header, places = shape.header, shape.places
-        self.is_text = shape.is_text
+    def __init__(self, layout: Layout, size: int) -> None:
+        header, places = layout.header, layout.places
+        self.is_text = layout.is_text
         # The mark is the same, too.
         end = 4 + len(header)
         mask = bytearray(b"\xff" * end)
@@ -56,11 +57,11 @@ class Columns:
         self._size, self._end = size, end
         self._type = numpy.dtype(row_fields(size, fields))
         self._mask = numpy.frombuffer(bytes(mask), numpy.uint8)
-        whole = numpy.frombuffer(shape.mark + header, numpy.uint8)
+        whole = numpy.frombuffer(layout.mark + header, numpy.uint8)
         self._same = whole & self._mask
 
     def cut(self, frames: Sequence[bytes]) -> Cut | None:
-        """Return the values of frames of this size; None if a header has another shape."""
+        """Return the values of frames of this size; None if a header has another layout."""
         joined = b"".join(frames)
         table = numpy.frombuffer(joined, numpy.uint8).reshape(len(frames), self._size)
         if ((table[:, : self._end] & self._mask) != self._same).any():
@@ -78,8 +79,8 @@ class Columns:
             width = self.opaque_width
             if not text.isdigit() or 48 in text[::width]:
                 return None
-            if width > len(OPAQUE_MAX) or (
-                width == len(OPAQUE_MAX) and (opaques.view(f"S{width}") > OPAQUE_MAX).any()
+            if width > len(_OPAQUE_MAX) or (
+                width == len(_OPAQUE_MAX) and (opaques.view(f"S{width}") > _OPAQUE_MAX).any()
             ):
                 return None
         return Cut(rows, values, opaques)

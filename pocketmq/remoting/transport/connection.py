@@ -18,6 +18,7 @@ Owner: created and closed by RemotingServer or RemotingClient; only the event lo
 import asyncio
 import inspect
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
@@ -33,8 +34,7 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.flags import FrameFlag
 from pocketmq.remoting.frames import FRAME_SIZE_MAX, FrameDecoder
 from pocketmq.remoting.hosts import socket_name
-from pocketmq.remoting.quick.by_place import RUN_MIN, AnswerShapes, answered
-from pocketmq.remoting.quick.by_text import RequestShapes, Shaped
+from pocketmq.remoting.quick.by_pattern import Cuttable, Patterns, answered, learn_request
 from pocketmq.remoting.transport import coroutines
 from pocketmq.remoting.transport.detect import ProtocolDetector
 from pocketmq.remoting.transport.limits import SharedLimits
@@ -98,7 +98,7 @@ class Connection(Sending):
         self._decoder = FrameDecoder(frame_size_max)
         self._header_size_max = frame_size_max if self._read_on else REQUEST_HEADER_SIZE_MAX
         # How this peer writes what it sends most.
-        self._shapes: RequestShapes | AnswerShapes | None = None
+        self._patterns: Patterns | None = None
         # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
         self._steps: tuple[RemotingCommand, Steps] | None = None
         self._turn_over = False
@@ -166,7 +166,7 @@ class Connection(Sending):
         self._corked = True
         outbox = self._outbox
         place, count, alike_from, little = 0, len(frames), 0, 0  # little: since the clock was read
-        run_min = self._shapes.run_min if isinstance(self._shapes, RequestShapes) else RUN_MIN
+        run_min = sys.maxsize if self._patterns is None else self._patterns.run_min
         try:
             while place < count:
                 if outbox.size > BUFFER_HIGH:
@@ -267,11 +267,10 @@ class Connection(Sending):
 
     def _handle_run(self, frames: list[bytes]) -> int:
         """Handle the first frames at once if they are alike. Returns: how many were handled."""
-        shapes = self._shapes
-        if not isinstance(shapes, RequestShapes):
-            return 0
+        patterns = self._patterns
+        assert patterns is not None
         try:
-            done, replies = shapes.answer_run(frames, self, self._handlers)
+            done, replies = patterns.answer_run(frames, self, self._handlers)
         except Exception as error:  # noqa: BLE001 - as in _handle
             self._fail(decode(frames[0], self._header_size_max), error)
             return 1
@@ -280,10 +279,10 @@ class Connection(Sending):
 
     def _handle(self, frame: bytes) -> bool:
         """Handle one frame. Returns: whether it was cheap. Raises: FrameError."""
-        shapes = self._shapes
-        if shapes is not None:
+        patterns = self._patterns
+        if patterns is not None:
             try:
-                quick = shapes.answer(frame, self, self._handlers)
+                quick = patterns.answer(frame, self, self._handlers)
             except Exception as error:  # noqa: BLE001 - as below
                 self._fail(decode(frame, self._header_size_max), error)
                 return False
@@ -295,14 +294,12 @@ class Connection(Sending):
                 return False
         command = decode(frame, self._header_size_max)
         if (flag := command.flag) & 1:
-            known = shapes if isinstance(shapes, AnswerShapes) else None
-            self._shapes = answered(self._pending, frame, command, known) or shapes
+            self._patterns = answered(self._pending, frame, command, patterns)
             return True
         handler = self._handlers.get(command.code, self._default_handler)
-        if isinstance(handler, Shaped):
-            if not isinstance(shapes, RequestShapes):
-                shapes = self._shapes = RequestShapes()
-            shapes.learn(frame, command, handler)
+        if isinstance(handler, Cuttable):
+            patterns = self._patterns = patterns or Patterns()
+            learn_request(patterns, frame, command, handler)
             handler = handler.handle
         try:
             reply = handler(command, self)

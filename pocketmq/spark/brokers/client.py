@@ -37,7 +37,8 @@ from pocketmq.remoting.headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetHeader,
 )
-from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
+from pocketmq.remoting.transport.blocking import BlockingConnection
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.retry import BUSY, RetryPause
 
 # Each wait costs the way there and back. Answers of so many wait in a broker's memory, some 100 bytes each.
@@ -71,7 +72,7 @@ class BrokerClient:
 
     def __init__(self, access: BrokerAccess) -> None:
         self.access = access
-        self._connections: dict[str, BrokerConnection] = {}
+        self._connections: dict[str, BlockingConnection] = {}
         # The name server that answered last.
         self._answering = ""
 
@@ -91,14 +92,14 @@ class BrokerClient:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: str) -> BrokerConnection:
+    def connection(self, address: str) -> BlockingConnection:
         """Return the connection to an address, opening it if needed."""
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = BrokerConnection(address, self.access)
+            found = self._connections[address] = self.access.connect(address)
         return found
 
-    def connected(self, address: str) -> BrokerConnection | None:
+    def connected(self, address: str) -> BlockingConnection | None:
         """Return the connection to an address, if there is one."""
         return self._connections.get(address)
 

@@ -18,8 +18,9 @@ from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument, PocketMQError
 from pocketmq.remoting.flags import Perm
+from pocketmq.remoting.transport.blocking import BlockingConnection
 from pocketmq.spark.brokers.client import BrokerClient
-from pocketmq.spark.brokers.connection import BrokerAccess, BrokerConnection
+from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import PullSettings, pull_header
 from pocketmq.spark.brokers.reader import (
     BrokerBounds,
@@ -54,7 +55,7 @@ class BrokerStream(OffsetStream):
         self._client = BrokerClient(BrokerAccess.of(options, planning=True))
         self._bounds: dict[QueueKey, BrokerBounds] = {}
         # By the broker's name: the connection of the last look.
-        self._connected: dict[str, BrokerConnection | None] = {}
+        self._connected: dict[str, BlockingConnection | None] = {}
 
     def __reduce__(self) -> Any:
         return (make_broker_stream, (self.options, self.projection, self.cores))

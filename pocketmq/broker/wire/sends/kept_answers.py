@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand, decode, encode
+from pocketmq.remoting.command import decode, encode
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreClosed
 
@@ -49,16 +49,13 @@ class KeptAnswers:
         self._parked: list[_Parked] = []
         self._parked_at: asyncio.Future[None] | None = None
 
-    def when_kept(
-        self, request: RemotingCommand, connection: Connection, end: int, reply: bytes
-    ) -> bytes | None:
-        """Return the response now, or park it until the log is safe up to `end`."""
-        if request.is_oneway:
-            # No sender waits for it, but it is flushed like any other.
-            if self._durability.is_sync_flush:
-                self._store.flushed(end)
-            return None
-        return self.park(request.code, connection, end, reply)
+    def answer(self, code: int, connection: Connection, end: int | None, reply: bytes) -> bytes:
+        """Return the response now, or b"": it is sent once the log is safe up to `end`, None: it is."""
+        if end is not None:
+            return self.park(code, connection, end, reply)
+        took_ms = self._monotonic_ms() - connection.last_read_ms
+        self._latencies.add(code, ResponseCode.SUCCESS, took_ms)
+        return reply
 
     def park(
         self,
@@ -67,23 +64,27 @@ class KeptAnswers:
         end: int,
         reply: bytes | Sequence[bytes],
         count: int = 1,
-    ) -> bytes | None:
-        """Like when_kept, for a request that expects a response, or several; code: the requests'.
+    ) -> bytes:
+        """Like `answer`, for so many requests; code: theirs; reply: joined if they have one size.
 
-        reply: so many, joined if they have one size.
+        No sender waits for b"", a one-way request, but what it sent is flushed like anything else.
         """
+        if not reply:
+            if self._durability.is_sync_flush:
+                self._store.flushed(end)
+            return b""
         answer = _new_tuple(_Parked, (connection, reply, code, connection.last_read_ms, count))
         if self._durability.is_sync_flush:
             if not self._durability.replicas.wanted:
                 # Slaves are not even asked.
                 waits = self._waits_for_flush(answer, end)
-                return None if waits else self._counted(answer, ResponseCode.SUCCESS)
+                return b"" if waits else self._counted(answer, ResponseCode.SUCCESS)
             known = self._durability.ask_slaves(end, partial(self._replicated, answer, end))
             if known is ResponseCode.SUCCESS and self._waits_for_flush(answer, end):
-                return None
+                return b""
         else:
             known = self._durability.replicas.ask(end, partial(self._send, answer))
-        return None if known is None else self._counted(answer, known)
+        return b"" if known is None else self._counted(answer, known)
 
     def _replicated(self, answer: _Parked, end: int, code: ResponseCode) -> None:
         """Continue when slaves have the message, or do not."""

@@ -1,75 +1,99 @@
-"""Plain messages: sends that need no look at anything but their queue; and the values that many share."""
+"""Plain sends: those that need no look at anything but their queue; and what many of them share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.acts.send import SendAsk
-from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.model.message_codec import get_property, remove_property
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
-from pocketmq.remoting.java_number import integer, long
+from pocketmq.remoting.java_number import integer
 from pocketmq.store.queue.tags_code import tags_code
 
-# As the short way finds them in a header: a look-up is quicker than int(), which takes more than numbers.
-QUEUE_IDS = {b"%d" % number: number for number in range(1_024)}
+# By topic, as headers have it. It is cleared when topics have changed; when settings have, it is cleared and
+# another one used: so nothing is sent that was prepared under other settings.
+PlainTopics = dict[bytes, PlainTopic]
+# (opaque, position, queue id, queue offset): a frame, or b"" for a one-way request.
+AnswerOne = Callable[[int, int, int, int], bytes]
+# The same of the positions of a batch.
+AnswerBatch = Callable[[int, Sequence[int], int, int], bytes]
 
 
-class Target:
-    """A topic as the short path needs it: its queue count, and a counter per queue."""
+class SendFields(NamedTuple):
+    """Names of header fields."""
 
-    __slots__ = ("counters", "queue_count")
-
-    def __init__(self, queue_count: int) -> None:
-        self.queue_count = queue_count
-        self.counters: list[PutCounter | None] = [None] * queue_count
-
-
-class Plain(NamedTuple):
-    """What plain messages have in common; as_five: a client of 5.x sent them."""
-
-    code: RequestCode
-    sys_flag: int
-    flag: int
-    as_five: bool
+    topic: str
+    queue: str
+    born: str
+    properties: str
+    sys_flag: str
+    flag: str
+    times: str
+    batch: str
 
 
-class Template(NamedTuple):
-    """Properties of which some values differ from message to message.
+V1 = SendFields(
+    "topic",
+    "queueId",
+    "bornTimestamp",
+    "properties",
+    "sysFlag",
+    "flag",
+    "reconsumeTimes",
+    "batch",
+)
+V2 = SendFields("b", "e", "g", "i", "f", "h", "j", "m")
 
-    text: with %b for each of these; tag_at: which of them is the tag, -1: code is that of all messages; wait:
-    whether the sender waits for what the broker promises.
+
+class PlainSends(NamedTuple):
+    """What plain messages share that differ in topic, queue, time of birth and values of properties.
+
+    properties: with %b for each of these values; tag_at: which of the values is the tag, -1: tag_code is that
+    of all messages; wait: whether the sender waits for what the broker promises.
     """
 
-    text: bytes
-    tag_at: int
+    topics: PlainTopics
     code: int
+    flag: int
+    sys_flag: int
+    answer: AnswerOne
+    properties: bytes
+    tag_at: int
+    tag_code: int
     wait: bool
 
 
-class AlikeSends(NamedTuple):
-    """Values that plain messages share whose headers were cut by place.
+class PlainBatches(NamedTuple):
+    """What batches share that differ in topic, queue and time of birth; properties: of all their messages."""
 
-    It ends when target is no longer the topic's. answer(opaque, position, queue_id, queue_offset): its frame.
-    """
-
-    plain: Plain
-    topic: str
-    target: Target
-    answer: Callable[[int, int, int, int], bytes]
-    properties: Template
-
-
-class AlikeBatchSends(NamedTuple):
-    """The same of batches; answer(opaque, positions, queue_id, queue_offset); properties: of all messages."""
-
-    plain: Plain
-    topic: str
-    target: Target
-    answer: Callable[[int, Sequence[int], int, int], bytes]
+    topics: PlainTopics
+    code: int
+    sys_flag: int
+    answer: AnswerBatch
     properties: str
+    as_five: bool
+
+
+def sent_as_five(request: RemotingCommand) -> bool:
+    """Return True if a client of 5.x sent it."""
+    return request.version >= Version.V5_0_0_SNAPSHOT
+
+
+def plain_flags(ext: Mapping[str, str], fields: SendFields) -> tuple[int, int] | None:
+    """Return sysFlag and flag; None if they are no numbers, or the message was consumed before."""
+    sys_flag, flag = ext.get(fields.sys_flag, ""), ext.get(fields.flag, "")
+    if ext.get(fields.times, "0") != "0":
+        return None
+    # Most messages have neither flag: a comparison is cheaper than a conversion.
+    if sys_flag == "0" and flag == "0":
+        return 0, 0
+    try:
+        return integer(sys_flag) & ~BROKERS_FLAGS, integer(flag)
+    except ValueError:
+        return None
 
 
 def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, bool] | None:
@@ -83,6 +107,8 @@ def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, 
         or "CLUSTER\x01" in text
         or "POP_CK\x01" in text
         or "TIMER_D" in text
+        # No client writes an empty pair.
+        or "\x02\x02" in text
     ):
         return None
     wait = True
@@ -100,8 +126,10 @@ def stored_properties(text: str, more: bytes, *, as_five: bool) -> tuple[bytes, 
     return properties + (more if properties[-1] != 2 else more[1:]), wait
 
 
-def template_of(properties: bytes, names: Sequence[str], *, wait: bool) -> Template | None:
-    """Return the template of messages that differ in these properties; None if they have no template."""
+def template_of(properties: bytes, names: Sequence[str]) -> tuple[bytes, int, int] | None:
+    """Return `properties`, `tag_at` and `tag_code` of PlainSends; None if they have no template."""
+    if not names:
+        return properties.replace(b"%", b"%%"), -1, tags_code(properties)
     values: list[bytes] = []
     pairs: list[bytes] = []
     found: list[bytes] = []
@@ -119,61 +147,7 @@ def template_of(properties: bytes, names: Sequence[str], *, wait: bool) -> Templ
         return None
     if template % tuple(values) != properties:
         return None
-    tag_at = names.index("TAGS") if "TAGS" in names else -1
-    return Template(template, tag_at, tags_code(properties), wait)
-
-
-def place_of(request: RemotingCommand, fields: Sequence[str]) -> tuple[str, int, int, str] | None:
-    """Return topic, queue id, time of birth and properties; None if one is missing, or not a number."""
-    try:
-        topic, queue, born, text = [request.ext[name] for name in fields]  # type: ignore[index]
-        return topic, integer(queue), long(born), text
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def plain_v2(request: RemotingCommand) -> "Plain | None":
-    ext = request.ext or {}
-    if ext.get("m") == "true" or ext.get("j", "0") != "0":
-        return None
-    return _plain(request, ext.get("f", ""), ext.get("h", ""))
-
-
-def plain_batch(request: RemotingCommand) -> "Plain | None":
-    ext = request.ext or {}
-    # The flags are those of the messages.
-    return _plain(request, ext.get("f", ""), "0") if ext.get("j", "0") == "0" else None
-
-
-def plain_v1(request: RemotingCommand) -> "Plain | None":
-    ext = request.ext or {}
-    if ext.get("batch") == "true" or ext.get("reconsumeTimes", "0") != "0":
-        return None
-    return _plain(request, ext.get("sysFlag", ""), ext.get("flag", ""))
-
-
-def _plain(request: RemotingCommand, sys_flag: str, flag: str) -> "Plain | None":
-    """Return what similar plain messages have in common; None if the flags are not numbers."""
-    as_five = request.version >= Version.V5_0_0_SNAPSHOT
-    # Most messages have neither flag: a comparison is cheaper than a conversion.
-    if sys_flag == "0" and flag == "0":
-        return _WITHOUT_FLAGS[request.code, as_five]
-    try:
-        code = RequestCode(request.code)
-        return Plain(code, integer(sys_flag) & ~BROKERS_FLAGS, integer(flag), as_five)
-    except ValueError:
-        return None
-
-
-_WITHOUT_FLAGS: dict[tuple[int, bool], Plain] = {
-    (code, as_five): Plain(code, 0, 0, as_five)
-    for code in (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-    )
-    for as_five in (False, True)
-}
+    return template, names.index("TAGS") if "TAGS" in names else -1, tags_code(properties)
 
 
 def _without_wait(text: str) -> tuple[str, bool]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.broker.wire.sends.plain_send import AlikeBatchSends, AlikeSends, Target
+from pocketmq.broker.wire.sends.plain_send import PlainBatches, PlainSends
 from pocketmq.model.record import PROPERTIES_SIZE_MAX
-from pocketmq.remoting.quick.by_place import FixedShape
+from pocketmq.remoting.quick.by_pattern import Layout
 from pocketmq.remoting.quick.many import Columns, Cut, numbers
 from pocketmq.remoting.rows import row_fields
 from pocketmq.store.log.alike_batch import BatchShape
@@ -31,11 +31,17 @@ _HEX_SIZE = 16
 _Answer = Callable[[int, Sequence[int], int, int], bytes]
 
 
-class _Run:
-    """Frames of one shape and size, and the answers to them. answer: as in AlikeBatchSends."""
+Taken = tuple[Cut, AlikeRun]
 
-    def __init__(self, shape: FixedShape, size: int, answer: _Answer) -> None:
-        self._columns = Columns(shape, size)
+
+class _Run:
+    """Frames of one layout, size and topic, and the answers to them. answer: as in PlainBatches."""
+
+    def __init__(self, layout: Layout, size: int, answer: _Answer) -> None:
+        self.layout = layout
+        (start, end), *places = layout.places
+        self.topic = layout.header[start:end]
+        self._columns = Columns(layout._replace(places=places), size)
         self._answer = answer
         self._answers: dict[tuple[int, int, int], _Answers] = {}
 
@@ -70,35 +76,32 @@ class _Run:
             found.append(answer(opaque, positions, queue_id, offset))
         return found
 
-    def _places(
-        self, cut: Cut, count: int, target: Target
-    ) -> tuple[list[int], NDArray[Any]] | None:
-        """Return queue ids and times of birth; None if one is wrong."""
+    def _places(self, cut: Cut, count: int) -> tuple[list[int], NDArray[Any]] | None:
+        """Return queue ids and times of birth; None if one is no number."""
         queues, born = cut.values[:2]
         queue_ids, born_ms = numbers(queues, count), numbers(born, count)
         if queue_ids is None or born_ms is None:
             return None
         ids: list[int] = queue_ids.tolist()
-        return None if max(ids) >= target.queue_count else (ids, born_ms)
+        return ids, born_ms
 
 
 class SendRun(_Run):
     """What runs of one shape and size of frame have in common. Raises: ValueError if they cannot be cut."""
 
-    def __init__(self, shape: FixedShape, alike: AlikeSends, size: int) -> None:
-        answer = alike.answer
+    def __init__(self, layout: Layout, known: PlainSends, size: int) -> None:
+        answer = known.answer
 
         def answer_one(opaque: int, positions: Sequence[int], queue_id: int, offset: int) -> bytes:
             return answer(opaque, positions[0], queue_id, offset)
 
-        super().__init__(shape, size, answer_one)
-        self._alike = alike
-        body_size = size - 4 - len(shape.header)
+        super().__init__(layout, size, answer_one)
+        self._known = known
+        body_size = size - 4 - len(layout.header)
         if body_size <= 0:
             raise ValueError(body_size)
-        template = alike.properties
-        widths = [end - start for start, end in shape.places[2:-1]]
-        properties = template.text % tuple([_UNUSED * width for width in widths])
+        widths = [end - start for start, end in layout.places[3:-1]]
+        properties = known.properties % tuple([_UNUSED * width for width in widths])
         if len(properties) > PROPERTIES_SIZE_MAX:
             raise ValueError(len(properties))
         places: list[tuple[int, int]] = []
@@ -107,8 +110,7 @@ class SendRun(_Run):
             at = properties.index(_UNUSED * width, at)
             places.append((at, width))
             at += width
-        plain = alike.plain
-        self.records = AlikeRecords(plain.flag, plain.sys_flag, body_size, properties, places)
+        self.records = AlikeRecords(known.flag, known.sys_flag, body_size, properties, places)
         self._key_at = -1
         for number, (at, _) in enumerate(places):
             if properties[:at].endswith(b"UNIQ_KEY\x01") and properties[: at - 9][-1:] in b"\x02":
@@ -118,20 +120,20 @@ class SendRun(_Run):
             self._key_at = -1
         self._body_at = size - body_size
 
-    def take(self, frames: Sequence[bytes]) -> tuple[Cut, AlikeRun] | None:
+    def take(self, frames: Sequence[bytes]) -> Taken | None:
         """Return what differs between these requests; None if they are not alike, or no plain messages."""
         cut = self._columns.cut(frames)
         if cut is None:
             return None
         count = len(frames)
-        places = self._places(cut, count, self._alike.target)
+        places = self._places(cut, count)
         if places is None:
             return None
         ids, born_ms = places
-        template, values = self._alike.properties, cut.values[2:]
-        codes: list[int] | int = template.code
-        if template.tag_at >= 0:
-            tags = values[template.tag_at]
+        known, values = self._known, cut.values[2:]
+        codes: list[int] | int = known.tag_code
+        if known.tag_at >= 0:
+            tags = values[known.tag_at]
             width = len(tags) // count
             if tags == tags[:width] * count:
                 codes = value_code(tags[:width])
@@ -147,23 +149,23 @@ class SendRun(_Run):
 class BatchRun(_Run):
     """The same of batches; outer: properties that all messages get."""
 
-    def __init__(self, shape: FixedShape, alike: AlikeBatchSends, size: int, outer: bytes) -> None:
-        super().__init__(shape, size, alike.answer)
+    def __init__(self, layout: Layout, known: PlainBatches, size: int, outer: bytes) -> None:
+        super().__init__(layout, size, known.answer)
         if b"TAGS\x01" in outer:
             raise ValueError(outer)
-        self._alike = alike
+        self._sys_flag = known.sys_flag
         self._outer = outer
-        self._body_size = size - 4 - len(shape.header)
+        self._body_size = size - 4 - len(layout.header)
         self._members: BatchShape | None = None
 
     def take(
         self, frames: Sequence[bytes], shape_of: Callable[[bytes], BatchShape | None]
-    ) -> tuple[Cut, AlikeRun] | None:
+    ) -> Taken | None:
         """See SendRun.take. shape_of: see MessageStore.batch_shape."""
         cut = self._columns.cut(frames)
         if cut is None:
             return None
-        places = self._places(cut, len(frames), self._alike.target)
+        places = self._places(cut, len(frames))
         if places is None:
             return None
         data: bytes = cut.rows["body"].tobytes()
@@ -181,8 +183,18 @@ class BatchRun(_Run):
         assert members is not None
         keys = None if b"KEY" in self._outer else found.keys
         ids, born_ms = places
-        return cut, AlikeRun(
-            ids, born_ms, found.bodies, found.crcs, [found.owns], found.codes, keys, members.count
+        return (
+            cut,
+            AlikeRun(
+                ids,
+                born_ms,
+                found.bodies,
+                found.crcs,
+                [found.owns],
+                found.codes,
+                keys,
+                members.count,
+            ),
         )
 
     def _prepare(self, members: BatchShape) -> None:
@@ -193,7 +205,7 @@ class BatchRun(_Run):
         )
         if len(properties) > PROPERTIES_SIZE_MAX:
             raise ValueError(len(properties))
-        sys_flag = self._alike.plain.sys_flag
+        sys_flag = self._sys_flag
         self.records = AlikeRecords(
             members.flag, sys_flag, members.body_size, properties, [place], self._body_size
         )

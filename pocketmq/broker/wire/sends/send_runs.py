@@ -5,24 +5,22 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.wire.sends.kept_answers import KeptAnswers
-from pocketmq.broker.wire.sends.plain_send import AlikeBatchSends, AlikeSends
+from pocketmq.broker.wire.sends.plain_send import PlainBatches, PlainSends
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.quick.by_place import FixedShape
+from pocketmq.remoting.quick.by_pattern import Pattern
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreError
 
 if TYPE_CHECKING:
-    from pocketmq.broker.wire.sends.send_run import BatchRun, SendRun
-    from pocketmq.remoting.quick.many import Cut
-    from pocketmq.store.log.alike_run import AlikeRun
+    from pocketmq.broker.wire.sends.send_run import BatchRun, SendRun, Taken
 
 # Larger frames cost more than what is done for a message otherwise; sizes of one shape.
 _RUN_FRAME_MAX, _RUNS_MAX = 8_192, 32
-# What a run of batches takes at most lies in a cache.
-BATCHES_MIN, BATCHES_MAX, _BATCH_FRAME_MAX = 2, 16, 32_768
+_BATCH_FRAME_MAX = 32_768
 
 
 class SendRuns:
@@ -45,7 +43,11 @@ class SendRuns:
         self._monotonic_ms = node.clock.monotonic_ms
 
     def answer(
-        self, shape: FixedShape, alike: AlikeSends, frames: Sequence[bytes], connection: Connection
+        self,
+        pattern: Pattern,
+        known: PlainSends,
+        frames: Sequence[bytes],
+        connection: Connection,
     ) -> bytes | None:
         """Store and answer several plain messages.
 
@@ -53,23 +55,26 @@ class SendRuns:
         """
         if not self._store.has_numpy:
             return None
-        run: SendRun | None = self._run_of(shape, alike, len(frames[0]))
-        taken = None if run is None else run.take(frames)
-        if run is None or taken is None:
+        run: SendRun | None = self._run_of(pattern, known, frames[0])
+        if run is None:
             return None
-        return self._store_and_answer(alike, run, taken, connection, alike.properties.wait)
+        taken = run.take(frames)
+        if taken is None:
+            self._not_taken(pattern, run, frames)
+            return None
+        return self._store_and_answer(known, run, taken, connection, known.wait)
 
     def answer_batches(
         self,
-        shape: FixedShape,
-        alike: AlikeBatchSends,
+        pattern: Pattern,
+        known: PlainBatches,
         frames: Sequence[bytes],
         connection: Connection,
     ) -> bytes | None:
         """The same for batches."""
         if not self._store.has_numpy:
             return None
-        run: BatchRun | None = self._run_of(shape, alike, len(frames[0]))
+        run: BatchRun | None = self._run_of(pattern, known, frames[0])
         if run is None:
             return None
         try:
@@ -77,31 +82,39 @@ class SendRuns:
         except ValueError:
             return None
         if taken is None:
+            self._not_taken(pattern, run, frames)
             return None
-        _, wait = self._outer(alike.properties, alike.plain.as_five)
-        return self._store_and_answer(alike, run, taken, connection, wait)
+        _, wait = self._outer(known.properties, known.as_five)
+        return self._store_and_answer(known, run, taken, connection, wait)
 
     def _store_and_answer(
         self,
-        alike: AlikeSends | AlikeBatchSends,
+        known: PlainSends | PlainBatches,
         run: "SendRun | BatchRun",
-        taken: "tuple[Cut, AlikeRun]",
+        taken: "Taken",
         connection: Connection,
         wait: bool,
     ) -> bytes | None:
-        topic, target = alike.topic, alike.target
         cut, messages = taken
+        plain = known.topics.get(run.topic)
+        if plain is None:
+            return None
+        ids = messages.queue_ids
+        counters: dict[int, PutCounter] = {}
+        for queue_id in set(ids):
+            number = b"%d" % queue_id
+            found = plain.queues.get(number) or plain.open(number)
+            if found is None:
+                return None
+            counters[queue_id] = found[1]
         try:
-            stored = self._store.append_run(topic, messages, run.records, connection.peer_host)
+            stored = self._store.append_run(plain.name, messages, run.records, connection.peer_host)
         except StoreError:
             return None
         if stored is None:
             return None
-        ids, size, each = messages.queue_ids, stored.size, messages.each
-        for queue_id in set(ids):
-            counter = target.counters[queue_id]
-            if counter is None:
-                counter = target.counters[queue_id] = self._stats.put_counter(topic, queue_id)
+        size, each = stored.size, messages.each
+        for queue_id, counter in counters.items():
             count = ids.count(queue_id)
             counter.nums += count * each
             counter.batched += count * (each - 1)
@@ -111,25 +124,26 @@ class SendRuns:
         if wait and (self._durability.is_sync_flush or self._durability.replicas.wanted):
             # A read's messages are kept as one, on disk and by slaves.
             end = stored.position + len(ids) * size
-            return self._kept.park(alike.plain.code, connection, end, replies, len(ids)) or b""
+            return self._kept.park(known.code, connection, end, replies, len(ids))
         took_ms = self._monotonic_ms() - connection.last_read_ms
-        self._latencies.add(alike.plain.code, ResponseCode.SUCCESS, took_ms, len(ids))
+        self._latencies.add(known.code, ResponseCode.SUCCESS, took_ms, len(ids))
         return replies if isinstance(replies, bytes) else b"".join(replies)
 
-    def _run_of(self, shape: FixedShape, alike: AlikeSends | AlikeBatchSends, size: int) -> Any:
+    def _run_of(self, pattern: Pattern, known: PlainSends | PlainBatches, frame: bytes) -> Any:
         """Return how runs of frames of this size are taken; None at their first, and if they are not."""
-        runs = shape.runs
+        runs, size = pattern.runs, len(frame)
         found = runs.get(size)
-        size_max = _BATCH_FRAME_MAX if isinstance(alike, AlikeBatchSends) else _RUN_FRAME_MAX
-        if found is None and size in runs and size <= size_max:
+        size_max = _BATCH_FRAME_MAX if isinstance(known, PlainBatches) else _RUN_FRAME_MAX
+        layout = pattern.layout(frame) if found is None and size in runs else None
+        if layout is not None and size <= size_max:
             from pocketmq.broker.wire.sends import send_run
 
             try:
-                if isinstance(alike, AlikeBatchSends):
-                    outer, _ = self._outer(alike.properties, alike.plain.as_five)
-                    found = send_run.BatchRun(shape, alike, size, outer)
+                if isinstance(known, PlainBatches):
+                    outer, _ = self._outer(known.properties, known.as_five)
+                    found = send_run.BatchRun(layout, known, size, outer)
                 else:
-                    found = send_run.SendRun(shape, alike, size)
+                    found = send_run.SendRun(layout, known, size)
             except ValueError:
                 # An empty body, or properties that are too long: refused or taken one by one.
                 return None
@@ -137,3 +151,11 @@ class SendRuns:
             runs.clear()
         runs[size] = found
         return found
+
+    def _not_taken(
+        self, pattern: Pattern, run: "SendRun | BatchRun", frames: Sequence[bytes]
+    ) -> None:
+        """Let the next run of this size be learned from, if values have other lengths now."""
+        layout = pattern.layout(frames[0])
+        if layout is None or layout.places != run.layout.places:
+            del pattern.runs[len(frames[0])]

@@ -1,0 +1,90 @@
+"""Celery's result backend: results for any process, expiry, forgetting, groups, chords that count."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery, chord, group
+from celery.exceptions import ChordError
+
+import pocketmq.integrations.celery
+from pocketmq.testing import InProcess
+from tests.integrations.conftest import StartWorker
+from tests.kit.waiting import until
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def app(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> Celery:
+    url = f"pocketmq://{server.namesrv}"
+    monkeypatch.setenv("CELERY_BACKEND", url)
+    return Celery("celery_app", broker=url, backend=url, set_as_current=False)
+
+
+def task(app: Celery, name: str, *args: Any) -> Any:
+    return app.signature(f"celery_app.{name}", args)
+
+
+def test_results_reach_any_process_and_chords_count(
+    server: InProcess, app: Celery, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """One worker of two processes; a program that did not send the task waits for its result."""
+    start_worker(f"pocketmq://{server.namesrv}", "-c", "2")
+    first = task(app, "add", 1, 2).delay()
+    asks = "import sys; from celery_app import app; print(app.AsyncResult(sys.argv[1]).get(timeout=60))"
+    done = subprocess.run(
+        [sys.executable, "-c", asks, first.id],
+        env={
+            **os.environ,
+            "CELERY_BROKER": f"pocketmq://{server.namesrv}",
+            "PYTHONPATH": str(Path(__file__).parent),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "3\n", done.stderr
+    assert first.get(timeout=PATIENCE) == 3
+    parts = [task(app, "add", number, 1) for number in range(40)]
+    assert group(parts, app=app).delay().get(timeout=PATIENCE) == list(range(1, 41))
+    assert chord(parts, app=app)(task(app, "total")).get(timeout=PATIENCE) == sum(range(1, 41))
+    failing = chord([*parts[:3], task(app, "fails")], app=app)(task(app, "total"))
+    error = failing.get(timeout=PATIENCE, propagate=False)
+    assert isinstance(error, ChordError)
+    assert "no luck" in str(error)
+    # Topics of chords that are over are deleted.
+    until(
+        lambda: (
+            not any(
+                each.startswith("chord-unlock")
+                for each in server.call(server.aio.admin.topics.names())
+            )
+        ),
+        "the counters are deleted",
+    )
+
+
+def test_a_result_is_forgotten_expires_and_is_not_overwritten(app: Celery) -> None:
+    backend = app.backend
+    backend.store_result("one", {"a": 1}, "SUCCESS")
+    assert backend.get_result("one") == {"a": 1}
+    backend.store_result("one", "late", "FAILURE")
+    assert app.AsyncResult("one").state == "SUCCESS"
+    app.AsyncResult("one").forget()
+    assert app.AsyncResult("one").state == "PENDING"
+    backend.store_result("two", 2, "SUCCESS")
+    backend.expires = 0.001
+    until(lambda: backend.get_task_meta("two", cache=False)["status"] == "PENDING", "it expires")
+    backend.expires = 60
+    assert backend.mget(["celery-task-meta-nothing", "celery-task-meta-two"])[0] is None
+    assert backend.get_task_meta("two", cache=False)["result"] == 2
+
+
+def test_the_url_is_known_once_the_module_is_imported() -> None:
+    assert isinstance(
+        Celery(backend="pocketmq://localhost", set_as_current=False).backend,
+        pocketmq.integrations.celery.ResultBackend,
+    )
