@@ -36,13 +36,14 @@ async def test_a_master_that_stops_hands_over_and_nothing_is_lost(tmp_path: Path
             rest = brokers[1:]
             await until(lambda: any(map(leads, rest)), "another leads")
             for number in range(20):
-                result = await producer.send(Message("T", b"more %d" % number))
+                message = Message("T", b"more %d" % number)
+                result = await producer.send(message, timeout_ms=20_000)
                 assert result.status == SendStatus.SEND_OK
             back = await set_.member("b0")
             await set_.in_sync([back, *rest])
             await equal([back, *rest])
             assert end_of(back) > 0
-            assert replication_of(back).last_epoch == 2
+            assert replication_of(back).last_epoch >= 2
 
 
 async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_that_is_lost(
@@ -53,7 +54,8 @@ async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_tha
         old, *others = await set_.of(3, slave_timeout=300)
         async with Producer("p", name_server=set_.namesrv) as producer:
             await producer.send(Message("T", b"first"))
-        kept, doubtful = [], []
+        kept: list[bytes] = []
+        doubtful: list[bytes] = []
         election = replication_of(old).election
         assert election is not None
         controllers = election.controllers
@@ -86,7 +88,8 @@ async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_tha
         assert master is not old
         await equal([old, *others])
         async with await Peer.at(master) as reader:
-            end, found = master.parts.messages.store.max_offset("T", 0), []
+            found: list[bytes] = []
+            end = master.parts.messages.store.max_offset("T", 0)
             while len(found) < end:
                 found += await reader.bodies("G", "T", len(found))
             there = set(found)
