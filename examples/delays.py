@@ -1,12 +1,15 @@
 """Messages for later: by one of the 18 delay levels, at any time, and one that is taken back.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/delays.py
+python examples/delays.py
 """
 
 import asyncio
+import os
 import time
 
 from pocketmq import ConsumeFromWhere, Message, MessageExt, Producer, PushConsumer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 consumer = PushConsumer("reminded", consume_from_where=ConsumeFromWhere.FIRST_OFFSET)
 reminders: asyncio.Queue[str] = asyncio.Queue()

@@ -1,13 +1,14 @@
 """An order service on Django in one file: as fastapi_orders.py, its clients live as long as the server.
 
     pip install . django uvicorn
-    NAMESRV_ADDR=127.0.0.1:9876 uvicorn --app-dir examples django_orders:application
+    uvicorn --app-dir examples django_orders:application
 
 Django answers HTTP only, so `application` takes ASGI's lifespan itself. Under WSGI there is no such moment: a
 management command consumes there, `with sync.PushConsumer(...) as consumer: consumer.run_until_signal()`.
 """
 
 import json
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -19,6 +20,8 @@ from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
 from pocketmq.client import JSON, ConsumeFromWhere, Message, Producer, PushConsumer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 settings.configure(
     ROOT_URLCONF=__name__, ALLOWED_HOSTS=["127.0.0.1", "localhost"], SECRET_KEY="an example"

@@ -1,12 +1,13 @@
 """An order service on FastAPI: takes orders, sends them as messages, and consumes them in its lifespan.
 
 pip install . fastapi uvicorn
-NAMESRV_ADDR=127.0.0.1:9876 uvicorn --app-dir examples fastapi_orders:app
+uvicorn --app-dir examples fastapi_orders:app
 
 curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"number": 1}'
 curl localhost:8000/orders/1
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,8 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from pocketmq.client import ConsumeFromWhere, Message, Model, Producer, PushConsumer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 class Order(BaseModel):

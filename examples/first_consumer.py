@@ -1,13 +1,16 @@
 """Print each message of a topic, from the first one on; Ctrl-C ends it.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/first_consumer.py
+python examples/first_consumer.py
 
 Start it twice: the two share the queues of the topic, as members of one group.
 """
 
 import asyncio
+import os
 
 from pocketmq import ConsumeFromWhere, MessageExt, PushConsumer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 consumer = PushConsumer("greeted", consume_from_where=ConsumeFromWhere.FIRST_OFFSET)
 

@@ -1,11 +1,14 @@
 """Send three messages and print where the broker stored them.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/first_producer.py
+python examples/first_producer.py
 """
 
 import asyncio
+import os
 
 from pocketmq import Message, Producer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 async def main() -> None:

@@ -1,11 +1,14 @@
 """Messages of one order in their order: the same sharding key leads to the same queue, read one by one.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/order.py
+python examples/order.py
 """
 
 import asyncio
+import os
 
 from pocketmq import ConsumeFromWhere, Message, MessageExt, Producer, PushConsumer
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 STEPS = ("created", "paid", "shipped")
 consumer = PushConsumer(

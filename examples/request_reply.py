@@ -1,12 +1,15 @@
 """Ask a question by a message and wait for the reply.
 
 pocketmq topic create Sums
-NAMESRV_ADDR=127.0.0.1:9876 python examples/request_reply.py
+python examples/request_reply.py
 """
 
 import asyncio
+import os
 
 from pocketmq import ConsumeFromWhere, Message, MessageExt, Producer, PushConsumer, reply_to
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 producer = Producer("calculators")
 consumer = PushConsumer("adders", consume_from_where=ConsumeFromWhere.FIRST_OFFSET)

@@ -1,11 +1,12 @@
 """A message fails, comes again, fails for good and becomes a dead letter; an operator's program reads it.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/retry_and_dead_letters.py
+python examples/retry_and_dead_letters.py
 
 By default the pauses are 10 s, 30 s, 1 min ... and the 16th retry is the last.
 """
 
 import asyncio
+import os
 
 from pocketmq import (
     ConsumeContext,
@@ -16,6 +17,8 @@ from pocketmq import (
     Producer,
     PushConsumer,
 )
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 given_up = asyncio.Event()
 buried = asyncio.Event()

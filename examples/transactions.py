@@ -1,14 +1,17 @@
 """Send a message only if a local transaction succeeds: one is committed, one rolled back.
 
-NAMESRV_ADDR=127.0.0.1:9876 python examples/transactions.py
+python examples/transactions.py
 
 The message is stored first, invisible to consumers. If this program ends before it reports the outcome, the
 broker asks a producer of the group later, which calls `was_paid`.
 """
 
 import asyncio
+import os
 
 from pocketmq import Message, MessageExt, TransactionProducer, TransactionState
+
+os.environ.setdefault("NAMESRV_ADDR", "127.0.0.1:9876")
 
 paid: set[str] = set()
 

@@ -438,7 +438,7 @@ COMMANDS: Mapping[str, Keys] = {
     "store ls": _one(
         {
             "store": "folder",
-            "lastWrittenBy": "PocketMQ or RocketMQ",
+            "lastWrittenBy": "PocketMQ or RocketMQ; null: nothing tells it",
             "stoppedCleanly": "false after a crash, and while a broker runs",
             "logFrom": "beginning of the log, bytes",
             "logTo": "end of the log, bytes",

@@ -132,6 +132,15 @@ class AbortFile:
         except (OSError, ValueError):
             return LastStop.UNKNOWN
 
+    @property
+    def is_ours(self) -> bool | None:
+        """Return True if PocketMQ has made it: RocketMQ writes no second line. None: no such file."""
+        try:
+            with open(self._path, "rb") as file:
+                return b"\n" in file.read(4096)
+        except FileNotFoundError:
+            return None
+
     def create(self, *, whole: bool) -> None:
         """Create the file. whole: if the process is killed, its files will be consistent.
 

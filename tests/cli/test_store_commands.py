@@ -55,6 +55,27 @@ def test_ls_shows_the_log_and_each_queue(unpack: Unpack, ask: Ask) -> None:
     assert queues["%DLQ%GdGidRetry", 0] == (0, 2)
 
 
+@pytest.mark.parametrize("how", ["running", "killed", "stopped", "only its log"])
+def test_ls_of_a_young_store_knows_who_wrote_it(tmp_path: Path, ask: Ask, how: str) -> None:
+    """A copy of a broker's folder before its first checkpoint."""
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    with InProcess(store=str(folder)) as server:
+        server.create_topic("T", queues=1)
+        server.send("T", "one")
+        if how != "stopped":
+            shutil.copytree(folder, copy)
+    if how == "stopped":
+        shutil.copytree(folder, copy)
+    elif how == "only its log":
+        for name in ("abort", "checkpoint"):
+            (copy / name).unlink(missing_ok=True)
+    else:
+        (copy / "checkpoint").unlink(missing_ok=True)
+    found = ask("ls", str(copy))
+    assert found["lastWrittenBy"] == (None if how == "only its log" else "PocketMQ")
+    assert found["stoppedCleanly"] == (how in ("stopped", "only its log"))
+
+
 def test_ls_knows_where_a_queue_begins_whose_oldest_messages_are_deleted(
     unpack: Unpack, ask: Ask
 ) -> None:

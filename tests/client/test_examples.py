@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from pocketmq.cli.options import DEFAULT_NAMESRV
 from pocketmq.testing import InProcess
 from tests.kit.waiting import until
 
@@ -164,3 +165,15 @@ def test_each_example_begins_with_its_command_and_is_in_the_index() -> None:
         command = f" {path.stem}:app" if service else f" examples/{path.name}"
         assert command in head, path.name
         assert f"({path.name})" in index, path.name
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[!st]*.py")), ids=lambda path: path.stem)
+def test_an_example_looks_for_a_name_server_where_the_command_does(path: Path) -> None:
+    """Its constructors run on import, or find the variable later."""
+    clean = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
+    code = f"import os, {path.stem}; print(os.environ['NAMESRV_ADDR'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=EXAMPLES, env=clean, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [DEFAULT_NAMESRV], done.stderr
+    assert "NAMESRV_ADDR=" not in path.read_text()

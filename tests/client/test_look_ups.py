@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client import Message, MessageQueue, NoRoute, OutcomeUnknown, Producer, TransientError
+from pocketmq.client import (
+    Message,
+    MessageQueue,
+    NoRoute,
+    OutcomeUnknown,
+    Producer,
+    PushConsumer,
+    TransientError,
+)
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.command import RemotingCommand
 from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
@@ -97,6 +105,24 @@ def test_no_route_of_a_look_up_that_ran_already_is_asked_once_more() -> None:
                 tasks.create_task(late())
                 with pytest.raises(NoRoute):
                     await producer.queues("New")
+
+    run_virtual(main)
+
+
+def test_a_topic_that_does_not_exist_yet_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """In one line, however often it is looked for, and without a link to the FAQ of RocketMQ."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock())
+        consumer = PushConsumer("g", listener=lambda *_: None, **options(cluster))
+        consumer.subscribe("Later")
+        async with consumer:
+            await asyncio.sleep(300)
+        lines = [each.getMessage() for each in caplog.records]
+        [said] = [line for line in lines if line.startswith("no new route")]
+        assert "pocketmq topic create Later" in said
+        assert "faq" not in said
+        assert "\n" not in said
 
     run_virtual(main)
 

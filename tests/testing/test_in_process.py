@@ -1,6 +1,7 @@
 """A broker in the test process: what a test asks of it, the time that it turns, and that nothing is left."""
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -340,6 +341,7 @@ def test_a_warm_process_has_a_broker_in_under_100_ms() -> None:
 
 async def come_later(server: InProcess, caplog: pytest.LogCaptureFixture) -> None:
     """Topic and message, once the consumer has looked twice in vain: at its start, and by its timer."""
+    caplog.set_level(logging.DEBUG, "pocketmq.client")
     while caplog.text.count("no new route topic=later") < 2:
         await asyncio.to_thread(server.lag, "readers")
     await asyncio.to_thread(server.create_topic, "later")

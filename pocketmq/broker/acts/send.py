@@ -275,7 +275,8 @@ class SendActs:
                 properties, transaction = _with_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
-            # A half message is never delayed: the client has removed DELAY, and so do we.
+            # A half message is never delayed: the client has removed DELAY, and so do we. RocketMQ 4.9.7 and
+            # 5.5.0 accept one that has it, and discard it when it is due (ScheduleMessageService: "[BUG]").
             properties = remove_property(properties, b"DELAY")
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")

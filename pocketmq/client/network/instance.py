@@ -25,7 +25,7 @@ import random
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack
 
-from pocketmq.client.errors import BrokerNotServing, CallerError
+from pocketmq.client.errors import BrokerNotServing, CallerError, NoRoute
 from pocketmq.client.inner import InnerConsumer, InnerProducer
 from pocketmq.client.network.api import MQClientApi
 from pocketmq.client.network.client_processor import ClientProcessor
@@ -85,6 +85,7 @@ class MQClientInstance:
         self._look_ups = LookUps(self.runner, self._look_up, self.clock.monotonic_ms)
         # Since when a topic is subscribed and unknown, monotonic ms.
         self._missing: dict[str, int] = {}
+        self._unknown: set[str] = set()
         self.presence = Presence(self)
         self._rebalance_wanted = asyncio.Event()
 
@@ -238,8 +239,18 @@ class MQClientInstance:
         except (PocketMQError, FastjsonError) as error:
             # Both are asked for whether or not they exist.
             if not is_retry_topic(topic) and topic != AUTO_CREATE_TOPIC:
-                log.warning("no new route topic=%s reason=%r", topic, str(error))
+                self._say_no_route(topic, error)
         return topic in self.routes
+
+    def _say_no_route(self, topic: str, error: Exception) -> None:
+        if not isinstance(error, NoRoute) or topic in self.routes:
+            log.warning("no new route topic=%s reason=%r", topic, str(error))
+            return
+        # Said once: it is looked for again and again.
+        level = logging.DEBUG if topic in self._unknown else logging.WARNING
+        self._unknown.add(topic)
+        how = "it does not exist yet; a first message may create it, or: pocketmq topic create"
+        log.log(level, "no new route topic=%s: %s %s", topic, how, topic)
 
     def broker_failed(self, topic: str, error: PocketMQError) -> None:
         """Look for another route of a topic, if its broker's name may have another master (look_ups.py)."""
@@ -264,6 +275,7 @@ class MQClientInstance:
             route = self.routes[topic]
         else:
             self.routes[topic] = route
+            self._unknown.discard(topic)
             log.info("route changed topic=%s queues=%s", topic, list(route.queues))
             if route.malformed_order:
                 log.warning(

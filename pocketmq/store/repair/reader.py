@@ -17,6 +17,7 @@ from pocketmq.files.records import Damage, Entry, check_record, ends_here, next_
 from pocketmq.files.store_files import StoreFiles
 from pocketmq.store.errors import StoreForeign
 from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.store_lock import AbortFile
 
 # What recovery.py calls a file of what was cut off a log: where it begins, and which one of these.
 _KEPT = re.compile(r"commitlog-(\d{20})(?:\.\d+)?")
@@ -29,7 +30,7 @@ class Summary:
     """A store at a glance; sizes in bytes."""
 
     root: str
-    written_by: str
+    written_by: str | None
     stopped_cleanly: bool
     log_first: int
     log_end: int
@@ -181,6 +182,19 @@ class StoreReader(StoreFiles[QueueFiles]):
                 return ends[-1]
         return self.log_start
 
+    def _written_by(self) -> str | None:
+        """Return the broker that wrote the store last; None if nothing tells it.
+
+        One that runs, or was killed, has made `abort`; it writes its first checkpoint after some seconds.
+        """
+        is_ours = AbortFile(str(self.root)).is_ours
+        if is_ours is None:
+            checkpoint = self.checkpoint
+            is_ours = checkpoint.ours
+            if not is_ours and not os.path.exists(checkpoint.path):
+                return None
+        return "PocketMQ" if is_ours else "RocketMQ"
+
     def summary(self) -> Summary:
         """Return a summary; walks the end of the log."""
         disk = sum(
@@ -190,7 +204,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         )
         return Summary(
             str(self.root),
-            "PocketMQ" if self.checkpoint.ours else "RocketMQ",
+            self._written_by(),
             not self.was_not_stopped,
             self.log_start,
             self.end_of_records(),

@@ -1,0 +1,121 @@
+"""Taskiq's broker and results: delivery, delays in the broker, priorities, acknowledgements, results."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from taskiq import AckableMessage, BrokerMessage, TaskiqResult
+from taskiq.api import run_receiver_task
+from taskiq.exceptions import ResultGetError
+
+from pocketmq.integrations.taskiq import PocketBroker, PocketResults
+from pocketmq.testing import InProcess
+from tests.kit.waiting import until_async
+
+
+def broker_of(server: InProcess, name: str, **options: Any) -> PocketBroker:
+    broker = PocketBroker(server.namesrv, topic=name, group=name, **options)
+    broker.is_worker_process = True
+    return broker
+
+
+@asynccontextmanager
+async def started(broker: Any) -> AsyncIterator[Any]:
+    await broker.startup()
+    try:
+        yield broker
+    finally:
+        await broker.shutdown()
+
+
+def message(number: int, **labels: Any) -> BrokerMessage:
+    return BrokerMessage(
+        task_id=f"id-{number}", task_name="a.task", message=b"%d" % number, labels=labels
+    )
+
+
+async def taken(broker: PocketBroker) -> AckableMessage:
+    async for found in broker.listen():
+        assert isinstance(found, AckableMessage)
+        return found
+    raise AssertionError("listening ended")
+
+
+async def acknowledge(found: AckableMessage) -> None:
+    acked = found.ack()
+    assert acked is not None
+    await acked
+
+
+async def test_what_is_kicked_is_listened_to_and_is_done_when_it_is_acknowledged(
+    server: InProcess,
+) -> None:
+    """A task that was taken and not acknowledged comes again to another worker."""
+    async with started(broker_of(server, "plain", invisible_ms=1_000)) as first:
+        await first.kick(message(1))
+        await first.kick(message(2))
+        one = await taken(first)
+        assert one.data == b"1"
+        await acknowledge(one)
+        assert (await taken(first)).data == b"2"
+    async with started(broker_of(server, "plain", invisible_ms=1_000)) as second:
+        again = await taken(second)
+        assert again.data == b"2"
+        await acknowledge(again)
+
+
+async def test_a_delay_waits_in_the_broker(server: InProcess) -> None:
+    async with started(broker_of(server, "later")) as broker:
+        began = time.time()
+        await broker.kick(message(1, delay=2))
+        found = await taken(broker)
+        # Brokers deliver to the second.
+        assert time.time() - began > 1
+        await acknowledge(found)
+
+
+async def test_the_highest_priority_comes_first(server: InProcess) -> None:
+    async with started(broker_of(server, "urgent", priorities=10)) as broker:
+        for number, priority in ((1, 3), (2, 7), (3, 99)):
+            await broker.kick(message(number, priority=priority))
+        order = []
+        for _ in range(3):
+            found = await taken(broker)
+            order.append(found.data)
+            await acknowledge(found)
+        assert order == [b"3", b"2", b"1"]
+
+
+async def test_tasks_run_by_a_receiver_and_their_results_are_read(server: InProcess) -> None:
+    broker = broker_of(server, "whole").with_result_backend(PocketResults(server.namesrv))
+
+    @broker.task(task_name="whole.add")
+    async def add(x: int, y: int) -> int:
+        return x + y
+
+    async with started(broker):
+        receiver = asyncio.get_running_loop().create_task(run_receiver_task(broker))
+        try:
+            tasks = [await add.kiq(number, 1) for number in range(20)]
+            for number, task in enumerate(tasks):
+                result = await task.wait_result(timeout=60)
+                assert result.return_value == number + 1
+        finally:
+            receiver.cancel()
+            await asyncio.wait((receiver,))
+
+
+async def test_a_result_is_absent_until_it_is_set_and_keeps_its_log(server: InProcess) -> None:
+    async with started(PocketResults[int](server.namesrv, topic="kept")) as results:
+        assert not await results.is_result_ready("one")
+        with pytest.raises(ResultGetError):
+            await results.get_result("one")
+        value = TaskiqResult(is_err=False, log="said", return_value=5, execution_time=0.1)
+        await results.set_result("one", value)
+        await until_async(lambda: results.is_result_ready("one"), "the result is in the index")
+        assert (await results.get_result("one", with_logs=True)).log == "said"
+        assert (await results.get_result("one")).log is None
+        assert (await results.get_result("one")).return_value == 5
