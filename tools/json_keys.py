@@ -352,7 +352,9 @@ COMMANDS: Mapping[str, Keys] = {
         }
     ),
     "message consume": _under("-", _MESSAGE),
-    "message find": _rows(_MESSAGE),
+    "message find": _rows(
+        _MESSAGE | {"bodyFields{}?": "fields of the body by name, with --body-schema"}
+    ),
     "message import": _one({"imported": "messages stored", "file": "file"}),
     "message send": _rows(
         {

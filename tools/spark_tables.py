@@ -7,9 +7,23 @@ those of `columns` its columns. tests/spark/test_docs.py compares them with what
 from pathlib import Path
 
 from pocketmq.bulk.columns.schema import COLUMNS
-from pocketmq.spark import options
+from pocketmq.spark.options import NOT_FOR_USERS, Options
 
 PAGE = Path(__file__).parents[1] / "docs" / "spark.md"
+
+
+def options() -> str:
+    """The options as a Markdown table."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for name, k in Options.keys().items():
+        if name in NOT_FOR_USERS:
+            continue
+        allowed = f" One of {', '.join(k.choices)}." if k.choices else ""
+        if k.min is not None:
+            allowed = f" At least {k.min}." if k.max is None else f" {k.min} to {k.max}."
+        default = "" if k.default == "" else f"`{k.format(k.default)}`"
+        lines.append(f"| `{name}` | {default} | {k.help}{allowed} |".replace("||", r"\|\|"))
+    return "\n".join(lines)
 
 
 def columns() -> str:
@@ -31,7 +45,7 @@ def columns() -> str:
 
 def filled(text: str) -> str:
     """The page with the tables as the code has them."""
-    for name, table in (("options", options.table()), ("columns", columns())):
+    for name, table in (("options", options()), ("columns", columns())):
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)
         _, found, after = rest.partition(end)

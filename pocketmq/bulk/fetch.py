@@ -203,7 +203,8 @@ def _by_fsspec(path: str) -> tuple[Any, str] | None:
         from fsspec.core import url_to_fs
 
         file_system, inner = url_to_fs(path)
-    except (ImportError, ValueError):
+    except (ImportError, OSError, ValueError):
+        # What it cannot open either is said by pyarrow's own error.
         return None
     return fs.PyFileSystem(fs.FSSpecHandler(file_system)), inner
 

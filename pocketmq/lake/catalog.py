@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 
 from pocketmq.lake.columns import partition_spec, sort_order, table_name, table_schema
@@ -85,6 +87,17 @@ def table_of(catalog: "Catalog", topic: str) -> "Table":
         with table.transaction() as change:
             change.set_properties(dict([_NO_RETRIES]))
     return table
+
+
+def add_columns(table: "Table", columns: pa.Schema) -> None:
+    """Add the columns that a table lacks, and widen types that may be. Raises: IllegalArgument."""
+    try:
+        with table.update_schema() as change:
+            change.union_by_name(columns)
+    except (ValidationError, ValueError) as error:
+        raise IllegalArgument(
+            f"the columns of --body-schema do not fit those of table {'.'.join(table.name())}: {error}"
+        ) from error
 
 
 def _created(catalog: "Catalog", identifier: tuple[str, str]) -> "Table":

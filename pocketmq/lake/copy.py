@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pocketmq.bulk.errors import BulkError
-from pocketmq.lake.catalog import existing_tables, table_of
+from pocketmq.lake.catalog import add_columns, existing_tables, table_of
 from pocketmq.lake.columns import table_name
 from pocketmq.lake.position import Head, Position
-from pocketmq.lake.source import LogWindow, Rows
+from pocketmq.lake.source import LogWindow, Rows, with_bodies
 from pocketmq.lake.table import LakeTable
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from pocketmq.bulk.bodies.columns import BodyColumns
 
 #: Of all tables together: sorting a table's rows takes as much again for a moment.
 WAITING_BYTES = 96 << 20
@@ -94,12 +96,14 @@ class LakeCopy:
         catalog: "Catalog",
         source: RowSource,
         limits: Limits | None = None,
+        body: "BodyColumns | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.copied = AddedRows()
         self._catalog = catalog
         self._source = source
         self._limits = limits or Limits()
+        self._body = body
         self._clock = clock
         self._tables: dict[str, LakeTable] = {}
 
@@ -125,7 +129,8 @@ class LakeCopy:
 
     def _add(self, rows: Rows) -> None:
         table = self._table(rows.topic)
-        added = table.add(rows.rows, rows.topic, rows.broker)
+        columns = rows.rows if self._body is None else with_bodies(rows.rows, self._body)
+        added = table.add(columns, rows.topic, rows.broker)
         if added:
             self.copied.rows[table.name] = self.copied.rows.get(table.name, 0) + added
         self._make_room()
@@ -137,7 +142,10 @@ class LakeCopy:
     def _table(self, topic: str) -> LakeTable:
         name = table_name(topic)
         if name not in self._tables:
-            self._tables[name] = LakeTable(table_of(self._catalog, topic), self._clock)
+            table = table_of(self._catalog, topic)
+            if self._body is not None:
+                add_columns(table, self._body.schema)
+            self._tables[name] = LakeTable(table, self._clock)
         return self._tables[name]
 
     def _make_room(self) -> None:

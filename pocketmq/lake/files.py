@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from pocketmq.bulk.fetch import LocalFolders
 from pocketmq.bulk.offsets import LossRule, Offsets, Positions, checked_start, store_at
@@ -137,7 +137,7 @@ class FilePlan:
         cut = self._cut_of(partition)
         for batch in read_partition(partition, Read(NAMES), source.loss):
             if cut is not None and cut < high:
-                batch = batch.filter(pa.compute.less(batch.column("commitLogOffset"), cut))
+                batch = batch.filter(pc.less(batch.column("commitLogOffset"), cut))
             for topic, rows in by_topic(batch):
                 yield Rows(topic, partition.root.broker_name, rows)
         for store in self._planner.stores:

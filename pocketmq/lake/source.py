@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.remoting.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.bulk.bodies.columns import BodyColumns
 
 
 class Rows(NamedTuple):
@@ -44,6 +47,13 @@ class OtherLog(PocketMQError):
             f"{topic} holds: it was truncated, or it is another broker's. Give each broker's store its own "
             "name with --broker-name, or write to another warehouse"
         )
+
+
+def with_bodies(rows: pa.RecordBatch, body: "BodyColumns") -> pa.RecordBatch:
+    """Return the rows with the columns of their bodies."""
+    names = body.schema.names
+    columns = body.decode(rows.column("body"), names)
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], [*rows.schema.names, *names])
 
 
 def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

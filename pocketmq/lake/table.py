@@ -136,7 +136,7 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table) -> DataFile:
             store_decimal_as_integer=True,
         ) as writer:  # fmt: skip
             columns = [
-                rows.column(field.name)
+                rows.column(field.name).cast(field.type)
                 if field.name in rows.column_names
                 else pa.nulls(rows.num_rows, field.type)
                 for field in schema

@@ -10,7 +10,9 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -25,6 +27,7 @@ from pocketmq.bulk.partition import Filters
 from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
+    from pocketmq.bulk.bodies.columns import BodyColumns
     from pocketmq.bulk.rows import Read
     from pocketmq.spark.options import Options
 
@@ -82,15 +85,58 @@ _PIECE_BYTES = 1 << 20
 _PIECE_ROWS = 1 << 14
 
 
-def schema_of(columns: str) -> StructType:
+def schema_of(columns: str, body: "BodyColumns | None" = None) -> StructType:
     """Return the schema for option `columns`. Raises: IllegalArgument."""
     if columns.strip().lower() == "kafka":
         return StructType([StructField(n, t) for n, t in _KAFKA_TYPES.items()])
-    names = bulk_schema.resolve(columns or None)
-    columns_ = (bulk_schema.COLUMNS[n] for n in names)
-    return StructType(
-        [StructField(c.name, _SPARK_TYPES[c.type], True, {"comment": c.help}) for c in columns_]
-    )
+    of_bodies = {} if body is None else _spark_fields(body)
+    text = columns.strip()
+    if body is not None and text not in ("", "all"):
+        given = [name.strip() for name in text.split(",") if name.strip()]
+        found = [name for name in given if name not in of_bodies]
+        known = set(bulk_schema.resolve(found)) if found else set()
+        names = [name for name in given if name in known or name in of_bodies]
+    else:
+        names = [*bulk_schema.resolve(columns or None), *of_bodies]
+    return StructType([of_bodies.get(name) or _field(name) for name in names])
+
+
+def _field(name: str) -> StructField:
+    column = bulk_schema.COLUMNS[name]
+    return StructField(name, _SPARK_TYPES[column.type], True, {"comment": column.help})
+
+
+def _spark_fields(body: "BodyColumns") -> dict[str, StructField]:
+    """Return the columns of bodies as Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return {f.name: StructField(f.name, from_arrow_type(f.type), True) for f in body.schema}
+
+
+def _arrow_type(type_: DataType) -> pa.DataType:
+    """Return the Arrow type of a column that `infer` has found."""
+    if isinstance(type_, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(type_.elementType)))
+    if isinstance(type_, StructType):
+        return pa.struct([pa.field(f.name, _arrow_type(f.dataType)) for f in type_.fields])
+    plain = {spark: arrow for arrow, spark in _SPARK_TYPES.items()}
+    return (plain | {BooleanType(): pa.bool_(), DoubleType(): pa.float64()})[type_]
+
+
+def body_of_schema(schema: StructType, on_error: str) -> "BodyColumns":
+    """Return the columns of JSON bodies that a schema of Spark has beside those of messages: `infer` has
+    found them when the schema was made.
+    """
+    from pocketmq.bulk.bodies.columns import BodyColumns
+    from pocketmq.bulk.bodies.decoder import ERROR
+    from pocketmq.bulk.bodies.json_bodies import JsonBodies
+
+    found = [
+        pa.field(field.name.removeprefix("body_"), _arrow_type(field.dataType))
+        for field in schema.fields
+        if field.name not in bulk_schema.COLUMNS and field.name != ERROR
+    ]
+    return BodyColumns(JsonBodies(pa.schema(found)), on_error)
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
@@ -119,6 +165,7 @@ class Projection:
     wanted: tuple[str, ...]
     kafka: bool
     decoded: tuple[str, ...]
+    body: "BodyColumns | None" = None
 
     def read(self, options: "Options", filters: Filters | None, *, ordered: bool = True) -> "Read":
         """Return how a task reads. ordered: as in the log, also where only the index is read."""
@@ -143,11 +190,22 @@ class Projection:
             yield whole.slice(first, rows)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.body is not None:
+            return self._with_bodies(batch, self.body)
         if not self.kafka:
             return batch
         arrays = [self._kafka(name, batch) for name in self.wanted]
         schema = pa.schema([pa.field(n, _ARROW_KAFKA[n]) for n in self.wanted])
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _with_bodies(self, batch: pa.RecordBatch, body: "BodyColumns") -> pa.RecordBatch:
+        wanted = [name for name in self.wanted if name in body.schema.names]
+        arrays = body.decode(batch.column("body"), wanted)
+        columns = dict(zip(wanted, arrays, strict=True))
+        return pa.RecordBatch.from_arrays(
+            [columns[n] if n in columns else batch.column(n) for n in self.wanted],
+            list(self.wanted),
+        )
 
     @staticmethod
     def _kafka(name: str, batch: pa.RecordBatch) -> pa.Array:
@@ -174,7 +232,9 @@ def say_decoded(projection: Projection, columns: str) -> None:
         )
 
 
-def projection_of(schema: StructType, columns: str) -> Projection:
+def projection_of(
+    schema: StructType, columns: str, body: "BodyColumns | None" = None
+) -> Projection:
     """Return what to decode for `schema` (the source's own, or a user's subset in any order).
 
     Raises: IllegalArgument for a name or a type that does not exist.
@@ -185,6 +245,8 @@ def projection_of(schema: StructType, columns: str) -> Projection:
         if kafka
         else {c.name: _SPARK_TYPES[c.type] for c in bulk_schema.COLUMNS.values()}
     )
+    if body is not None:
+        known |= {name: field.dataType for name, field in _spark_fields(body).items()}
     for field in schema.fields:
         if field.name not in known:
             raise IllegalArgument(
@@ -196,6 +258,9 @@ def projection_of(schema: StructType, columns: str) -> Projection:
                 f"{field.dataType.simpleString()}; cast it in the query"
             )
     names: Sequence[str] = schema.fieldNames()
+    if body is not None and not bulk_schema.COLUMNS.keys() >= set(names):
+        decoded = [n for n in names if n in bulk_schema.COLUMNS]
+        return Projection(tuple(names), False, tuple(dict.fromkeys([*decoded, "body"])), body)
     if not kafka:
         return Projection(tuple(names), False, tuple(names))
     decoded = [_KAFKA_SOURCE[n] for n in names if n in _KAFKA_SOURCE] or ["queueOffset"]

@@ -1,8 +1,7 @@
 """Every option of format("pocketmq"), declared once: name, default, range, what it does.
 
 Names are those of Kafka's Spark source and of rocketmq-spark, to ease the migration of their jobs. Spark's
-options are case-insensitive; unknown ones are an error that names the nearest. The documentation contains
-`table()`.
+options are case-insensitive; unknown ones are an error that names the nearest.
 """
 
 import json
@@ -158,6 +157,18 @@ class Options(Settings):
         choices=("none", "source", "progress"),
         help="Show a stream's progress as the group's offsets: when Spark commits (source, one batch "
         "late), or from a listener (progress, see pocketmq.spark.commit_progress).",
+    )
+    body_schema: str = key(
+        "",
+        name="bodySchema",
+        help="Fields of bodies as columns: Spark's DDL, infer, a JSON Schema, an Avro schema, the URL of a "
+        "registry's subject, or a Protobuf descriptor set with #message.",
+    )
+    body_errors: str = key(
+        "column",
+        name="bodyErrors",
+        choices=("column", "fail"),
+        help="Bodies that do not fit bodySchema: null columns and a reason in _body_error, or an error.",
     )
     decompress: bool = key(True, name="decompress", help="Unpack packed bodies and inner batches.")
     verify_crc: bool = key(False, name="verifyCrc", help="Compare every body with its checksum.")
@@ -484,17 +495,3 @@ def _json(text: str, shape: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise IllegalArgument(f"{shape}, not {text!r}: {error}") from None
-
-
-def table() -> str:
-    """Return the options as a Markdown table."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    for name, k in Options.keys().items():
-        if name in NOT_FOR_USERS:
-            continue
-        allowed = f" One of {', '.join(k.choices)}." if k.choices else ""
-        if k.min is not None:
-            allowed = f" At least {k.min}." if k.max is None else f" {k.min} to {k.max}."
-        default = "" if k.default == "" else f"`{k.format(k.default)}`"
-        lines.append(f"| `{name}` | {default} | {k.help}{allowed} |".replace("||", r"\|\|"))
-    return "\n".join(lines)

@@ -37,6 +37,11 @@ def read(spark: "SparkSession", path: str = "", **options: Any) -> "PrunedMessag
         raise IllegalArgument(
             "read() finds out which columns a query uses: leave out option columns"
         )
+    if any(name.lower() == "bodyschema" for name in options):
+        raise IllegalArgument(
+            'read() does not look into bodies: use spark.read.format("pocketmq") with options bodySchema and '
+            "columns"
+        )
     return PrunedMessages(spark, path, {name: str(value) for name, value in options.items()})
 
 

@@ -23,6 +23,9 @@ from pocketmq.spark.options import (
 )
 from pocketmq.spark.settled import settle
 
+# Bodies that `bodySchema=infer` looks at.
+_SAMPLED = 1000
+
 
 class PocketMQDataSource(DataSource):
     """RocketMQ stores and brokers as tables: spark.dataSource.register(PocketMQDataSource)."""
@@ -48,7 +51,7 @@ class PocketMQDataSource(DataSource):
         from pocketmq.spark.columns import schema_of, with_options
 
         settle()
-        found = schema_of(self._options.columns)
+        found = schema_of(self._options.columns, self._body(None))
         if not is_table(self._given):
             return found
         # Spark asks a table of its catalog to be read without the options that it was created with.
@@ -69,7 +72,7 @@ class PocketMQDataSource(DataSource):
         self._use(schema, READ)
         from pocketmq.spark.columns import projection_of
 
-        projection = projection_of(schema, self._options.columns)
+        projection = projection_of(schema, self._options.columns, self._body(schema))
         if _reads_files(self._options):
             from pocketmq.spark.file_reader import FileReader
 
@@ -91,7 +94,7 @@ class PocketMQDataSource(DataSource):
         self._use(schema, STREAM)
         from pocketmq.spark.columns import projection_of
 
-        projection = projection_of(schema, self._options.columns)
+        projection = projection_of(schema, self._options.columns, self._body(schema))
         if _reads_files(self._options):
             from pocketmq.spark.file_stream import make_file_stream
 
@@ -99,6 +102,42 @@ class PocketMQDataSource(DataSource):
         from pocketmq.spark.brokers.stream import make_broker_stream
 
         return make_broker_stream(_with_name_server(self._options), projection, self._cores())
+
+    def _body(self, schema: StructType | None) -> Any:
+        """Return the columns of bodies; None without option bodySchema. schema: that Spark asks for.
+
+        Raises: IllegalArgument.
+        """
+        text, on_error = self._options.body_schema.strip(), self._options.body_errors
+        if not text:
+            return None
+        if self._options.columns.strip().lower() == "kafka":
+            raise IllegalArgument("bodySchema and columns=kafka do not go together")
+        if text == "infer" and schema is not None:
+            from pocketmq.spark.columns import body_of_schema
+
+            return body_of_schema(schema, on_error)
+        from pocketmq.bulk.bodies.columns import BodyColumns
+
+        files = _reads_files(self._options)
+        return BodyColumns.of(text, on_error, self._sample if files else None)
+
+    def _sample(self) -> Any:
+        """Return the first bodies of the stores."""
+        from pocketmq import bulk
+
+        options = self._options
+        rows = bulk.scan(
+            options.store_paths,
+            columns="body",
+            topics=options.topics,
+            topic_pattern=options.subscribe_pattern or None,
+            broker_name=options.broker_names,
+        )
+        found = next(iter(rows), None)
+        count = 0 if found is None else min(found.num_rows, _SAMPLED)
+        logging.getLogger("pocketmq.spark").info("body_schema inferred from bodies=%d", count)
+        return (found or rows.schema.empty_table()).column("body").slice(0, count)
 
     def _cores(self) -> int:
         """Return how many tasks a read has at least; minPartitions overrides it."""

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
-from pocketmq.spark import options as options_
 from pocketmq.spark.columns import options_in
 from pocketmq.spark.options import (
     BATCH_ONLY,
@@ -28,6 +27,7 @@ from pocketmq.spark.options import (
 from pocketmq.spark.positions import topics_of
 from pocketmq.spark.source import PocketMQDataSource
 from tests.store.bulk_stores import Message, WrittenStore
+from tools import spark_tables
 
 # (option, a bad value, what the error says is allowed)
 BAD_VALUES = [
@@ -65,6 +65,8 @@ BAD_VALUES = [
     ("batchBytes", "big", "k, m or g"),
     ("expressionType", "REGEX", "TAG, SQL92"),
     ("commitOffsets", "yes", "none, source, progress"),
+    ("bodySchema", "id BIGIN", "did you mean 'BIGINT'"),
+    ("bodyErrors", "drop", "column, fail"),
     ("decompress", "1", "true or false"),
     ("verifyCrc", "on", "true or false"),
     ("includeSystemTopics", "", "true or false"),
@@ -212,7 +214,7 @@ def test_tags_of_a_subscription_expression() -> None:
 
 
 def test_every_option_is_in_the_table_of_the_documentation() -> None:
-    table = options_.table()
+    table = spark_tables.options()
     for name in Options.keys().keys() - NOT_FOR_USERS:
         assert f"| `{name}` |" in table
 

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from pocketmq.bulk.planning import live_store as looks
 from pocketmq.bulk.planning.plan_cache import CachedPlan
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.files.layout import Listed
+from pocketmq.files.store_files import StoreFiles
 from tests.store.bulk_stores import Message, WrittenStore
 
 Found = dict[QueueKey, tuple[int, int]]
@@ -184,3 +186,22 @@ def test_roots_on_a_slow_disk_are_looked_into_together(
 
     monkeypatch.setattr(LocalFolders, "list", slow)
     assert len(watched.look()) == 4
+
+
+def test_a_log_file_begun_during_a_look_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are listed before queues are read; a broker fills a file and begins another in between."""
+    store = WrittenStore(tmp_path / "b" / "store", log_file_size=1 << 14)
+    store.add([Message(body=b"%d" % 0)])
+    real = StoreFiles.topic_folders
+
+    def slow(self: Any, wanted: Any) -> Any:
+        monkeypatch.undo()
+        store.add(Message(body=b"%d" % i * 100) for i in range(1, 100))
+        return real(self, wanted)
+
+    monkeypatch.setattr(StoreFiles, "topic_folders", slow)
+    rows = bulk.scan(str(store.root), columns="body").read_all()
+    assert rows.num_rows == 100
+    assert len(list((store.root / "commitlog").iterdir())) > 1

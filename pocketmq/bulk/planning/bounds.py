@@ -172,6 +172,10 @@ class FileBounds:
 def _look_at(store: StoreSnapshot, entry: IndexEntry) -> tuple[str, int, int, int] | str:
     """Return (topic, queue, queue offset, position) of the record there, or why no record can be read."""
     file = store.log_file_of(entry.position)
+    if file is None and entry.position >= store.log_end:
+        # Perhaps begun since the files were listed.
+        store.list_log()
+        file = store.log_file_of(entry.position)
     if file is None:
         return "its commit log file is missing"
     at = entry.position - file.first

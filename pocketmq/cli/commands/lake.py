@@ -24,6 +24,7 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from pocketmq.bulk.bodies.columns import BodyColumns
     from pocketmq.bulk.offsets import LossRule
     from pocketmq.lake.copy import LakeCopy, RowSource
     from pocketmq.spark.brokers.connection import BrokerAccess
@@ -70,6 +71,13 @@ _SkipLosses = Annotated[
 _SystemTopics = Annotated[
     bool, typer.Option("--system-topics", help="Include the broker's own topics.")
 ]
+_BodySchema = Annotated[
+    str | None,
+    typer.Option(
+        help="Fields of bodies as columns: 'id BIGINT, name STRING', the file of a JSON Schema or Avro "
+        "schema, the URL of a registry's subject, or orders.desc#shop.Order."
+    ),
+]
 _BrokerName = Annotated[
     str | None,
     typer.Option(
@@ -91,6 +99,7 @@ def lake(
     skip_losses: _SkipLosses = False,
     system_topics: _SystemTopics = False,
     broker_name: _BrokerName = None,
+    body_schema: _BodySchema = None,
     as_json: Json = False,
 ) -> None:
     """Write topics to Apache Iceberg tables, each message exactly once; run it again for what is new.
@@ -113,7 +122,7 @@ def lake(
             if check:
                 _check(opened, rows, as_json=as_json)
                 return
-            copy = LakeCopy(opened, rows)
+            copy = LakeCopy(opened, rows, body=_body(body_schema))
             if follow:
                 _follow(copy, every, as_json=as_json)
             else:
@@ -191,6 +200,14 @@ def _names(text: str | None) -> dict[str, str] | str | None:
     except ValueError as error:
         raise IllegalArgument(f"--broker-name is not JSON: {error}") from error
     return found
+
+
+def _body(text: str | None) -> "BodyColumns | None":
+    if text is None:
+        return None
+    from pocketmq.bulk.bodies.columns import BodyColumns
+
+    return BodyColumns.of(text)
 
 
 def _follow(copy: "LakeCopy", every_s: float, *, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """`pocketmq message`: send, tail, consume, find, track."""
 
+import json
 import sys
 import time
 from base64 import b64encode
@@ -296,6 +297,12 @@ def find(
     until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None,
     tag: Annotated[str, typer.Option(help="Only these tags: 'A || B'.")] = "*",
     count: Limit = 64,
+    body_schema: Annotated[
+        str | None,
+        typer.Option(
+            help="Show fields of bodies: 'id BIGINT, name STRING', infer, a schema's file or URL."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find messages by id, by key, or by the time when they were stored."""
@@ -321,20 +328,47 @@ def find(
     found = with_admin(namesrv, work)
     for broker, error in left_out.items():
         sys.stderr.write(visible(f"messages of broker {broker} are missing here: {error}\n"))
-    _print_found(found, as_json)
+    fields = None if body_schema is None else _body_fields(found, body_schema)
+    _print_found(found, as_json, fields)
     if left_out:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _print_found(found: list["MessageExt"], as_json: bool) -> None:
+def _body_fields(found: list["MessageExt"], text: str) -> list[dict[str, Any]]:
+    """Return the fields of each message's body. Raises: CannotBegin, IllegalArgument."""
+    try:
+        import pyarrow as pa
+
+        from pocketmq.bulk.bodies.columns import BodyColumns
+    except ImportError as error:
+        raise CannotBegin("--body-schema needs pyarrow: pip install pyarrow") from error
+    bodies = pa.array([message.body for message in found], pa.binary())
+    columns = BodyColumns.of(text, sample=lambda: bodies)
+    names = columns.schema.names
+    rows = pa.RecordBatch.from_arrays(columns.decode(bodies, names), names).to_pylist()
+    # Times, decimals and bytes as texts.
+    plain: list[dict[str, Any]] = json.loads(json.dumps(rows, default=str))
+    return plain
+
+
+def _print_found(
+    found: list["MessageExt"], as_json: bool, bodies: list[dict[str, Any]] | None
+) -> None:
     if as_json:
-        print_json([message_fields(message) for message in found])
+        rows = [message_fields(message) for message in found]
+        for row, fields in zip(rows, bodies or [], strict=False):
+            row["bodyFields"] = fields
+        print_json(rows)
     elif len(found) == 1:
         fields = message_fields(found[0])
         del fields["bodyBase64"]
-        print_fields(fields, as_json=False)
+        print_fields(fields | (bodies[0] if bodies else {}), as_json=False)
     else:
-        print_rows([message_row(message) for message in found], as_json=False, empty="no messages")
+        rows = [message_row(message) for message in found]
+        for row, fields in zip(rows, bodies or [], strict=False):
+            del row["body"]
+            row.update(fields)
+        print_rows(rows, as_json=False, empty="no messages")
     if not found:
         raise typer.Exit(int(ExitCode.FAILED))
 
