@@ -96,7 +96,8 @@ class ResultConsumer(BaseResultConsumer):
         if meta["status"] in self.backend.READY_STATES:
             self.cancel_for(meta["task_id"])
 
-    def on_wait_for_pending(self, result: Any, timeout: Any = None, **options: Any) -> None:
+    def on_wait_for_pending(self, result: Any, **options: Any) -> None:
+        # The time-out, too: a wait of 0 looks once.
         for meta in result._iter_meta(**options):
             if meta is not None:
                 self.on_state_change(meta, None)

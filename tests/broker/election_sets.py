@@ -27,6 +27,7 @@ class Set(Pair):
             "controller_addr": self.controller.address,
             "broker_heartbeat_interval": 200,
             "sync_broker_metadata_period": 500,
+            "slave_timeout": 15_000,
             **settings,
         }
         return await self.start(name, **how)

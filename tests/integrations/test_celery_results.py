@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery, chord, group
 from celery.exceptions import ChordError
+from celery.exceptions import TimeoutError as CeleryTimeout
+from celery.result import ResultSet
 
 import pocketmq.integrations.celery
 from pocketmq.testing import InProcess
@@ -81,6 +84,14 @@ def test_a_result_is_forgotten_expires_and_is_not_overwritten(app: Celery) -> No
     backend.expires = 60
     assert backend.mget(["celery-task-meta-nothing", "celery-task-meta-two"])[0] is None
     assert backend.get_task_meta("two", cache=False)["result"] == 2
+
+
+def test_a_wait_of_no_time_looks_once(app: Celery) -> None:
+    """Its interval is so long that one pause of it would be seen."""
+    began = time.monotonic()
+    with pytest.raises(CeleryTimeout):
+        ResultSet([app.AsyncResult("never")], app=app).join_native(timeout=0, interval=600)
+    assert time.monotonic() - began < 600
 
 
 def test_the_url_is_known_once_the_module_is_imported() -> None:

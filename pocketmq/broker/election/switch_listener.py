@@ -27,6 +27,11 @@ class SwitchListener(HaListener):
     def _make_connection(self) -> SlaveConnection:
         return SwitchConnection(self)
 
+    def wake(self) -> None:
+        super().wake()
+        # A send may wait while no slave is connected, and then has to expire.
+        self._there.set()
+
     async def round(self) -> None:
         await super().round()
         self.members.set.pass_time(self.store.commit_log_max_position, self.monotonic_ms())
