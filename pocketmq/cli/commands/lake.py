@@ -110,7 +110,9 @@ def lake(
         from pocketmq.lake.catalog import opened_catalog
         from pocketmq.lake.copy import LakeCopy
     except ImportError as error:
-        raise CannotBegin(f"this needs {error.name}: pip install pocketmq[lake]") from error
+        raise CannotBegin(
+            f'this needs {error.name}: pip install "FOLDER_OR_WHEEL[lake]"'
+        ) from error
     from pocketmq.bulk.offsets import LossRule
 
     loss = LossRule(fail=not skip_losses)
