@@ -1,8 +1,8 @@
 """What client calls raise, grouped by what the caller can do about it.
 
     CallerError       the call itself is wrong for this cluster: repeating it fails again; fix it
-      IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning (ForkedClient) NoRoute
-      TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
+      IllegalArgument IllegalTopic IllegalGroup IllegalMessage MessageTooLarge NotRunning (ForkedClient)
+      NoRoute TopicNotExist NoPermission Unauthorised MessageIllegal SubscriptionIllegal GroupNotExist
       RequestNotSupported NotANameServer
     TransientError    nothing was done: the same call may work later or elsewhere
       Unreachable NoAnswer BrokerBusy BrokerNotServing BrokerFailed SubscriptionNotReady ConsumerNotOnline
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pocketmq.remoting.codes import ResponseCode, response_name
 from pocketmq.remoting.errors import (
+    CallerError,
     ConnectFailed,
     IllegalArgument,
     PocketMQError,
@@ -27,10 +28,6 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
-
-
-class CallerError(PocketMQError):
-    """The caller can fix it; repeating the same call fails again."""
 
 
 class TransientError(PocketMQError):
@@ -48,15 +45,15 @@ class OutcomeUnknown(PocketMQError):
 # ------------------------------------------------------------ before anything is sent
 
 
-class IllegalTopic(IllegalArgument, CallerError):
+class IllegalTopic(IllegalArgument):
     """A topic name that RocketMQ does not allow, or one that belongs to the system."""
 
 
-class IllegalGroup(IllegalArgument, CallerError):
+class IllegalGroup(IllegalArgument):
     """A group name that RocketMQ does not allow."""
 
 
-class IllegalMessage(IllegalArgument, CallerError):
+class IllegalMessage(IllegalArgument):
     """A message without topic or body, or with properties that cannot travel."""
 
 

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pocketmq.client import forks
+from pocketmq.client.argument_types import check_expression
 from pocketmq.client.consume.consumer_member import SharingMember
 from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.errors import ForkedClient, NotRunning
@@ -222,6 +224,7 @@ class SubscribingConsumer(GroupClient[Member, S]):
         check a SQL92 text. Raises: IllegalTopic, IllegalArgument.
         """
         inner = self._inner_topic(check_topic(topic))
+        check_expression(expression, expression_type)
         build_subscription(inner, expression, expression_type)  # raises where it is wrong
         self._subscriptions[inner] = (expression, expression_type)
         if self._member is not None:
@@ -273,7 +276,9 @@ class SharingConsumer(SubscribingConsumer[C, S]):
         offsets: OffsetStore
         if options.message_model is MessageModel.BROADCASTING:
             offsets = LocalFileOffsetStore(
-                self._client_id, options.inner_group, options.offset_folder
+                self._client_id,
+                options.inner_group,
+                None if options.offset_folder is None else Path(options.offset_folder),
             )
         else:
             offsets = RemoteBrokerOffsetStore(instance, options.inner_group)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from pocketmq.client.argument_types import check_types
 from pocketmq.client.consume.allocate import AllocateStrategy, averagely
 from pocketmq.client.consume.listener import Listener, check_takes
 from pocketmq.client.network.config import find_name_servers, local_ip
@@ -91,6 +92,7 @@ class ClientOptions:
     name_server_url: str | None = field(init=False)
 
     def __post_init__(self) -> None:
+        check_types(self, declared(type(self)))
         url, servers = find_name_servers(self.name_server)
         _check_ranges(self)
         if self.header_encoding not in ("JSON", "ROCKETMQ"):
@@ -159,10 +161,12 @@ class GroupOptions(ClientOptions):
 class SendOptions:
     """How messages are sent; sizes in bytes."""
 
-    send_timeout_ms: Annotated[int, "for all attempts of a send"] = 3_000
-    retry_times: Annotated[int, "further attempts after the first"] = 2
-    max_message_size: Annotated[int, "bytes of a body"] = 4 * 1024 * 1024
-    compress_over: Annotated[int, "bodies of at least this many bytes are compressed"] = 4096
+    send_timeout_ms: Annotated[_Interval, "for all attempts of a send"] = 3_000
+    retry_times: Annotated[int, OptionRange(0), "further attempts after the first"] = 2
+    max_message_size: Annotated[int, OptionRange(1), "bytes of a body"] = 4 * 1024 * 1024
+    compress_over: Annotated[
+        int, OptionRange(0), "bodies of at least this many bytes are compressed"
+    ] = 4096
     compression: Annotated[Compression, "how they are compressed"] = Compression.ZLIB
     latency_fault_tolerance: Annotated[bool, "avoid slow brokers for a while"] = False
     retry_when_not_stored_ok: Annotated[
@@ -177,7 +181,9 @@ class SendOptions:
     create_topic_key: Annotated[
         str, "the topic whose route is used for one that does not exist yet"
     ] = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: Annotated[int, "queues of a topic that the first send creates"] = 4
+    default_topic_queue_nums: Annotated[
+        int, OptionRange(1), "queues of a topic that the first send creates"
+    ] = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -249,7 +255,8 @@ class ConsumerOptions(MemberOptions):
         QueuesChanged | None, "called with the topic, all its queues, and those of this member"
     ] = None
     offset_folder: Annotated[
-        Path | None, "where `BROADCASTING` keeps its offsets, by default `~/.rocketmq_offsets`"
+        Path | str | None,
+        "where `BROADCASTING` keeps its offsets, by default `~/.rocketmq_offsets`",
     ] = None
 
 
@@ -273,12 +280,15 @@ class PushConsumerOptions(ConsumerOptions):
     pull_threshold_mib_for_topic: Annotated[int | None, "the same, in MiB"] = None
     max_reconsume_times: Annotated[
         int,
+        OptionRange(-1),
         "failures before a message becomes a dead letter; -1: the broker's 16 (orderly: no limit)",
     ] = -1
     consume_timeout_ms: Annotated[
-        int, "after that a message is sent back even if its listener is still running"
+        _Interval, "after that a message is sent back even if its listener is still running"
     ] = 15 * 60_000
-    suspend_ms: Annotated[int, "orderly: pause before a failed message is redelivered"] = 1_000
+    suspend_ms: Annotated[
+        int, OptionRange(0), "orderly: pause before a failed message is redelivered"
+    ] = 1_000
     post_subscription_when_pull: Annotated[
         bool,
         "send the expression with each pull, so that the broker filters by this member's, not the group's",
@@ -289,7 +299,9 @@ class PushConsumerOptions(ConsumerOptions):
     trace: Annotated[bool, "write each message's trace to the trace topic"] = False
     trace_topic: Annotated[str | None, "another topic for traces"] = None
     otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
-    drain_timeout_ms: Annotated[int, "how long shutdown() waits for listeners"] = 30_000
+    drain_timeout_ms: Annotated[int, OptionRange(0), "how long shutdown() waits for listeners"] = (
+        30_000
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -306,7 +318,7 @@ class LitePullConsumerOptions(ConsumerOptions):
         "messages that poll() returned count as consumed at the next poll() after the interval, "
         "and when the `with` block ends without an exception",
     ] = True
-    auto_commit_interval_ms: Annotated[int, "that interval"] = 5_000
+    auto_commit_interval_ms: Annotated[int, OptionRange(0), "that interval"] = 5_000
     pull_threshold_count_for_all: Annotated[
         int, "messages of all queues that are fetched ahead"
     ] = 10_000

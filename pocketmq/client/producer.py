@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pocketmq.client import request_reply
+from pocketmq.client.argument_types import check_time_ms, check_type
 from pocketmq.client.errors import IllegalMessage
 from pocketmq.client.group_client import GroupClient
 from pocketmq.client.network.namespace import check_send_topic, with_namespace
@@ -27,6 +28,7 @@ from pocketmq.model.java_hash import string_hash
 from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.frames import FRAME_SIZE_MAX
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
@@ -180,6 +182,7 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         timeout_ms: int | None = None,
     ) -> tuple[MessageQueue, int | None]:
         """Return the queue that a send chooses, and what the look-up left of its time (None: all)."""
+        check_type("sharding_key", sharding_key, str, type(None))
         began_ms = self.config.clock.monotonic_ms()
         queues = await self._queues(topic, timeout_ms)
         index = 0 if select is not None else queue_index(sharding_key or "", len(queues))
@@ -230,7 +233,9 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         batch.check_batch(listed)
         check_send_topic(listed[0].topic)
         results = []
-        for chunk in batch.split(listed, self.config.max_message_size - _BATCH_ROOM):
+        for chunk in batch.split(
+            listed, min(self.config.max_message_size, FRAME_SIZE_MAX) - _BATCH_ROOM
+        ):
             outgoing = engine.outgoing_batch(chunk)
             results.append(
                 self._result(await engine.send(outgoing, queue=queue, timeout_ms=timeout_ms))
@@ -329,12 +334,14 @@ def delayed(message: Message, delay_level: int | None, deliver_at_ms: int | None
     if delay_level is not None:
         if deliver_at_ms is not None:
             raise IllegalMessage("give delay_level or deliver_at_ms, not both")
+        check_type("delay_level", delay_level, int)
         if not 1 <= delay_level <= DELAY_LEVEL_MAX:
             raise IllegalMessage(
                 f"delay_level must be from 1 to {DELAY_LEVEL_MAX}, not {delay_level}"
             )
         properties[Property.DELAY.value] = str(delay_level)
     elif deliver_at_ms is not None:
+        check_time_ms("deliver_at_ms", deliver_at_ms)
         properties[Property.TIMER_DELIVER_MS.value] = str(deliver_at_ms)
     return replace(message, properties=properties)
 

@@ -14,6 +14,7 @@ Source: DefaultMQPushConsumer, RocketMQ 4.9.8.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.client.argument_types import check_expression
 from pocketmq.client.codecs import Codec
 from pocketmq.client.consume.listener import ListenerHooks
 from pocketmq.client.consume.push_member import PushMember
@@ -61,6 +62,8 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
             raise IllegalArgument(
                 "add functions before the consumer starts, and only to one without a listener"
             )
+
+        check_expression(expression, expression_type)
 
         def decorate(handler: Handler) -> Handler:
             asked = self._router.add(topic, expression, expression_type, handler, codec)
@@ -116,8 +119,19 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
             await tracer.shutdown()
 
     async def run_until_signal(self) -> None:
-        """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters."""
+        """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters.
+
+        Raises: IllegalArgument without a subscription.
+        """
+        self._check_subscribed()
         await wait_for_signal()
+
+    def _check_subscribed(self) -> None:
+        """Raises: IllegalArgument if this consumer would wait for nothing."""
+        if not self._subscriptions:
+            raise IllegalArgument(
+                f"consumer {self.group!r} has no subscription: call subscribe(topic) first"
+            )
 
     # ------------------------------------------------------------ while it runs
 

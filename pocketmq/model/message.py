@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pocketmq.remoting.errors import IllegalArgument
+
 
 class Property(StrEnum):
     """Names of the properties with a meaning to the system. Source: MessageConst, 5.5.0."""
@@ -121,6 +123,8 @@ class Message(Late):
     transaction_id: str | None = None
 
     def __post_init__(self) -> None:
+        if self.__class__ is Message:
+            self._check()
         properties = self.properties
         if self.tags is not None:
             properties[_TAGS] = self.tags
@@ -130,6 +134,32 @@ class Message(Late):
             properties[_KEYS] = self.keys
         elif properties:
             self.keys = properties.get(_KEYS)
+
+    def _check(self) -> None:
+        """Check what the caller wrote. Raises: IllegalArgument."""
+        if (
+            self.topic.__class__ is str
+            and self.body.__class__ is bytes
+            and (self.tags is None or self.tags.__class__ is str)
+            and (self.keys is None or self.keys.__class__ is str)
+        ):
+            return
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                words = "bytes" if name == "body" else "text"
+                raise IllegalArgument(
+                    f"{name} must be {words}, not {value!r:.40} ({type(value).__name__}); a message is "
+                    'Message("Orders", b"body", tags="new", keys="order-7")'
+                )
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "topic": (str,),
+    "body": (bytes, bytearray, memoryview),
+    "tags": (str, type(None)),
+    "keys": (str, type(None)),
+}
 
 
 @dataclass(slots=True)

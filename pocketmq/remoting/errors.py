@@ -6,7 +6,8 @@ PocketMQError
   RequestRefused         an answer with a code other than SUCCESS; `code` and `retriable` say more
   RemotingError          nothing was answered: connect, send, time-out
     ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
-  IllegalArgument        the caller's own input is wrong (also a ValueError)
+  CallerError            the caller can fix it
+    IllegalArgument      the caller's own input is wrong (also a ValueError)
 """
 
 from typing import Any, cast
@@ -68,7 +69,11 @@ class MessageCodecError(ProtocolError):
     """Bytes that are not a stored message, a batch or a compressed body."""
 
 
-class IllegalArgument(PocketMQError, ValueError):
+class CallerError(PocketMQError):
+    """The caller can fix it; repeating the same call fails again."""
+
+
+class IllegalArgument(CallerError, ValueError):
     """The caller's own input is wrong; the text says what is allowed."""
 
 

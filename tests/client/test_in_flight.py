@@ -43,7 +43,7 @@ def packer(**settings: object) -> Packer:
 
 
 @given(
-    tags=st.none() | TEXT,
+    tags=st.none() | TEXT.filter(lambda text: "||" not in text and text == text.strip()),
     keys=st.none() | TEXT,
     properties=st.dictionaries(TEXT.filter(bool), TEXT, max_size=3),
     body=st.binary(min_size=1, max_size=300),

@@ -115,7 +115,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_leaves() -> None:
                 await producer.send(Message("T", bytes(101)))
             with pytest.raises(IllegalMessage, match="no body"):
                 await producer.send(Message("T", b""))
-            with pytest.raises(IllegalMessage, match="must be bytes, not str"):
+            with pytest.raises(CallerError, match="must be bytes, not 'text'"):
                 await producer.send(Message("T", "text"))  # type: ignore[arg-type]
             with pytest.raises(IllegalTopic):
                 await producer.send(Message("a/b", b"x"))

@@ -27,6 +27,8 @@ from pocketmq.model.names import (
 
 def check_topic(topic: str) -> str:
     """Return the topic if its name is legal. Raises: IllegalTopic."""
+    if not isinstance(topic, str):
+        raise IllegalTopic(f"the topic must be text, not {topic!r:.80}")
     if not topic:
         raise IllegalTopic("the topic is empty: name the topic")
     if not is_legal(topic):

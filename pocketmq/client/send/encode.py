@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pocketmq.client.argument_types import check_tags
 from pocketmq.client.errors import IllegalMessage, MessageTooLarge
 from pocketmq.client.network.namespace import with_namespace
 from pocketmq.client.options import SendOptions
@@ -25,9 +26,12 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, encode_header
 from pocketmq.remoting.flags import MessageSysFlag
+from pocketmq.remoting.frames import FRAME_SIZE_MAX
 
 REPLY = "reply"
 COMPRESS_LEVEL = 5
+# What a header takes beside its properties stays below that.
+_BODY_SIZE_MAX = FRAME_SIZE_MAX - 2 * PROPERTIES_SIZE_MAX - 4096
 # Plain strings: asking an enum member for its value costs as much as the look-up it is for.
 _TAGS = Property.TAGS.value
 _KEYS = Property.KEYS.value
@@ -160,6 +164,11 @@ class Packer:
             if len(packed) < body_size:
                 body = packed
                 sys_flag |= _COMPRESSED | int(options.compression) << 8
+        if len(body) > _BODY_SIZE_MAX:
+            raise MessageTooLarge(
+                f"the body has {len(body)} bytes as it would be sent, and no frame of RocketMQ's protocol "
+                f"has room for more than {_BODY_SIZE_MAX}. Split it, or send the address of it"
+            )
         more = _retry_fields(properties) if topic.startswith(RETRY_PREFIX) else None
         # By place: names cost a dictionary a call.
         return OutgoingMessage(
@@ -209,6 +218,8 @@ class Packer:
         tags, keys = message.tags, message.keys
         if tags is not None:
             properties[_TAGS] = tags
+            if message.__class__ is Message:
+                check_tags(tags)
         if keys is not None:
             properties[_KEYS] = keys
         if _UNIQ_KEY not in properties:

@@ -126,7 +126,11 @@ class PushConsumer(_SharingConsumer):
     persist_offsets = twin(push_consumer.PushConsumer.persist_offsets)
 
     def run_until_signal(self) -> None:
-        """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters."""
+        """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters.
+
+        Raises: IllegalArgument without a subscription.
+        """
+        self._client._check_subscribed()
         block_until_signal()
 
 
