@@ -13,9 +13,6 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.track import MessageTracks
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
-from pocketmq.broker.election.in_sync import InSync
-from pocketmq.broker.election.replication import ElectedReplication
-from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
@@ -285,6 +282,9 @@ def _replication(
     load_anew: Callable[[], None],
 ) -> Replication:
     if node.config.enable_controller_mode:
+        # Loaded under a controller only: it would add to the time of every start.
+        from pocketmq.broker.election.replication import ElectedReplication
+
         return ElectedReplication(node, tables, messages, copied, load_anew)
     return Replication(node, tables, messages, copied, load_anew)
 
@@ -295,8 +295,11 @@ def _replicas(node: Node, store: MessageStore) -> ReplicaWaits:
     if not config.enable_controller_mode:
         slaves = Slaves(config, store, lambda: node.role.leads)
         return ReplicaWaits(config, node.clock, slaves, node.events.slaves_awaited)
-    slaves = SwitchSlaves(config, store, lambda: node.role.leads, InSync(config))
-    return SetReplicas(config, node.clock, slaves, node.events.slaves_awaited)
+    from pocketmq.broker.election.in_sync import InSync
+    from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
+
+    switched = SwitchSlaves(config, store, lambda: node.role.leads, InSync(config))
+    return SetReplicas(config, node.clock, switched, node.events.slaves_awaited)
 
 
 def _guard(

@@ -20,7 +20,6 @@ from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.election.replication import begin_undecided
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.outside import Outside
@@ -77,7 +76,11 @@ class Broker:
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
-        begin_undecided(config)
+        if config.enable_controller_mode:
+            # Loaded under a controller only: it would add to the time of every start.
+            from pocketmq.broker.election.replication import begin_undecided
+
+            begin_undecided(config)
         check_role(config)
         self.config = config
         self.store_config = store_config

@@ -49,8 +49,8 @@ class Pulling(NamedTuple):
     @property
     def is_alike(self) -> bool:
         """Return True if what passes the filter is what any member wants."""
-        passing = asked(self.by)
-        return all(asked(each) == passing for each in (self.own or self.by, *self.wishes))
+        others = {self.own or self.by, *self.wishes} - {self.by}
+        return not others or {asked(each) for each in others} == {asked(self.by)}
 
 
 class Split(NamedTuple):
@@ -69,7 +69,6 @@ def expression_text(subscription: SubscriptionData | None) -> str:
     return f"{kind} {subscription.sub_string}"
 
 
-@lru_cache(maxsize=4096)
 def asked(text: str) -> Wanted:
     """Parse an expression; what cannot be read lets everything through, as the broker does."""
     kind, _, expression = text.partition(" ")
@@ -77,11 +76,21 @@ def asked(text: str) -> Wanted:
         if not expression or (kind == TAG and expression == ALL):
             return ASKS_ALL
         if kind == TAG:
-            tags = parse_tags(expression)
-            return Wanted(frozenset(map(string_hash, tags)) if tags else None)
+            return _few(expression) if len(expression) <= _FEW_SIZE_MAX else _many(expression)
         return Wanted(None, compile_expression(expression))
     except (IllegalArgument, SelectorError):
         return ASKS_ALL
+
+
+def _tags(expression: str) -> Wanted:
+    tags = parse_tags(expression)
+    return Wanted(frozenset(map(string_hash, tags)) if tags else None)
+
+
+# Clients choose these texts, so the sizes of what is kept are bounded; SQL92 has a cache of its own.
+_FEW_SIZE_MAX = 256
+_few = lru_cache(maxsize=2048)(_tags)
+_many = lru_cache(maxsize=8)(_tags)
 
 
 class Sorter:

@@ -313,8 +313,6 @@ class RefusesToLead(PocketMQError):
 
 def begin_undecided(config: BrokerConfig) -> None:
     """Make a broker a slave without a master until the controller decides. Raises: IllegalArgument."""
-    if not config.enable_controller_mode:
-        return
     if not config.controller_addr:
         raise IllegalArgument(
             "enableControllerMode=true needs controllerAddr, the addresses of the controllers"

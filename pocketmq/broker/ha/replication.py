@@ -80,6 +80,11 @@ class Replication:
         return HaListener(node.config, node.clock, self._store, self.replicas, admission)
 
     @property
+    def is_elected(self) -> bool:
+        """Whether a controller decides who leads."""
+        return self._node.config.enable_controller_mode
+
+    @property
     def follows(self) -> bool:
         return self._node.config.broker_role == SLAVE
 

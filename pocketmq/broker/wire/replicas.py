@@ -1,9 +1,8 @@
 """Replication: GET_BROKER_HA_STATUS (HARuntimeInfo, RocketMQ 5.3.3), and our own codes."""
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.election.replication import ElectedReplication
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.pop.service import PopService
@@ -19,6 +18,10 @@ from pocketmq.remoting.requests import (
     PocketRequestCode,
 )
 from pocketmq.remoting.transport.connection import Connection, Handler
+
+if TYPE_CHECKING:
+    # Under a controller it is loaded already, and else not needed.
+    from pocketmq.broker.election.replication import ElectedReplication
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +69,20 @@ class ReplicasProcessor:
         )
 
     def get_epochs(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if not isinstance(self._replication, ElectedReplication):
+        elected = self._elected()
+        if elected is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode")
-        return json_answer(request, self._replication.epoch_cache())
+        return json_answer(request, elected.epoch_cache())
 
     def role_changed(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        if isinstance(self._replication, ElectedReplication):
-            self._replication.notified()
+        elected = self._elected()
+        if elected is not None:
+            elected.notified()
         return request.answer(ResponseCode.SUCCESS)
+
+    def _elected(self) -> "ElectedReplication | None":
+        found: Any = self._replication
+        return found if found.is_elected else None
 
     def get_tables(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(request, self._replication.copied.ours.to_json())

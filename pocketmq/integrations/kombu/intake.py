@@ -124,7 +124,7 @@ class Intake:
                 if queue in self._queues and self._room() > 0:
                     found |= await self._take_of(queue)
             if not found:
-                await self._wait_for_any(queues)
+                await self._wait_for_any()
 
     async def _take_of(self, queue: str) -> bool:
         try:
@@ -149,15 +149,16 @@ class Intake:
             log.warning("cannot take messages, will retry queue=%s reason=%r", queue, str(error))
         await asyncio.sleep(_PAUSE_S)
 
-    async def _wait_for_any(self, queues: list[str]) -> None:
+    async def _wait_for_any(self) -> None:
         """Return when one of the queues has something, or when what is wanted has changed."""
         self._changed.clear()
-        for queue in queues:
+        # Those of now: while messages were taken, a queue may have been cancelled or added.
+        for queue, kind in self._queues.items():
             # One at a time, and to its end: a broker tells one of those that wait, and would tell a caller
             # that has stopped listening.
             if queue not in self._watched:
                 self._watched.add(queue)
-                self._link.runner.spawn(self._watch(queue, self._queues[queue]), name="watch")
+                self._link.runner.spawn(self._watch(queue, kind), name="watch")
         await self._changed.wait()
 
     async def _watch(self, queue: str, kind: QueueKind) -> None:

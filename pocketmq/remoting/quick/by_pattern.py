@@ -32,6 +32,8 @@ _LATEST_MAX, _SIZES_MAX = 4, 64
 # Beyond this many frames that did not fit, a connection learns from some of them only: a pattern costs as
 # much as thirty messages.
 _EAGER_MISSES, _LEARN_EVERY = 8, 256
+# A pattern of n bytes takes n us to compile, in one turn.
+_HEADER_SIZE_MAX = 4_096
 # Fixed part of a ROCKETMQ header without a remark: its opaque, its remark's size, and where fields begin.
 _OPAQUE, _REMARK_SIZE_AT, _FIELDS_AT = (5, 9), 13, 21
 _KEPT_NAMES = (b"WAIT",)
@@ -346,10 +348,10 @@ def _nothing(_: RemotingCommand, __: Sequence[str]) -> object | None:
 
 def _layout_of(frame: bytes, command: RemotingCommand, names: Sequence[str]) -> Layout | None:
     """Return where these values lie in a header; None for odd headers."""
-    ext, encoding = command.ext, frame[0]
-    if encoding not in _SEPARATORS or ext is None:
+    ext, encoding, size = command.ext, frame[0], _MARK(frame)[0] & 0xFF_FFFF
+    if encoding not in _SEPARATORS or ext is None or size > _HEADER_SIZE_MAX:
         return None
-    header = frame[4 : 4 + (_MARK(frame)[0] & 0xFF_FFFF)]
+    header = frame[4 : 4 + size]
     try:
         if encoding:
             places = [*_places_in_fields(header, ext, names), _OPAQUE]
