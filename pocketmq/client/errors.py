@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 from pocketmq.remoting.codes import ResponseCode, response_name
 from pocketmq.remoting.errors import (
-    CallerError,
+    CallerError as CallerError,
+)
+from pocketmq.remoting.errors import (
     ConnectFailed,
     IllegalArgument,
     PocketMQError,

@@ -110,7 +110,7 @@ def test_an_sql_condition_may_have_commas() -> None:
     PushConsumer("group", name_server=SITE).subscribe("T", "a in ('x', 'y')", "SQL92")
 
 
-async def test_a_consumer_without_a_subscription_does_not_wait_for_a_signal() -> None:
+async def test_a_consumer_without_a_subscription_waits_for_nothing() -> None:
     consumer = PushConsumer("group", name_server=SITE, listener=lambda messages, context: None)
     with pytest.raises(CallerError, match="has no subscription"):
         await consumer.run_until_signal()
@@ -142,7 +142,7 @@ def test_a_delivery_time_in_seconds_is_recognised() -> None:
         delayed(Message("T", b"x"), None, 1.5)  # type: ignore[arg-type]
 
 
-def test_a_body_that_no_frame_has_room_for_is_refused_before_it_is_sent() -> None:
+def test_a_body_beyond_a_frame_is_refused_before_it_is_sent() -> None:
     body = bytes(FRAME_SIZE_MAX)
     packer = _packer(max_message_size=1 << 30, compress_over=1 << 31)
     with pytest.raises(MessageTooLarge, match="no frame of RocketMQ's protocol has room"):
@@ -151,7 +151,7 @@ def test_a_body_that_no_frame_has_room_for_is_refused_before_it_is_sent() -> Non
     assert _packer(max_message_size=1 << 30).pack(Message("T", body)).body_size == len(body)
 
 
-def test_each_error_of_a_client_is_of_a_class_that_says_what_to_do() -> None:
+def test_each_error_is_of_a_class_that_says_what_to_do() -> None:
     """CallerError, TransientError or OutcomeUnknown, as docs/client.md says."""
     kinds = (client.CallerError, client.TransientError, client.OutcomeUnknown)
     errors = [
