@@ -77,10 +77,9 @@ class Broker:
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
         if config.enable_controller_mode:
-            # Loaded under a controller only: it would add to the time of every start.
-            from pocketmq.broker.election.replication import begin_undecided
+            from pocketmq.broker.election import replication  # not at every start: it takes time
 
-            begin_undecided(config)
+            replication.begin_undecided(config)
         check_role(config)
         self.config = config
         self.store_config = store_config

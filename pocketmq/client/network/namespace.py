@@ -25,7 +25,7 @@ from pocketmq.model.names import (
 )
 
 
-def check_topic(topic: str) -> str:
+def check_topic(topic: object) -> str:
     """Return the topic if its name is legal. Raises: IllegalTopic."""
     if not isinstance(topic, str):
         raise IllegalTopic(f"the topic must be text, not {topic!r:.80}")
