@@ -28,7 +28,6 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.ha.table_sync import CopiedState, PocketState
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
-from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -115,7 +114,6 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         tracks=tracks,
-        ledger=GroupLedger(node.config.broker_name, tables, members, messages, pop.popped),
         lags=Lags(tables, store),
         reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )

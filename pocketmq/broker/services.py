@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pocketmq.broker.figures.lags import Lags
     from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.ha.replication import Replication
-    from pocketmq.broker.ledger.ledger import GroupLedger
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.broker.waiting.long_polling import LongPolling
@@ -42,6 +41,5 @@ class Parts:
     messages: Messages
     services: Services
     tracks: "MessageTracks"
-    ledger: "GroupLedger"
     lags: "Lags"
     reports: "MemberReports"

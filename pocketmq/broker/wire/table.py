@@ -1,19 +1,16 @@
 """The table of handlers: each request code is served by the module of its subject."""
 
-from pocketmq.broker.acts.balance import BalanceActs
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs
 from pocketmq.broker.acts.recall import RecallActs
 from pocketmq.broker.acts.receipts import ReceiptActs
-from pocketmq.broker.acts.redeliver import RedeliverActs
 from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
-from pocketmq.broker.ledger.redelivery import GroupRedelivery
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin.processor import admin_handlers
@@ -69,14 +66,7 @@ def handlers(
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
-        balance_handlers(
-            BalanceActs(tables.groups, parts.ledger),
-            RedeliverActs(
-                node.role,
-                GroupRedelivery(node, tables, members, messages, parts.ledger),
-                messages.durability,
-            ),
-        ),
+        balance_handlers(parts),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.durability
         ).handlers(),
