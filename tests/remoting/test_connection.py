@@ -33,7 +33,8 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.transport import connection
 from pocketmq.remoting.transport.client import RemotingClient
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 from pocketmq.remoting.transport.limits import ConnectionLimits
 from pocketmq.remoting.transport.outbox import PIECE_SIZE
 from pocketmq.remoting.transport.peer import TURN_MS
