@@ -3,7 +3,7 @@
     bytes -> detector -> frames -> dispatch -> handlers      dispatch.py: in turns
     outbox -> bytes                                            outbox.py
     requests of this end, and their waiters                    own_requests.py
-    whether the peer is read from                              intake.py
+    whether the peer is read from                              read_gate.py
 
 1. A client reads on while its peer does not read: its callers bound what it sends, and two ends must not wait
    for each other.
@@ -27,7 +27,7 @@ from pocketmq.remoting.hosts import socket_name
 from pocketmq.remoting.transport import coroutines
 from pocketmq.remoting.transport.detect import ProtocolDetector
 from pocketmq.remoting.transport.dispatch import Dispatch, Later, Reply, Serving, Spawn, Steps
-from pocketmq.remoting.transport.intake import Intake
+from pocketmq.remoting.transport.read_gate import ReadGate
 from pocketmq.remoting.transport.limits import SharedLimits
 from pocketmq.remoting.transport.outbox import Buffer, Outbox
 from pocketmq.remoting.transport.own_requests import OwnRequests
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._shared_limits = shared_limits
         self._decoder = FrameDecoder(frame_size_max)
         self._outbox = outbox = Outbox(self._count_unread, monotonic_ms)
-        self._intake = intake = Intake(outbox, shared_limits)
+        self._read_gate = read_gate = ReadGate(outbox, shared_limits)
         self._requests = requests = OwnRequests(outbox, in_flight_max)
         serving = Serving(
             handlers,
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
             monotonic_ms,
             REQUEST_HEADER_SIZE_MAX if on_silent is None else frame_size_max,
         )
-        self._dispatch = Dispatch(serving, requests.pending, outbox, intake)
+        self._dispatch = Dispatch(serving, requests.pending, outbox, read_gate)
         self._transport: asyncio.Transport | None = None
         self.peer = self.local = ""
         self.peer_host = b"\0" * 8
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         # cast: uvloop's transports are not subclasses of asyncio's.
         self._transport = made = cast(asyncio.Transport, transport)
         self._outbox.open(made)
-        self._intake.open(made)
+        self._read_gate.open(made)
         self.peer, self.peer_host = socket_name(transport.get_extra_info("peername"))
         self.local, _ = socket_name(transport.get_extra_info("sockname"))
         self._requests.open(self.peer)
@@ -129,8 +129,8 @@ class Connection(asyncio.Protocol):
             self.refuse(error)
             return
         self._dispatch.work(self, frames, now_ms)
-        if decoder.buffer or self._intake.partial_since_ms:
-            self._intake.half_frame(self, decoder.pending)
+        if decoder.buffer or self._read_gate.partial_since_ms:
+            self._read_gate.half_frame(self, decoder.pending)
 
     def eof_received(self) -> bool:
         """Return True if its server closes it, in one of its next turns: many peers may end at once."""
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         if self._on_silent is not None:
             return
         self._outbox.block()
-        self._intake.update()
+        self._read_gate.update()
 
     def resume_writing(self) -> None:
         self._outbox.unblock()
@@ -245,11 +245,11 @@ class Connection(asyncio.Protocol):
 
     def may_keep(self, command: RemotingCommand) -> bool:
         """Return True if there is room to keep one more request until something else has answered."""
-        return self._intake.may_keep(command)
+        return self._read_gate.may_keep(command)
 
     def read_again(self) -> None:
         """Resume reading: there is room for its half frame."""
-        self._intake.read_again()
+        self._read_gate.read_again()
 
     def encrypt_by(self, layer: TlsLayer) -> None:
         """Let all that is written go through this layer."""
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
     @property
     def partial_since_ms(self) -> int:
         """Return since when a frame is incomplete, monotonic; 0: none is."""
-        return self._intake.partial_since_ms
+        return self._read_gate.partial_since_ms
 
     @property
     def writable(self) -> bool:
@@ -310,6 +310,6 @@ class Connection(asyncio.Protocol):
         """Give the transport away; this connection is over."""
         transport, self._transport = self._transport, None
         assert transport is not None
-        self._intake.close()
+        self._read_gate.close()
         self.connection_lost(None)
         return transport

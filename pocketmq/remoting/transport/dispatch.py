@@ -27,7 +27,7 @@ from pocketmq.remoting.command import RemotingCommand, decode
 from pocketmq.remoting.errors import PocketMQError, ProtocolError
 from pocketmq.remoting.quick.by_pattern import Cuttable, Patterns, answered, learn_request
 from pocketmq.remoting.transport import coroutines
-from pocketmq.remoting.transport.intake import Intake, kept_size
+from pocketmq.remoting.transport.read_gate import ReadGate, kept_size
 from pocketmq.remoting.transport.outbox import BUFFER_HIGH, Buffer, Outbox
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.remoting.transport.waiter import Waiter
@@ -70,7 +70,7 @@ class Dispatch:
     """See the head of the file."""
 
     def __init__(
-        self, serving: Serving, pending: dict[int, Waiter], outbox: Outbox, intake: Intake
+        self, serving: Serving, pending: dict[int, Waiter], outbox: Outbox, read_gate: ReadGate
     ) -> None:
         """pending: waiters for answers, by opaque."""
         self._handlers = serving.handlers
@@ -79,7 +79,7 @@ class Dispatch:
         self._serving = serving
         self._pending = pending
         self._outbox = outbox
-        self._intake = intake
+        self._read_gate = read_gate
         # How this peer writes what it sends most.
         self._patterns: Patterns | None = None
         # Why nothing is handled now: an answer comes in steps; the turn is over (or the peer does not read).
@@ -126,8 +126,8 @@ class Dispatch:
             outbox.corked = False
 
     def _update_reading(self) -> None:
-        self._intake.is_busy = bool(self._waiting) or self._steps is not None
-        self._intake.update()
+        self._read_gate.is_busy = bool(self._waiting) or self._steps is not None
+        self._read_gate.update()
 
     def _go_on_soon(self, connection: ServedConnection) -> None:
         if not self._turn_over:
@@ -247,8 +247,8 @@ class Dispatch:
         self, connection: ServedConnection, command: RemotingCommand, answer: Later
     ) -> None:
         size = kept_size(command)
-        self._intake.keep(size)
-        done, failed = partial(self._intake.keep, -size), partial(self._fail, connection)
+        self._read_gate.keep(size)
+        done, failed = partial(self._read_gate.keep, -size), partial(self._fail, connection)
         self._serving.spawn(coroutines.run(connection, command, answer, failed, done))
 
     def _step(self, connection: ServedConnection, began_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Intake: whether a connection reads from its peer, and what of that it shares with others (limits.py).
+"""ReadGate: whether a connection reads from its peer, and what of that it shares with others (limits.py).
 
 1. While the peer does not read, nothing more is read from it, so the data waiting for it stays bounded.
 2. Nothing more is read either while frames wait to be handled, others' half frames come first, or coroutines
@@ -16,7 +16,7 @@ from pocketmq.remoting.transport.outbox import Outbox
 _KEPT_COST = 4_096
 
 
-class Intake:
+class ReadGate:
     """Attributes: is_busy (what was read waits to be handled), partial_since_ms (0, or since when a frame is
     incomplete)."""
 
