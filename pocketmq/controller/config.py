@@ -78,7 +78,7 @@ class ControllerConfig(Settings):
     )
 
     def etcd_endpoints(self) -> list[str]:
-        """Return the URLs. Raises: ValueError for one that is none."""
+        """Return the URLs. Raises: ValueError for any other text."""
         urls = [each.strip() for each in self.etcd.replace(",", ";").split(";") if each.strip()]
         for url in urls:
             if not url.startswith(("http://", "https://")):

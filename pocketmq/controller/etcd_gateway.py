@@ -20,7 +20,7 @@ class EtcdError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EtcdKey:
     """One key. create, mod: revisions; lease: 0 without one."""
 
     key: str
@@ -76,7 +76,7 @@ class EtcdGateway:
 
     # ------------------------------------------------------------ keys
 
-    async def under(self, prefix: str) -> list[Entry]:
+    async def under(self, prefix: str) -> list[EtcdKey]:
         """Return the keys that begin so, as the majority has them now. Raises: EtcdError."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         answer = await self._call("kv/range", {"key": _coded(prefix), "range_end": _coded(end)})
@@ -84,7 +84,7 @@ class EtcdGateway:
 
     async def change(
         self, conditions: Sequence[Mapping[str, Any]], act: Mapping[str, Any], else_get: str
-    ) -> tuple[int, Entry | None]:
+    ) -> tuple[int, EtcdKey | None]:
         """Do `act` if all conditions hold. Returns: (its revision, None); else (0, the key `else_get`).
 
         Raises: EtcdError.
@@ -142,8 +142,8 @@ def _text(coded: str) -> str:
     return base64.b64decode(coded).decode()
 
 
-def _entry(data: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(data: Mapping[str, Any]) -> EtcdKey:
+    return EtcdKey(
         _text(data["key"]),
         _text(data.get("value", "")),
         int(data["create_revision"]),

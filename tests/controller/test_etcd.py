@@ -1,4 +1,4 @@
-"""Several controllers with a real etcd: who leads, and that one that was replaced changes nothing."""
+"""Several controllers with a real etcd: which one leads, and that one that was replaced changes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from pocketmq.client import Message, Producer, SendStatus
 from pocketmq.controller import Controller, ControllerConfig
-from pocketmq.controller.etcd_gateway import EtcdError, EtcdGateway
-from pocketmq.controller.etcd_keeper import EtcdKeeper
+from pocketmq.controller.etcd_gateway import EtcdError, EtcdGateway, put
+from pocketmq.controller.etcd_keeper import PREFIX, EtcdKeeper
 from pocketmq.controller.sets import ControllerRefused
 from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
@@ -34,21 +34,47 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         yield found
 
 
+class Member(Controller):
+    """A controller whose process can be frozen, as far as it notices, and killed."""
+
+    def __init__(self, etcd: Etcd, group: str, number: int) -> None:
+        self.etcd = EtcdGateway(etcd.urls)
+        self.frozen_ms = 0
+        self.clock = SystemClock()
+        keeper = EtcdKeeper(self.etcd, group, f"c{number}", self.now_ms, ttl_s=_TTL_S)
+        config = ControllerConfig(listen_port=0, group=group, heartbeat_timeout=2_000)
+        super().__init__(config, self.clock, keeper)
+
+    def now_ms(self) -> int:
+        return self.frozen_ms or self.clock.monotonic_ms()
+
+    def freeze(self) -> None:
+        """Let no time pass by its own clock."""
+        self.frozen_ms = self.clock.monotonic_ms()
+
+    async def stop(self) -> None:
+        await self.__aexit__()
+
+    async def kill(self) -> None:
+        """End without giving the lease back."""
+
+        async def nothing(lease: int) -> None:
+            pass
+
+        self.etcd.revoke = nothing  # type: ignore[method-assign]
+        await self.__aexit__()
+
+
 @asynccontextmanager
 async def controllers(
     etcd: Etcd, count: int = 1, *, group: str | None = None
-) -> AsyncIterator[list[Controller]]:
+) -> AsyncIterator[list[Member]]:
     """Start controllers of one group, the first of which leads."""
     group = group or f"g{next(_numbers)}"
     async with AsyncExitStack() as stack:
         found = []
         for number in range(count):
-            clock = SystemClock()
-            keeper = EtcdKeeper(
-                EtcdGateway(etcd.urls), group, f"c{number}", clock.monotonic_ms, ttl_s=_TTL_S
-            )
-            config = ControllerConfig(listen_port=0, group=group, heartbeat_timeout=2_000)
-            controller = await stack.enter_async_context(Controller(config, clock, keeper))
+            controller = await stack.enter_async_context(Member(etcd, group, number))
             await controller.listen()
             found.append(controller)
             if not number:
@@ -64,7 +90,7 @@ def beat(controller: Controller, broker_id: int, epoch: int = 0) -> None:
     controller.living.heard(header, None, SystemClock().monotonic_ms())
 
 
-async def set_of_two(found: list[Controller]) -> None:
+async def set_of_two(found: list[Member]) -> None:
     """Broker 1 leads, 2 is in sync."""
     first = found[0]
     for broker_id in (1, 2):
@@ -105,27 +131,17 @@ async def test_one_that_stops_hands_over_what_it_knew_at_once(etcd: Etcd) -> Non
     async with controllers(etcd, 2) as found:
         await set_of_two(found)
         first, second = found
-        first.keeper._ttl_ms = 60_000  # type: ignore[attr-defined]
-        for task in list(first._running):
-            task.cancel()
-        await until(lambda: second.keeper.leads, "the second leads without waiting for the lease")
+        await first.stop()
+        await until(lambda: second.keeper.leads, "the second leads", _TTL_S / 2)
         assert second.sets.sets == first.sets.sets
         assert second.sets.get("b").in_sync == {1, 2}
 
 
-async def test_after_kill_9_another_leads_when_the_lease_has_ended(
-    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_kill_9_another_leads_when_the_lease_has_ended(etcd: Etcd) -> None:
     async with controllers(etcd, 2) as found:
         await set_of_two(found)
         first, second = found
-
-        async def nothing(*_: object) -> None:
-            pass
-
-        monkeypatch.setattr(first.keeper._etcd, "revoke", nothing)  # type: ignore[attr-defined]
-        for task in list(first._running):
-            task.cancel()
+        await first.kill()
         await until(lambda: second.keeper.leads, "the second leads")
         # It saw the master's connection end before it led, and knows that the broker is dead.
         [live] = [each for each in second.living.of("b").values() if each.broker_id == 1]
@@ -134,15 +150,14 @@ async def test_after_kill_9_another_leads_when_the_lease_has_ended(
         assert second.sets.get("b").master_epoch == 2
 
 
-async def test_a_new_leader_replaces_no_master_because_it_was_silent_before(etcd: Etcd) -> None:
+async def test_silence_before_it_led_replaces_no_master(etcd: Etcd) -> None:
     async with controllers(etcd, 2) as found:
         await set_of_two(found)
         first, second = found
         now_ms = SystemClock().monotonic_ms()
         assert len(second.living.expire(now_ms + 100_000)) == 2
         beat(second, 2)
-        for task in list(first._running):
-            task.cancel()
+        await first.stop()
         await until(lambda: second.keeper.leads, "the second leads")
         with pytest.raises(ControllerRefused) as refused:
             await second.elect("b", 2, designated=False)
@@ -150,24 +165,18 @@ async def test_a_new_leader_replaces_no_master_because_it_was_silent_before(etcd
         await until(lambda: second.sets.get("b").master == 2, "its silence has lasted here, too")
 
 
-async def test_one_that_was_frozen_while_another_was_elected_changes_nothing(
-    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_was_frozen_too_long_changes_nothing(etcd: Etcd) -> None:
     async with controllers(etcd, 2) as found:
         await set_of_two(found)
         first, second = found
-        old = first.keeper
-        assert isinstance(old, EtcdKeeper)
-        # For its own clock, and for its own loop, no time passes.
-        stopped = old._monotonic_ms()
-        monkeypatch.setattr(old, "_monotonic_ms", lambda: stopped)
+        first.freeze()
         await until(lambda: second.keeper.leads, "the second leads")
         await second.sets.alter("b", 1, 1, {1}, 2, lambda n: True)
-        assert old.leads
+        assert first.keeper.leads
         with pytest.raises(ControllerRefused) as refused:
             await first.sets.alter("b", 1, 1, {1}, 2, lambda n: True)
         assert refused.value.code == ResponseCode.NOT_LEADER
-        await until(lambda: old.leader == second.address, "it finds the other")
+        await until(lambda: first.keeper.leader == second.address, "it finds the other")
         assert second.sets.get("b").in_sync_epoch == 3
 
 
@@ -176,20 +185,18 @@ async def test_a_change_whose_answer_is_lost_is_read_again(
 ) -> None:
     async with controllers(etcd) as [only]:
         await set_of_two([only])
-        keeper = only.keeper
-        assert isinstance(keeper, EtcdKeeper)
-        change = keeper._etcd.change
+        change = only.etcd.change
 
         async def unanswered(*args: Any) -> Any:
             await change(*args)
             raise EtcdError("the answer is lost")
 
         with monkeypatch.context() as lost:
-            lost.setattr(keeper._etcd, "change", unanswered)
+            lost.setattr(only.etcd, "change", unanswered)
             with pytest.raises(EtcdError):
                 await only.sets.alter("b", 1, 1, {1}, 2, lambda n: True)
-            assert not keeper.leads
-        await until(lambda: keeper.leads, "it leads again")
+            assert not only.keeper.leads
+        await until(lambda: only.keeper.leads, "it leads again")
         assert only.sets.get("b").in_sync == {1}
         assert only.sets.get("b").in_sync_epoch == 3
         await only.sets.alter("b", 1, 1, {1, 2}, 3, lambda n: True)
@@ -198,12 +205,11 @@ async def test_a_change_whose_answer_is_lost_is_read_again(
 async def test_a_set_that_another_program_changed_is_read_again(etcd: Etcd) -> None:
     async with controllers(etcd) as [only]:
         await set_of_two([only])
-        keeper = only.keeper
-        assert isinstance(keeper, EtcdKeeper)
-        keeper._revisions["b"] -= 1
+        [key] = await only.etcd.under(f"{PREFIX}/{only.group}/sets/")
+        await only.etcd.change([], put(key.key, key.value), key.key)
         with pytest.raises(EtcdError, match="another program"):
             await only.sets.alter("b", 1, 1, {1}, 2, lambda n: True)
-        await until(lambda: keeper.leads, "it leads again")
+        await until(lambda: only.keeper.leads, "it leads again")
         await only.sets.clean("b", [], lambda n: False, living=False)
         assert only.sets.sets == {}
     async with controllers(etcd, group=only.group) as [again]:
@@ -242,7 +248,7 @@ async def test_three_members_of_etcd_bear_the_loss_of_one(tmp_path: Path) -> Non
             await set_of_two(found)
             etcd.kill(0)
 
-            def leader() -> Controller:
+            def leader() -> Member:
                 [one] = [each for each in found if each.keeper.leads]
                 return one
 
@@ -263,13 +269,13 @@ async def test_three_members_of_etcd_bear_the_loss_of_one(tmp_path: Path) -> Non
 
 
 async def test_brokers_follow_the_controller_that_leads(etcd: Etcd, tmp_path: Path) -> None:
-    """The controller that led is gone when the master dies."""
+    """The controller that led has died before the master dies."""
     async with controllers(etcd, 3) as found, name_server() as namesrv:
         set_ = Set(tmp_path, namesrv, ";".join(each.address for each in found))
         brokers = await set_.of(2)
         async with Producer("p", name_server=namesrv) as producer:
             await producer.send(Message("T", b"first"))
-            await found[0].__aexit__()
+            await found[0].kill()
             await until(lambda: any(each.keeper.leads for each in found[1:]), "another leads")
             await set_.stop("b0")
             await until(lambda: leads(brokers[1]), "the slave was elected")
