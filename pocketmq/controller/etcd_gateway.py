@@ -18,6 +18,9 @@ _TIMEOUT_S = 2.0
 class EtcdError(OSError):
     """etcd does not answer, or refuses; the call may have been carried out."""
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
 
 @dataclass(frozen=True, slots=True)
 class EtcdKey:
