@@ -22,6 +22,7 @@ from pocketmq.store.queue.batch_consume_queue import INNER_BATCH, BatchConsumeQu
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.tags_code import tags_code
+from pocketmq.store.reading_limit import ReadingLimit
 from pocketmq.store.repair.verification import Verification
 
 SCAN_MAX = 65_536
@@ -85,10 +86,12 @@ class MessageReader:
     def __init__(
         self,
         commit_log: CommitLog,
+        limit: ReadingLimit,
         verification: Verification,
         unit_of: Callable[[ConsumeQueue, int], ExtUnit | None],
     ) -> None:
         self._log = commit_log
+        self._limit = limit
         self._verification = verification
         # What is behind an address in consumequeue_ext.
         self._unit_of = unit_of
@@ -102,10 +105,15 @@ class MessageReader:
         size_max: int,
     ) -> ReadResult:
         """See MessageStore.read."""
-        max_offset = queue.max_offset
+        max_offset = queue.max_offset if self._limit.position is None else self._limit.end_of(queue)
         log_min = self._log.min_position
         min_offset = queue.min_offset(log_min)
         if offset < min_offset or offset >= max_offset:
+            if max_offset < offset <= queue.max_offset:
+                # Invariant 3 of reading_limit.py.
+                return ReadResult(
+                    ReadStatus.OFFSET_OVERFLOW_ONE, offset, min_offset, max_offset, [], 0, 0
+                )
             return _outside(offset, min_offset, max_offset)
         if isinstance(queue, BatchConsumeQueue):
             return self._read_batches(
@@ -115,7 +123,7 @@ class MessageReader:
             return self._read_filtered(
                 queue, offset, count_max, matches, size_max, min_offset, max_offset
             )
-        entries = queue.entries(offset, count_max)
+        entries = queue.entries(offset, min(count_max, max_offset - offset))
         if entries is None:
             status, following = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
             return ReadResult(status, following, min_offset, max_offset, [], 0, 0)
@@ -224,7 +232,7 @@ class MessageReader:
         scan_end = offset + looks
         piece = _VECTOR_MIN
         while at < scan_end and count < count_max:
-            entries = queue.entries(at, min(piece, scan_end - at))
+            entries = queue.entries(at, min(piece, scan_end - at, max_offset - at))
             if entries is None:
                 if at == offset:
                     status, at = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
@@ -307,6 +315,8 @@ class MessageReader:
         total = count = 0
         at = offset
         for position, size, code, base, messages in queue.records(offset, count_max):
+            if base >= max_offset:
+                break
             record = self._log.slice(position, size)
             if record is None or not self._verification.is_good(position):
                 at = base + messages
