@@ -86,12 +86,11 @@ class MessageReader:
     def __init__(
         self,
         commit_log: CommitLog,
-        limit: ReadingLimit,
         verification: Verification,
         unit_of: Callable[[ConsumeQueue, int], ExtUnit | None],
     ) -> None:
         self._log = commit_log
-        self._limit = limit
+        self.limit = ReadingLimit()
         self._verification = verification
         # What is behind an address in consumequeue_ext.
         self._unit_of = unit_of
@@ -105,16 +104,11 @@ class MessageReader:
         size_max: int,
     ) -> ReadResult:
         """See MessageStore.read."""
-        max_offset = queue.max_offset if self._limit.position is None else self._limit.end_of(queue)
+        max_offset = self.limit.end_of(queue) if self.limit.is_set else queue.max_offset
         log_min = self._log.min_position
         min_offset = queue.min_offset(log_min)
         if offset < min_offset or offset >= max_offset:
-            if max_offset < offset <= queue.max_offset:
-                # Invariant 3 of reading_limit.py.
-                return ReadResult(
-                    ReadStatus.OFFSET_OVERFLOW_ONE, offset, min_offset, max_offset, [], 0, 0
-                )
-            return _outside(offset, min_offset, max_offset)
+            return _outside(offset, min_offset, max_offset, queue.max_offset)
         if isinstance(queue, BatchConsumeQueue):
             return self._read_batches(
                 queue, offset, count_max, matches, size_max, min_offset, max_offset
@@ -342,12 +336,13 @@ class MessageReader:
 _unpacks: list[Callable[[memoryview], tuple[int, ...]] | None] = [None] * (_AT_ONCE_MAX + 1)
 
 
-def _outside(offset: int, min_offset: int, max_offset: int) -> ReadResult:
-    if max_offset == 0:
+def _outside(offset: int, min_offset: int, max_offset: int, real_end: int) -> ReadResult:
+    if real_end == 0:
         status, following = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
     elif offset < min_offset:
         status, following = ReadStatus.OFFSET_TOO_SMALL, min_offset
-    elif offset == max_offset:
+    elif max_offset <= offset <= real_end:
+        # Invariant 3 of reading_limit.py.
         status, following = ReadStatus.OFFSET_OVERFLOW_ONE, offset
     else:
         status, following = ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset

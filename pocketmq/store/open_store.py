@@ -39,7 +39,6 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
 from pocketmq.store.queue.tags_code import parse_delay_levels
-from pocketmq.store.reading_limit import ReadingLimit
 from pocketmq.store.repair.recovery import Recovery, RecoveryReport, keep_rest
 from pocketmq.store.repair.unsupported import refuse_foreign
 from pocketmq.store.repair.verification import Verification
@@ -112,8 +111,7 @@ class OpenStore:
             os.path.join(self._root, "index"), config, self._log, clock, self.side_tasks
         )
         self._verification = Verification(self._log)
-        self.limit = ReadingLimit()
-        self._reader = MessageReader(self._log, self.limit, self._verification, self._ext_unit)
+        self._reader = MessageReader(self._log, self._verification, self._ext_unit)
         self._lock = StoreLock(self._root)
         self._abort = AbortFile(self._root)
         self._pool: Threads | None = None

@@ -18,6 +18,7 @@ from pocketmq.store.open_store import OpenStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.offset_by_time import Boundary, offset_by_time
+from pocketmq.store.reading_limit import ReadingLimit
 from pocketmq.store.store_config import StoreConfig
 
 # Entries that one query looks at: messages may have been made to have the hash of its key.
@@ -57,6 +58,11 @@ class ReadStore(OpenStore):
         self.get_found_count = 0
         self.get_miss_count = 0
         self.get_transferred_count = 0
+
+    @property
+    def limit(self) -> ReadingLimit:
+        """Return up to where readers see the log."""
+        return self._reader.limit
 
     def read(
         self,

@@ -17,19 +17,24 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 
 class ReadingLimit:
-    """position: asked at each read; None: readers see the whole log."""
+    """Owner: MessageReader. is_set: False while readers see the whole log."""
 
-    __slots__ = ("position",)
+    __slots__ = ("_position", "is_set")
 
     def __init__(self) -> None:
-        self.position: Callable[[], int] | None = None
+        self.is_set = False
+        self._position: Callable[[], int] = int
+
+    def set(self, position: Callable[[], int]) -> None:
+        """Show readers what lies before `position`, which is asked at each read."""
+        self._position, self.is_set = position, True
 
     def end_of(self, queue: ConsumeQueue) -> int:
         """Return the offset behind the last entry of a queue that may be read."""
-        if self.position is None or queue.max_position <= (limit := self.position()):
+        if not self.is_set or queue.max_position <= (limit := self._position()):
             return queue.max_offset
         return queue.max_offset if is_system_topic(queue.topic) else queue.end_before(limit)
 
     def hides(self, position: int, size: int) -> bool:
         """Return True if a record may not be read yet."""
-        return self.position is not None and position + size > self.position()
+        return self.is_set and position + size > self._position()

@@ -115,7 +115,7 @@ async def test_enough_brokers_in_sync_or_nothing_is_stored(tmp_path: Path) -> No
             assert end_of(brokers[0]) == end
 
 
-async def test_a_reader_sees_a_message_once_no_failover_can_take_it_away(
+async def test_a_reader_sees_what_no_failover_takes_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slave's reports are held up: the message is stored, and not with every broker in sync."""
