@@ -29,11 +29,10 @@ from pocketmq.remoting.transport.detect import ProtocolDetector
 from pocketmq.remoting.transport.dispatch import Dispatch, Later, Reply, Serving, Spawn, Steps
 from pocketmq.remoting.transport.limits import SharedLimits
 from pocketmq.remoting.transport.outbox import Buffer, Outbox
-from pocketmq.remoting.transport.own_requests import OwnRequests
+from pocketmq.remoting.transport.own_requests import OwnRequests, Waiter
 from pocketmq.remoting.transport.peer import PeerAnswer
 from pocketmq.remoting.transport.read_gate import ReadGate
 from pocketmq.remoting.transport.tls import TlsLayer
-from pocketmq.remoting.transport.waiter import Waiter
 
 log = logging.getLogger(__name__)
 

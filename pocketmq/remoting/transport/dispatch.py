@@ -28,9 +28,9 @@ from pocketmq.remoting.errors import PocketMQError, ProtocolError
 from pocketmq.remoting.quick.by_pattern import Cuttable, Patterns, answered, learn_request
 from pocketmq.remoting.transport import coroutines
 from pocketmq.remoting.transport.outbox import BUFFER_HIGH, Buffer, Outbox
+from pocketmq.remoting.transport.own_requests import Waiter
 from pocketmq.remoting.transport.peer import TURN_MS
 from pocketmq.remoting.transport.read_gate import ReadGate, kept_size
-from pocketmq.remoting.transport.waiter import Waiter
 
 log = logging.getLogger(__name__)
 

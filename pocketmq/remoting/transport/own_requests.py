@@ -6,11 +6,21 @@ Owner: the Connection over which they are sent.
 """
 
 import asyncio
+from typing import Protocol
 
 from pocketmq.remoting.command import RemotingCommand, encode
-from pocketmq.remoting.errors import ConnectionLost, TooManyRequests
+from pocketmq.remoting.errors import ConnectionLost, RemotingError, TooManyRequests
 from pocketmq.remoting.transport.outbox import Outbox
-from pocketmq.remoting.transport.waiter import Waiter
+
+
+class Waiter(Protocol):
+    """Waits for an answer: a future, or an object that behaves like one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: RemotingCommand, /) -> None: ...
+
+    def set_exception(self, exception: RemotingError, /) -> None: ...
 
 
 class OwnRequests:
