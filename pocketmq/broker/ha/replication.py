@@ -288,7 +288,7 @@ class Replication:
             store.lead()
             self._tables.topics.restore_young(store, topics_as_of)
             # Messages that only the old master had must not make groups skip the messages that replace them.
-            self._tables.cut_offsets(store.max_offset)
+            self._tables.cut_offsets(store.next_offset)
             # A power cut here must not lose bytes that slaves will have.
             await store.on_disk()
             self._load_anew()
