@@ -32,6 +32,9 @@ from pocketmq.remoting.errors import (
     TooManyRequests,
 )
 
+_FAQ = re.compile(r"\s*See https?://rocketmq\.apache\.org/\S+ for further details\.?")
+"""The link that RocketMQ's servers add: of no help with what runs here."""
+
 
 class TransientError(PocketMQError):
     """Nothing was done; the same call may work later or at another broker."""
@@ -87,7 +90,7 @@ class NoRoute(CallerError):
             f"pocketmq topic show {topic}"
             if closed
             else f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
-            + (f" ({why})" if why else "")
+            + (f" ({_FAQ.sub('', why)})" if why else "")
             + f". Create it with: pocketmq topic create {topic}; a producer's first message creates it, too, "
             "if a broker has autoCreateTopicEnable=true"
         )
@@ -160,7 +163,6 @@ def from_remoting(
 
 # RocketMQ's words, which its clients know, and then what it is here.
 _HERE = "etc. Here: "
-_FAQ = re.compile(r"\s*See https?://rocketmq\.apache\.org/\S+ for further details\.?")
 
 
 class BrokerRefused(RequestRefused):

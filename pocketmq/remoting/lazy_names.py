@@ -8,12 +8,16 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Iterable[str]], renamed: Mapping[str, str] | None = None
+    package: str,
+    homes: Mapping[str, Iterable[str]],
+    renamed: Mapping[str, str] | None = None,
+    *,
+    extra: str = "",
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package whose names are at home in other modules.
 
     homes: full name of a module -> the names that it has. renamed: former name -> name; a former name works,
-    with a DeprecationWarning.
+    with a DeprecationWarning. extra: what brings the modules that they need, named where one is missing.
 
     >>> __getattr__, __dir__ = lazy_names(__name__, {"json": ("loads", "dumps")})
     >>> __getattr__("loads")("1"), "dumps" in __dir__()
@@ -33,7 +37,16 @@ def lazy_names(
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = vars(sys.modules[package])[name] = getattr(import_module(module), name)
+        try:
+            home = import_module(module)
+        except ModuleNotFoundError as missing:
+            if not extra:
+                raise
+            # Not at the top: the plug-in of pytest is imported in every test run.
+            from pocketmq.remoting.extras import without_extra
+
+            raise without_extra(f"{package}.{name}", missing, extra) from None
+        value = vars(sys.modules[package])[name] = getattr(home, name)
         return value
 
     def known() -> list[str]:

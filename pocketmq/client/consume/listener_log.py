@@ -59,6 +59,7 @@ class ListenerLog:
                 queue,
                 [message.msg_id for message in messages],
                 exc_info=error,
+                extra={"group": self._group},
             )
             return
         told.count += 1
