@@ -66,6 +66,6 @@ def without_extras(missing: ModuleNotFoundError) -> CannotBegin:
 
     Raises: the given error if the missing module is ours, which is a bug and shows its trace.
     """
-    from pocketmq.remoting.extras import without_extra
+    from pocketmq.remoting.lazy_names import without_extra
 
     return CannotBegin(str(without_extra("this command", missing, "broker,console")))

@@ -1,4 +1,6 @@
-"""Names of a package that are loaded on first use, so that importing the package costs nothing."""
+"""Names of a package that are loaded on first use, so that importing the package costs nothing; and what to
+install if what they need is missing.
+"""
 
 import sys
 import warnings
@@ -42,9 +44,6 @@ def lazy_names(
         except ModuleNotFoundError as missing:
             if not extra:
                 raise
-            # Not at the top: the plug-in of pytest is imported in every test run.
-            from pocketmq.remoting.extras import without_extra
-
             raise without_extra(f"{package}.{name}", missing, extra) from None
         value = vars(sys.modules[package])[name] = getattr(home, name)
         return value
@@ -53,3 +52,14 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *module_of})
 
     return load, known
+
+
+def without_extra(what: str, missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    """Return the error of `what` that names the extra. Raises: `missing`, a defect, if the module is ours."""
+    if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
+        raise missing
+    return ModuleNotFoundError(
+        f"{what} needs {missing.name}, which is not installed; install PocketMQ with its extra: "
+        f'pip install "FOLDER_OR_WHEEL[{extra}]"',
+        name=missing.name,
+    )

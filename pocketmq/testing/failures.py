@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from pocketmq.client.network.instances import running_instances
 from pocketmq.model.message import MessageExt, Property
+from pocketmq.remoting.errors import Carried
 
 GROUP = "pocketmq-testing"
 """The fixture's own producer."""
@@ -12,7 +13,7 @@ GROUP = "pocketmq-testing"
 _LOG = "pocketmq.client.consume"
 
 
-class ListenerFailed(AssertionError):
+class ListenerFailed(Carried, AssertionError):
     """Messages that a group was to consume failed, and were not consumed since."""
 
 

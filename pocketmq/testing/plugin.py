@@ -109,7 +109,7 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
             )
         return External(namesrv)
     from pocketmq.remoting.errors import IllegalArgument
-    from pocketmq.remoting.extras import without_extra
+    from pocketmq.remoting.lazy_names import without_extra
 
     try:
         from pocketmq.testing.in_process import InProcess

@@ -13,23 +13,21 @@ from pocketmq.client.errors import (
     from_remoting,
     refusal,
 )
+from pocketmq.console.metrics.page import health_page
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
-from pocketmq.store.log.retention import Retention
+from pocketmq.store.log import retention
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until
 
 
-async def measured(retention: Retention) -> None:
-    """Let the broker see how full the disk is, as it does every ten seconds."""
-    retention.check_disk()
-
-
-def test_a_full_disk_is_explained_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_explained_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "disk_use", lambda path: 0.95)
     with InProcess({"diskSpaceWarningLevelRatio": 0.9}) as server:
-        retention = server.running.parts.messages.store._retention
-        assert retention is not None
-        retention.measure_disk_use = lambda path: 0.95
-        server.call(measured(retention))
+        server.clock.advance(60)
+        until(lambda: health_page([server.running])[0] == 503, "the store to notice")
         with pytest.raises(SendFailed) as caught:
             server.send("T", "x")
     text = str(caught.value)
