@@ -68,6 +68,8 @@ _SEEN_MS = 60_000
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 # Numbers for texts of one file; more distinct ones than this begin a new file.
 _TEXTS_MAX = 100_000
+# Rows of rare events that nothing else tells: they are written at once, so that no kill takes them.
+_AT_ONCE = (EventKind.RESET, EventKind.EXPIRED, EventKind.RETRY, EventKind.DEAD)
 # Events that concern what was given before them.
 _IN_ORDER = (EventKind.RESET, EventKind.EXPIRED)
 
@@ -205,7 +207,7 @@ class DeliveryRecord:
         offset = header.queue_offset
         if old is not None:
             self._write(key, old)
-            if offset > old.end:
+            if offset > old.end and old.way is not Way.BROADCAST:
                 self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
         else:
             self._of_group.setdefault(key[0], set()).add(key)
@@ -288,6 +290,8 @@ class DeliveryRecord:
                 self._clock.now_ms(),
             ]
         )
+        if kind in _AT_ONCE:
+            self.flush()
 
     def forget_topic(self, topic: str) -> None:
         """Forget what was delivered of a deleted topic: one made again under the name has other messages."""
@@ -295,6 +299,7 @@ class DeliveryRecord:
         if self.around.size_max() > 0:
             row = [DELETED, self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
+            self.flush()
 
     def forget(self, group: str, topic: str) -> None:
         """Forget what a group was given of a topic, where its offsets were removed: it starts over."""
@@ -302,6 +307,7 @@ class DeliveryRecord:
         if self.around.size_max() > 0:
             row = [FORGOTTEN, self._number(group), self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
+            self.flush()
 
     def _drop(self, keys: Iterable[Key]) -> None:
         for key in keys:

@@ -31,6 +31,9 @@ class EventKind(StrEnum):
     DEAD = "dead"
     # The message at `begin` of a retry topic is a copy: the text is what `origin_text` makes.
     COPY = "copy"
+    # A member that broadcasts, which keeps its offsets itself, says that it is at `end`; the text is its
+    # client id.
+    REPORT = "report"
 
 
 class Way(IntEnum):

@@ -234,15 +234,26 @@ class ConsumerOffsetManager(ConfigManager):
         self._remove(lambda of, group: of == topic)
 
     def _remove(self, which: Callable[[str, str], bool]) -> None:
-        for topic, group in self._pairs():
-            if which(topic, group):
-                del self.offsets[f"{topic}{SEPARATOR}{group}"]
-                self.dirty = True
-                self._size = None
-                for queue in [key for key in self.resets if key[:2] == (group, topic)]:
-                    del self.resets[queue]
-                self._events.offsets_removed(group, topic)
-                log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
+        """Remove some, on the disk, too: a kill must not bring them back."""
+        found = [(topic, group) for topic, group in self._pairs() if which(topic, group)]
+        self._drop(found)
+        if found:
+            try:
+                self.persist()
+            except OSError as error:
+                log.warning("cannot save the offsets, the next round tries again reason=%s", error)
+            # A save under way in a thread may put its older copy over this one.
+            self.persist_soon()
+
+    def _drop(self, pairs: list[tuple[str, str]]) -> None:
+        for topic, group in pairs:
+            del self.offsets[f"{topic}{SEPARATOR}{group}"]
+            self.dirty = True
+            self._size = None
+            for queue in [key for key in self.resets if key[:2] == (group, topic)]:
+                del self.resets[queue]
+            self._events.offsets_removed(group, topic)
+            log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
 
     def min_in_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], filter_groups: str | None

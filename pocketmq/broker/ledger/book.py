@@ -1,7 +1,7 @@
 """Book: what the record says of one queue in one group, row by row. No I/O.
 
-1. An administrator's reset forwards skips all before it that was not acknowledged; one backwards drops what
-   is known from there on, since it will be given again.
+1. An administrator's reset forwards skips all before it that was not acknowledged; what one backwards passes
+   will be given again, unless a kill takes the reset back.
 2. What a member's own move skips is what was never given.
 3. A message that was sent back counts by its copies; `back` has where they went, `copies` where they are.
 """
@@ -44,6 +44,8 @@ class Book:
     lanes: dict[tuple[Way, str], Runs] = field(default_factory=dict)
     back: dict[int, Back] = field(default_factory=dict)
     copies: dict[int, list[Copy]] = field(default_factory=dict)
+    # By client id: the offset that a member that broadcasts has reported last.
+    reports: dict[str, int] = field(default_factory=dict)
 
     def lane(self, way: Way = Way.SHARED, name: str = "") -> Runs:
         """Return the pieces of a lane."""
@@ -88,11 +90,14 @@ class Book:
             case EventKind.COMMIT | EventKind.JUMP if begin < end:
                 self._mark(Piece(begin, end, State.SKIPPED, "", text, ms), fills=True)
             case EventKind.EXPIRED if begin < end:
+                self._note_begin(begin)
                 for offset in [each for each in self.back if begin <= each < end]:
                     del self.back[offset]
                 self._mark(Piece(begin, end, State.EXPIRED, "", text, ms), fills=False)
             case EventKind.RETRY:
                 self.back[begin] = Back(State.RETRY, text, ms)
+            case EventKind.REPORT:
+                self.reports[text] = end
             case EventKind.DEAD:
                 self.back[begin] = Back(State.DEAD, text, ms)
 
@@ -105,7 +110,7 @@ class Book:
         if self.begin is not None:
             self.begin = min(self.begin, begin)
         for runs in self.lanes.values():
-            runs.drop(begin)
+            runs.age(begin)
         for table in (self.back, self.copies):
             for offset in [offset for offset in table if offset >= begin]:
                 del table[offset]
@@ -171,6 +176,5 @@ def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
     kept, discarded, missed = split or (UNSURE, UNSURE, UNSURE)
     if split is None and (way in (Way.ISOLATED, Way.STRANGER) or pulling.is_alike):
         kept, discarded, missed = count, 0, 0
-    return Piece(
-        begin, end, None, client, "", row[-1], pulling, count, kept, discarded, missed
-    ), way
+    numbers = (count, kept, discarded, missed)
+    return Piece(begin, end, None, client, "", row[-1], pulling, *numbers, way=way), way

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from pocketmq.broker.delivery.rows import Way
 from pocketmq.broker.delivery.sorting import Pulling
 from pocketmq.model.balance import State
 
@@ -22,7 +23,8 @@ _begin = attrgetter("begin")
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Offsets [begin, end). state: None if they were given; then `pulling` says how, and of them `count` were
-    let through, `kept` are kept, `discarded` and `missed` are lost (sorting.py); UNSURE is not known.
+    let through, `kept` are kept, `discarded` and `missed` are lost (sorting.py); UNSURE is not known. is_old:
+    the group was set back behind it, so it counts only if it turns out to have moved on all the same.
     """
 
     begin: int
@@ -36,6 +38,8 @@ class Piece:
     kept: int = 0
     discarded: int = 0
     missed: int = 0
+    is_old: bool = False
+    way: Way = Way.SHARED
 
     @property
     def size(self) -> int:
@@ -65,6 +69,7 @@ class Piece:
         if (
             self.end != other.begin
             or self.state is not other.state
+            or (self.is_old, self.way) != (other.is_old, other.way)
             or other.end - self.begin > PIECE_MAX
             or self.ms // _HOUR_MS != other.ms // _HOUR_MS
             or (self.member, self.cause, self.pulling) != (other.member, other.cause, other.pulling)
@@ -123,14 +128,15 @@ class Runs:
             if isinstance(gap, tuple):
                 self.put(piece.cut(*gap))
 
-    def drop(self, begin: int) -> None:
-        """Remove all pieces from an offset on."""
+    def age(self, begin: int) -> None:
+        """Mark all pieces from an offset on as old."""
         first, _ = self._under(begin, begin + 1)
-        kept = self._pieces[: first + 1]
-        if kept and kept[-1].end > begin:
-            last = kept.pop()
-            kept += [last.cut(0, begin)] if last.begin < begin else []
-        self._pieces = kept
+        kept, later = self._pieces[:first], self._pieces[first:]
+        if later and later[0].begin < begin:
+            kept.append(later[0].cut(0, begin))
+        self._pieces = kept + [
+            replace(each.cut(begin, each.end), is_old=True) for each in later if each.end > begin
+        ]
 
     def at(self, offset: int) -> Piece | None:
         """Return the piece with this offset, or None."""
