@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ledger.folding import fold
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode
@@ -67,6 +68,10 @@ class Story:
             (4, 8, 4, 1, 1, 0.3, 1, 0.2, 0.3, 0.1),
         )[0]
         await act()
+        parts = self.broker.parts
+        rows = parts.tables.offsets.rows()
+        offsets = {(group, topic, queue): offset for topic, group, queue, offset in rows}
+        fold(parts.messages.deliveries.files, offsets, parts.node.clock.now_ms())
 
     async def send(self) -> None:
         queue_id = self.chance.randrange(self.queues)
@@ -168,7 +173,9 @@ class Story:
             answer = await self.asker.produce("T", b"x" * 20_000, queue_id=queue_id, TAGS="A")
             assert answer.code == 0
             self.tags[queue_id, count] = "A"
-        self.broker.parts.messages.store.delete_expired_files(manual=True)
+        store = self.broker.parts.messages.store
+        store.flush_now()
+        store.delete_expired_files(manual=True)
 
     async def resize(self) -> None:
         """The topic gets more queues, or fewer, which are still read from what is stored."""
@@ -263,11 +270,16 @@ class Story:
 
 async def tell(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
+    # In every other story files of the record are dropped again and again, and folded.
+    size = 1_500 if seed % 2 else 16 << 20
     story: Story | None = None
     small = {"mapped_file_size_commit_log": 65_536, "file_reserved_time": 0}
     for life in range(3):
         # Each time the broker starts again, with what it has on its disk.
-        async with serving(folder, store=small) as broker, await Peer.at(broker) as asker:
+        async with (
+            serving(folder, store=small, delivery_record_size=size) as broker,
+            await Peer.at(broker) as asker,
+        ):
             if story is None:
                 story = Story(chance, broker, asker)
                 await story.config()

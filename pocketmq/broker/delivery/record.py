@@ -10,6 +10,7 @@ record_file.py:
     [4, group, topic, queue, begin, end, count, client, by, own, wishes, way, split, first_ms, ms]     a span
     [5, group, topic, ms]                                      the group's offsets of the topic were removed
     [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span of an older version
+    [6, ...]                                                     the sum of dropped rows (ledger/folding.py)
 
 1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
    expression `by`; the client itself asks for `own`, the group's members for `wishes`. Pulls that continue
@@ -22,6 +23,7 @@ record_file.py:
    one span per group and queue that a connected client has pulled, nothing else.
 5. Deliveries do not depend on it: rows that cannot be written are counted and left out; after kill -9 up to
    a second of rows is missing; a torn block is cut off. `since_ms` returns how far it reaches back.
+6. A slave has a copy of its master's files, and records nothing of its own (record_copy.py).
 Owner: the Broker, on its event loop; `find` may run in a thread.
 """
 
@@ -388,6 +390,11 @@ class DeliveryRecord:
         """Write the buffer to the file."""
         if not self._buffer:
             return
+        if self.files.is_copied and self.around.follows:
+            self._buffer.clear()
+            self._numbers.clear()
+            return
+        self.files.own()
         data, self._buffer = bytes(self._buffer), bytearray()
         try:
             if self.files.append(data, full=len(self._numbers) > _TEXTS_MAX):

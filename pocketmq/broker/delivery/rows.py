@@ -5,7 +5,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 # The kind of a row: its first element.
-TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN = range(6)
+TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN, FOLDED = range(7)
 Texts = dict[int, str]
 Row = list[Any]
 Key = tuple[str, str, int]

@@ -17,7 +17,7 @@ A reset of a queue (5.x, server side) is stored like any offset and marked until
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,6 +203,12 @@ class ConsumerOffsetManager(ConfigManager):
     def of_topic(self, group: str, topic: str) -> dict[int, int]:
         """Return the next offset by queue id; empty if none is stored."""
         return dict(self.offsets.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def rows(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield topic, group, queue id and next offset of all."""
+        for topic, group in self._pairs():
+            for queue_id, offset in self.offsets[f"{topic}{SEPARATOR}{group}"].items():
+                yield topic, group, queue_id, offset
 
     def topics_of(self, group: str) -> set[str]:
         """Return the topics that the group has offsets of."""

@@ -9,10 +9,23 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import SPAN, EventKind, Row, Texts, Way, parse_origin
+from pocketmq.broker.delivery.rows import (
+    DELETED,
+    EVENT,
+    FOLDED,
+    FORGOTTEN,
+    SPAN,
+    EventKind,
+    Row,
+    Texts,
+    Way,
+    began_ms,
+    parse_origin,
+)
 from pocketmq.broker.delivery.sorting import Pulling
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs
+from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs, folded_pulling
 from pocketmq.model.balance import State
+from pocketmq.model.pop_receipt import normal_topic
 
 _KINDS = frozenset(each.value for each in EventKind)
 
@@ -76,6 +89,27 @@ class Book:
             self.lane(way, piece.pulling.own).put(piece)
         else:
             self.lane(way, piece.member).put(piece)
+
+    def folded(self, row: Row, texts: Texts) -> None:
+        """Enter a sum (folding.py)."""
+        begin, end, client, way, lane, cause, state, asks_all = row[4:12]
+        count, kept, discarded, missed = row[12:16]
+        pulling = folded_pulling(asks_all=asks_all)
+        piece = Piece(
+            begin,
+            end,
+            State.of(state) if state else None,
+            texts.get(client, ""),
+            texts.get(cause, ""),
+            row[16],
+            None if state else pulling,
+            count,
+            kept,
+            discarded,
+            missed,
+            way=Way(way),
+        )
+        self.lane(Way(way), texts.get(lane, "")).put(piece)
 
     def event(self, kind: EventKind, begin: int, end: int, text: str, ms: int) -> None:
         """Enter an event that concerns this queue alone."""
@@ -144,6 +178,25 @@ class Books:
         """Drop a topic: it or its offsets were deleted."""
         for key in [key for key in self.books if key[0] == topic]:
             del self.books[key]
+
+    def enter(self, texts: Texts, row: Row) -> None:
+        """Enter a row, if it concerns this group."""
+        self.since_ms = self.since_ms or began_ms(row)
+        kind = row[0]
+        if kind == DELETED:
+            topic = texts.get(row[1], "")
+            for each in {of for of, _ in self.books if normal_topic(of, self.group) == topic}:
+                self.forget(each)
+        elif texts.get(row[2 if kind == EVENT else 1]) != self.group:
+            return
+        elif kind == FORGOTTEN:
+            self.forget(texts.get(row[2], ""))
+        elif kind == EVENT:
+            self.event(row, texts)
+        elif kind == FOLDED:
+            self.book(texts.get(row[2], ""), row[3]).folded(row, texts)
+        else:
+            self.span(row, texts)
 
     def span(self, row: Row, texts: Texts) -> None:
         """Enter a span of this group."""

@@ -21,25 +21,17 @@ from collections.abc import (
 from typing import NamedTuple
 
 from pocketmq.broker.delivery.record_file import RecordReader
-from pocketmq.broker.delivery.rows import (
-    DELETED,
-    EVENT,
-    FORGOTTEN,
-    EventKind,
-    Row,
-    Texts,
-    began_ms,
-)
+from pocketmq.broker.delivery.rows import EventKind, Row, Texts
 from pocketmq.broker.delivery.sorting import Sorter
 from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.ledger.book import Books
 from pocketmq.broker.ledger.reckoning import InState, Now, Reckoning
+from pocketmq.broker.ledger.runs import FOLDED_OWN
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.service import Receipted
 from pocketmq.model.balance import Balance, Cause, ListedMessages, State
 from pocketmq.model.names import dlq_topic, is_retry_topic
-from pocketmq.model.pop_receipt import normal_topic
 
 GROUPS_MAX = 64
 PIECES_MAX = 200_000
@@ -136,6 +128,8 @@ class GroupLedger:
             yield part.begin, part.end - 1
             return
         kind, pulling = part.of
+        if pulling.own == FOLDED_OWN:
+            return
         classes = self._sorter.classes(topic, queue_id, part.begin, part.end, pulling)
         if classes is None:
             return
@@ -286,19 +280,5 @@ async def _in_turns(
 
 def _enter(books: Books, rows: Iterator[tuple[Texts, Row]]) -> None:
     """Enter the rows that concern a group. In a thread."""
-    group = books.group
     for texts, row in rows:
-        books.since_ms = books.since_ms or began_ms(row)
-        kind = row[0]
-        if kind == DELETED:
-            topic = texts.get(row[1], "")
-            for each in {of for of, _ in books.books if normal_topic(of, group) == topic}:
-                books.forget(each)
-        elif texts.get(row[2 if kind == EVENT else 1]) != group:
-            continue
-        elif kind == FORGOTTEN:
-            books.forget(texts.get(row[2], ""))
-        elif kind == EVENT:
-            books.event(row, texts)
-        else:
-            books.span(row, texts)
+        books.enter(texts, row)

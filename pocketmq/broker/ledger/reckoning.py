@@ -136,14 +136,14 @@ class Reckoning:
                 found.add(offset, KEPT, part)
         for offset in book.back.keys() | book.copies.keys():
             if begin <= offset < now.high and now.told.get(offset) is not Receipted.OUT:
-                state, taken_from = self._fate(topic, queue_id, offset)
+                state, taken_from = self.fate(topic, queue_id, offset)
                 back = book.back.get(offset)
                 cause, ms = ("", 0) if back is None else (back.cause, back.ms)
                 part = InState(offset, offset + 1, state, 1, cause, "", ms, is_single=True)
                 found.add(offset, _CLASSES.get(taken_from, KEPT), part)
         return found
 
-    def _fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
+    def fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
         """Return what became of a message that was sent back or redelivered, and what it was taken from."""
         key = (topic, queue_id, offset)
         book = self.books.books.get((topic, queue_id))
@@ -169,7 +169,7 @@ class Reckoning:
         if now is None or now.told.get(offset) is Receipted.OUT:
             return State.RETRY
         if book is not None and (offset in book.back or offset in book.copies):
-            return self._fate(topic, queue_id, offset)[0]
+            return self.fate(topic, queue_id, offset)[0]
         piece = None if book is None else as_one(book, self.online).at(offset)
         if piece is not None and piece.state is not None:
             return piece.state
@@ -281,6 +281,9 @@ class Reckoning:
             rest = piece.size - piece.kept - piece.discarded - piece.missed
             numbers = (rest, piece.kept, piece.discarded, piece.missed)
             yield piece, dict(zip((UNWANTED, KEPT, DISCARDED, MISSED), numbers, strict=True))
+            return
+        if piece.is_folded:
+            yield piece, None
             return
         assert piece.pulling is not None
         for begin in range(piece.begin, piece.end, PIECE_MAX):

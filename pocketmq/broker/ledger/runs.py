@@ -16,6 +16,8 @@ from pocketmq.model.balance import State
 
 PIECE_MAX = 65_536
 UNSURE = -1
+# Stands for a member's own expression where that was folded (folding.py): no message can be sorted any more.
+FOLDED_OWN = "folded"
 _HOUR_MS = 3_600_000
 _begin = attrgetter("begin")
 
@@ -45,6 +47,10 @@ class Piece:
     def size(self) -> int:
         return self.end - self.begin
 
+    @property
+    def is_folded(self) -> bool:
+        return self.pulling is not None and self.pulling.own == FOLDED_OWN
+
     def cut(self, begin: int, end: int) -> "Piece":
         """Return the part of it between two offsets."""
         begin, end = max(begin, self.begin), min(end, self.end)
@@ -64,13 +70,13 @@ class Piece:
             missed=numbers[3],
         )
 
-    def joined(self, other: "Piece") -> "Piece | None":
+    def joined(self, other: "Piece", piece_max: int) -> "Piece | None":
         """Return both as one, if `other` continues it alike; else None."""
         if (
             self.end != other.begin
             or self.state is not other.state
             or (self.is_old, self.way) != (other.is_old, other.way)
-            or other.end - self.begin > PIECE_MAX
+            or other.end - self.begin > piece_max
             or self.ms // _HOUR_MS != other.ms // _HOUR_MS
             or (self.member, self.cause, self.pulling) != (other.member, other.cause, other.pulling)
         ):
@@ -90,6 +96,11 @@ def _sum(one: int, other: int) -> int:
     return UNSURE if UNSURE in (one, other) else one + other
 
 
+def folded_pulling(*, asks_all: bool) -> Pulling:
+    """Return what stands for how folded messages were given; asks_all: no filter stopped any."""
+    return Pulling("" if asks_all else f"TAG {FOLDED_OWN}", FOLDED_OWN, ())
+
+
 class Runs:
     """The pieces of one queue."""
 
@@ -104,13 +115,13 @@ class Runs:
         """Return the end of the last piece; 0 without one."""
         return self._pieces[-1].end if self._pieces else 0
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: Piece, piece_max: int = PIECE_MAX) -> None:
         """Add a piece, replacing what is under it."""
         if piece.end <= piece.begin:
             return
         pieces = self._pieces
         if not pieces or piece.begin >= pieces[-1].end:
-            joined = pieces[-1].joined(piece) if pieces else None
+            joined = pieces[-1].joined(piece, piece_max) if pieces else None
             if joined is not None:
                 pieces[-1] = joined
             else:
