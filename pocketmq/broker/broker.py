@@ -22,8 +22,8 @@ from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
+from pocketmq.broker.ha.introduction import signer
 from pocketmq.broker.ha.outside import Outside
-from pocketmq.broker.ha.table_sync import signer
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.nameservers.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.nameservers.announcements import Announcements
@@ -217,7 +217,7 @@ class Broker:
             self.parts.tables.offsets.remove_topic(topic)
         if store.recovery.may_have_lost and store.following is None:
             # Messages that groups had consumed may be lost; those that replace them are still unread.
-            self.parts.tables.cut_offsets(store.max_offset)
+            self.parts.tables.cut_offsets(store.next_offset)
         stack.callback(housekeeping.save_all)
         self.parts.tables.topics.restore_internal(store)
         stack.callback(self.parts.messages.deliveries.settle)

@@ -21,7 +21,7 @@ from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.identity import ControllerIdentity
 from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollower
 from pocketmq.broker.election.switch_listener import SwitchListener
-from pocketmq.broker.election.switch_slaves import SwitchSlaves
+from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.election.switch_wire import Epoch
 from pocketmq.broker.election.verdict import Elected
 from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
@@ -69,6 +69,7 @@ class ElectedReplication(Replication):
         """Ask the controller, from now on."""
         self.epochs.load()
         self.epochs.settle(self._end)
+        self._limit_readers()
         config = self._node.config
         identity = ControllerIdentity(
             self._store.config.store_path_root_dir, config.broker_cluster_name, config.broker_name
@@ -77,6 +78,14 @@ class ElectedReplication(Replication):
         assert isinstance(self.listener, SwitchListener)
         self.listener.changed.to(self.election.set_changed)
         self._electing = outside.tasks.create_task(self.election.run(), name="election")
+
+    def _limit_readers(self) -> None:
+        """Show readers what no election takes away (reading_limit.py)."""
+        store, arrivals, replicas = self._store, self._node.events.arrivals, self.replicas
+        store.limit.set(lambda: self.confirmed)
+        arrivals.hold(lambda: store.commit_log_max_position, lambda: self.confirmed)
+        assert isinstance(replicas, SetReplicas)
+        replicas.advanced.to(arrivals.release)
 
     async def leave(self) -> None:
         if self.election is not None:
@@ -255,9 +264,11 @@ class ElectedReplication(Replication):
             except Diverged as error:
                 log.error("leading with what comes before a damaged record: %s", error)
             store.lead()
+            # Nothing is elected in this broker's place that lacks any of it, before another is in sync.
+            self._confirmed = self._end
             if topics_as_of is not None:
                 self._tables.topics.restore_young(store, topics_as_of)
-            self._tables.cut_offsets(store.max_offset)
+            self._tables.cut_offsets(store.next_offset)
             await store.on_disk()
             self._load_anew()
         self._note_epoch(verdict.master_epoch)
@@ -300,6 +311,7 @@ class ElectedReplication(Replication):
             self._after_cut,
             self.epochs,
         )
+        follower.advanced.to(self._node.events.arrivals.release)
         follower.confirmed = min(self._confirmed, self._end)
         return follower
 

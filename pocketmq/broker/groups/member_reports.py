@@ -15,11 +15,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.model.diagnosis import MemberFacts
 from pocketmq.model.queue_json import message_queue
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock
@@ -27,6 +26,9 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerRunningInfoHeader
 from pocketmq.remoting.java_number import number
+
+if TYPE_CHECKING:
+    from pocketmq.model.diagnosis import MemberFacts
 
 INTERVAL_S = 10.0
 TOGETHER = 16
@@ -41,7 +43,7 @@ class Report:
     -1 without one. facts counts them; of a topic of which it has none here, those elsewhere.
     """
 
-    facts: MemberFacts
+    facts: "MemberFacts"
     own: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -107,6 +109,9 @@ class MemberReports:
 
 def report_of(client_id: str, body: bytes, broker_name: str, now_ms: int) -> Report:
     """Read a ConsumerRunningInfo. Raises: FastjsonError, AttributeError, TypeError, ValueError."""
+    # Only a broker whose metrics are read asks its members.
+    from pocketmq.model.diagnosis import MemberFacts
+
     data: Mapping[str, Any] = fastjson.loads(body, size_max=SIZE_MAX)
     table = {message_queue(key): row for key, row in (data.get("mqTable") or {}).items()}
     here = {queue: row for queue, row in table.items() if queue.broker_name == broker_name}
