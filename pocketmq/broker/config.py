@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
@@ -34,7 +35,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
+class BrokerConfig(HaConfig, ElectionConfig, TableConfig, LogConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
