@@ -21,7 +21,6 @@ from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
-from pocketmq.broker.figures.log_levels import apply_levels
 from pocketmq.broker.ha.config import SLAVE, check_role
 from pocketmq.broker.ha.introduction import signer
 from pocketmq.broker.ha.outside import Outside
@@ -105,8 +104,6 @@ class Broker:
         log.info("broker stopped name=%s", self.config.broker_name)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        if self.config.log_levels:
-            apply_levels(self.config.log_levels)
         acl = self._make_acl()
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
@@ -284,8 +281,6 @@ class Broker:
             self.server.idle_ms = self.config.server_channel_max_idle_time_seconds * 1000
         if "namesrvAddr" in names:
             self.registration.ask_again()
-        if "logLevels" in names:
-            apply_levels(self.config.log_levels)
 
     @property
     def registration(self) -> Registration:

@@ -1,6 +1,5 @@
 """The broker's settings, under their broker.conf names; broker_conf.py reads such a file. Source:
-BrokerConfig, NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
-"""
+BrokerConfig, NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7."""
 
 import socket
 from collections.abc import Mapping
