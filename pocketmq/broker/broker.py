@@ -227,6 +227,7 @@ class Broker:
         stack.callback(services.timer.close)
         services.half.load()
         services.pop.load()
+        self.parts.messages.once.load()
 
     async def _serve(
         self, stack: AsyncExitStack, acl: PlainAccessValidator | None, client: RemotingClient

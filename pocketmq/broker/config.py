@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.once.config import OnceConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
@@ -34,7 +35,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, ElectionConfig, TableConfig):
+class BrokerConfig(HaConfig, ElectionConfig, TableConfig, OnceConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -21,6 +21,7 @@ from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
+from pocketmq.broker.once.send_once import FirstCopy
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.transaction_check import FIRST_STORED
@@ -114,6 +115,7 @@ class SendActs:
         self._deliveries = messages.deliveries
         self._random_below = random_below
         self._durability = messages.durability
+        self._once = messages.once
         self._cluster = node.config.broker_cluster_name.encode()
         self._plain_end = b"CLUSTER\x01" + self._cluster
         # Properties of a batch as they came -> as they are stored, and whether a send waits.
@@ -192,6 +194,7 @@ class SendActs:
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._durability.replicas.may_refuse
+            or self._once.applies(topic)
         ):
             return None
         return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
@@ -256,6 +259,38 @@ class SendActs:
             queue_id = self._random_below(topic.write_queues)
         if topic.by_priority:
             queue_id = _queue_of_priority(properties, topic, queue_id)
+        if self._once.applies(topic):
+            first = self._once.first(topic.topic, properties)
+            if first is not None:
+                return self._repeated(first, topic.topic, properties, as_five=as_five)
+        sent = self._send_new(ask, topic, body, peer, (properties, queue_id, times_max), as_five)
+        if self._once.applies(topic):
+            self._once.note(topic.topic, properties, sent.position)
+        return sent
+
+    def _repeated(
+        self, first: FirstCopy, topic: str, properties: bytes, *, as_five: bool
+    ) -> SentMessage:
+        """Answer a send as its first one was."""
+        end = first.end if _waits_by(properties) and self._durability.waits else None
+        is_half = (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+        transaction = _with_id(properties)[1] if is_half and as_five else None
+        handle = self._recall_handle(topic, first.position)
+        return SentMessage(
+            first.position, first.queue_id, first.queue_offset, end, handle, transaction
+        )
+
+    def _send_new(
+        self,
+        ask: SendAsk,
+        topic: TopicConfig,
+        body: Buffer,
+        peer: Peer,
+        what: tuple[bytes, int, int | None],
+        as_five: bool,
+    ) -> SentMessage:
+        """Store one message. what: its properties, queue id, and times_max of `send`. Raises: Refused."""
+        properties, queue_id, times_max = what
         name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
@@ -298,7 +333,7 @@ class SendActs:
         except StoreError as error:
             raise store_refusal(error, self._store) from error
         put = stored.appended
-        handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
+        handle = self._recall_handle(name, put.position) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if wait and self._durability.waits else None
         return SentMessage(put.position, queue_id, put.queue_offset, end, handle, transaction)
 
@@ -312,9 +347,9 @@ class SendActs:
             properties = remove_property(properties, name)
         return properties.removesuffix(b"\x02") + self.traced()[0 if properties else 1 :]
 
-    def _recall_handle(self, topic: str, put: Appended) -> str | None:
-        """Return the handle for cancelling the message (5.x)."""
-        data = self._store.record_at(put.position)
+    def _recall_handle(self, topic: str, position: int) -> str | None:
+        """Return the handle for cancelling the message (5.x); None if it is not timed."""
+        data = self._store.record_at(position)
         if data is None:
             return None
         properties = read_record(data, check_crc=False).properties
@@ -368,6 +403,15 @@ class SendActs:
         return self._topics.create_internal(dlq_topic(group_name), 1)
 
     # ------------------------------------------------------------ a batch
+
+    def repeated_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer) -> SentBatch | None:
+        """Return the answer to a batch that was stored before; None if it is new."""
+        found = self._once.first_batch(topic, body)
+        if not found:
+            return None
+        end = max(each.end for each in found) if _waits(ask) and self._durability.waits else None
+        positions = [each.position for each in found]
+        return SentBatch(positions, found[0].queue_id, found[0].queue_offset, end)
 
     def send_batch(
         self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer, *, as_five: bool = False
@@ -442,7 +486,11 @@ _new_tuple = tuple.__new__
 
 def _waits(ask: SendAsk) -> bool:
     """Return True if the sender wants to wait until the message is safe."""
-    return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
+    return _waits_by((ask.properties or "").encode())
+
+
+def _waits_by(properties: bytes) -> bool:
+    return get_property(properties, b"WAIT") in (None, b"true")
 
 
 def _check_delay(properties: bytes) -> None:
