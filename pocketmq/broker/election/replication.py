@@ -18,6 +18,7 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.election import Election
 from pocketmq.broker.election.epochs import Epochs
+from pocketmq.broker.election.history import ElectionHistory
 from pocketmq.broker.election.identity import ControllerIdentity
 from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollower
 from pocketmq.broker.election.switch_listener import SwitchListener
@@ -56,6 +57,7 @@ class ElectedReplication(Replication):
         self._verdict: Elected | None = None
         self._confirmed = 0
         self.election: Election | None = None
+        self.history = ElectionHistory()
 
     def _make_listener(self) -> HaListener:
         self._prepare()
@@ -150,8 +152,20 @@ class ElectedReplication(Replication):
             "masterEpoch": 0 if verdict is None else verdict.master_epoch,
             "inSync": sorted(self._known_in_sync(verdict)),
             "confirmed": self.confirmed,
+            "elections": self.history.count,
+            "history": self.history.newest_first(),
         }
         return found
+
+    def election_figures(self) -> dict[str, int] | None:
+        verdict = self._verdict
+        return {
+            "epoch": 0 if verdict is None else verdict.master_epoch,
+            "elections": self.history.count,
+            "in_sync": len(self._known_in_sync(verdict)),
+            "unconfirmed": max(0, self._end - self.confirmed),
+            "reachable": int(self.election is not None and not self.election.trouble),
+        }
 
     def _known_in_sync(self, verdict: Elected | None) -> frozenset[int]:
         if not self.follows:
@@ -207,14 +221,20 @@ class ElectedReplication(Replication):
                 return
             leads = verdict.master_id == self.in_sync.own_id
             if known is None or verdict.master_epoch > known.master_epoch:
+                heard_ms = 0 if self.follower is None else self.follower.state.heard_ms
                 await (self._lead(verdict) if leads else self._obey(verdict))
                 self._verdict = verdict
+                clock = self._node.clock
+                gap_ms = clock.monotonic_ms() - heard_ms if leads and heard_ms else -1
+                self.history.add(verdict, clock.now_ms(), gap_ms)
             elif leads and not self.follows:
                 self.in_sync.answered(verdict.master_epoch, verdict.in_sync, verdict.in_sync_epoch)
                 self.replicas.acked()
             elif verdict.master_address != known.master_address:
                 # The same master under another address.
                 await self._obey(verdict)
+                self._verdict = verdict
+            else:
                 self._verdict = verdict
 
     async def _obey(self, verdict: Elected) -> None:

@@ -97,6 +97,10 @@ class Replication:
             self._handover = Handover(self._node, self, self._outside)
         return self._handover
 
+    def election_figures(self) -> dict[str, int] | None:
+        """Return figures of the elections; None: an operator decides the role."""
+        return None
+
     @property
     def follows(self) -> bool:
         return self._node.config.broker_role == SLAVE
