@@ -1,6 +1,5 @@
-"""The broker's settings, under their broker.conf names; broker_conf.py reads such a file. Source:
-BrokerConfig, NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
-"""
+"""The broker's settings, under their broker.conf names. Source: BrokerConfig, NettyServerConfig,
+MessageStoreConfig, RocketMQ 4.9.7."""
 
 import socket
 from collections.abc import Mapping
@@ -26,11 +25,12 @@ _FIXED = {
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
+    "the window of keys has its size": "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
-    "open connections keep their limits": "frameMaxLength maxConnections "
-    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
+    "open connections keep their limits": "frameMaxLength maxConnections maxConnectionsPerAddress "
+    "halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
 }
 
 
