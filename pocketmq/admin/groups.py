@@ -92,7 +92,7 @@ class GroupAdmin:
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
             try:
-                answer = await self._api.ask(
+                answer = await self._api.requests.ask(
                     address,
                     RequestCode.GET_CONSUMER_CONNECTION_LIST,
                     admin_headers.GetConsumerConnectionListHeader(group),
@@ -148,7 +148,7 @@ class GroupAdmin:
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
             try:
-                answer = await self._api.ask(
+                answer = await self._api.requests.ask(
                     address,
                     RequestCode.GET_CONSUMER_RUNNING_INFO,
                     headers.GetConsumerRunningInfoHeader(group, client_id, stack),
@@ -241,7 +241,7 @@ class GroupAdmin:
 
     async def _has_members(self, address: str, group: str) -> bool:
         try:
-            await self._api.ask(
+            await self._api.requests.ask(
                 address,
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,
                 admin_headers.GetConsumerConnectionListHeader(group),
@@ -261,7 +261,7 @@ class GroupAdmin:
         """Have a broker send its members the new offsets. Raises: BrokerRefused."""
 
         async def tell() -> None:
-            await self._api.ask(
+            await self._api.requests.ask(
                 address,
                 RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
                 header,

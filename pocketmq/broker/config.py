@@ -1,5 +1,4 @@
-"""The broker's settings, under their broker.conf names. Source: BrokerConfig, NettyServerConfig,
-MessageStoreConfig, RocketMQ 4.9.7."""
+"""The broker's settings, as broker.conf names them. Source: BrokerConfig, NettyServerConfig, 4.9.7."""
 
 import socket
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.broker.once.config import OnceConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
@@ -25,7 +25,6 @@ _FIXED = {
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
     "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
-    "the window of keys has its size": "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
@@ -35,7 +34,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, ElectionConfig, TableConfig, OnceConfig):
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, OnceConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -138,7 +138,7 @@ class LossyProxy(RoughProxy):
         writer: asyncio.StreamWriter,
         both: set[asyncio.StreamWriter],
     ) -> None:
-        is_answers = reader._transport.get_extra_info("peername")[1] == self.target  # type: ignore[attr-defined]
+        is_answers = writer.get_extra_info("peername")[1] != self.target
         try:
             while data := await reader.read(65_536):
                 if is_answers and self._chance.random() < self.share:
