@@ -11,7 +11,7 @@
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ class Inbox:
         connection.commit()
 
     @contextmanager
-    def once(self, message: MessageExt | str) -> Iterator[bool]:
+    def once(self, message: MessageExt | str) -> Generator[bool, None, None]:
         """Process a message inside; True if it is new. Leaving commits; an error rolls everything back.
 
         message: or its key. Raises: what the database raises.
