@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.broker.once.config import OnceConfig
@@ -34,7 +35,13 @@ _FIXED = {
 
 
 @dataclass
+<<<<<<< HEAD
 class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, OnceConfig):
+||||||| b37fe4ab
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig):
+=======
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig):
+>>>>>>> main
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
