@@ -35,13 +35,7 @@ _FIXED = {
 
 
 @dataclass
-<<<<<<< HEAD
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, OnceConfig):
-||||||| b37fe4ab
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig):
-=======
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig):
->>>>>>> main
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, OnceConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
