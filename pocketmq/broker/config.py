@@ -1,5 +1,6 @@
 """The broker's settings, as broker.conf names them. Source: BrokerConfig, NettyServerConfig, 4.9.7."""
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -490,7 +491,5 @@ class BrokerConfig(
 
 def _host_name() -> str:
     """Return the host name, reduced to what a topic name allows, since one topic is named after it."""
-    name = "".join(
-        c if (c.isalnum() and c.isascii()) or c in "-_" else "-" for c in socket.gethostname()
-    )
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
     return name or "DEFAULT_BROKER"
