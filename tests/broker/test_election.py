@@ -53,7 +53,9 @@ async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_tha
 ) -> None:
     """Its clients still reach it. RocketMQ 5.5.0 lost 377 of 2,218 acknowledged messages so."""
     async with controlled(tmp_path) as set_:
-        old, *others = await set_.of(3, slave_timeout=300)
+        # What heartbeats say counts for the controller, 10 s by default.
+        settings = {"slave_timeout": 300, "controller_heart_beat_timeout_mills": 2_000}
+        old, *others = await set_.of(3, **settings)
         async with Producer("p", name_server=set_.namesrv) as producer:
             await producer.send(Message("T", b"first"))
         kept: list[bytes] = []
@@ -121,7 +123,7 @@ async def test_a_reader_sees_what_no_failover_takes_away(
 ) -> None:
     """The slave's reports are held up: the message is stored, and not with every broker in sync."""
     async with controlled(tmp_path) as set_:
-        brokers = await set_.of(2)
+        brokers = await set_.of(2, ha_send_heartbeat_interval=100)
         late: list[tuple[SwitchConnection, bytes]] = []
         async with await Peer.at(brokers[0]) as peer:
             await peer.answer(peer.send_message("T", b"first"))
