@@ -13,6 +13,7 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.track import MessageTracks
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
+from pocketmq.broker.figures.consumed import Consumed
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
@@ -190,7 +191,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
 
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
     offsets = ConsumerOffsetManager(
-        OffsetFile(folder), events, lambda: config.consumer_offset_table_size
+        OffsetFile(folder), events, lambda: config.consumer_offset_table_size, Consumed(clock)
     )
     modes = GroupModes(config, groups)
     bloom = BloomFilter(

@@ -8,13 +8,21 @@ from pocketmq.model.diagnosis import Symptom
 DISK_WARNING_RATIO = 0.75
 DISK_ERROR_RATIO = 0.9
 _GRAVITY = ("error", "warning", "info")
+# Of equal gravity, what stops everything comes first.
+_FIRST = ("BROKER_FAILS", "NAME_SERVER_UNREACHABLE", "BROKER_UNREACHABLE", "DISK")
 
 
 def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
     """Return Warning rows of API.md."""
     groups = [symptom_row(each) for _, found in sorted(sampler.symptoms.items()) for each in found]
     found = [*_of_site(sampler), *groups]
-    return sorted(found, key=lambda each: _GRAVITY.index(each["severity"]))
+    return sorted(found, key=_place)
+
+
+def _place(warning: dict[str, Any]) -> tuple[int, int]:
+    kind = warning["kind"]
+    rank = _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+    return _GRAVITY.index(warning["severity"]), rank
 
 
 def _warning(
@@ -49,6 +57,10 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
                     address=broker["address"],
                 )
             )
+        elif broker["trouble"] is not None:
+            # As /health words it. A disk that fills is the reason, and not another finding.
+            text = f"broker {name} fails: {broker['trouble']}"
+            found.append(_warning("BROKER_FAILS", "error", name, text, reason=broker["trouble"]))
         elif ratio is not None and ratio >= DISK_WARNING_RATIO:
             severity = "error" if ratio >= DISK_ERROR_RATIO else "warning"
             text = (

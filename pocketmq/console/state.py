@@ -15,6 +15,7 @@ from pocketmq.console.security import Security
 from pocketmq.console.time.alarm_hook import AlarmWatch
 from pocketmq.console.time.history_file import kept_history
 from pocketmq.console.time.sampler import Sampler
+from pocketmq.console.today import Today
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import Clock
 
@@ -40,6 +41,7 @@ class Console:
     security: Security
     sampler: Sampler
     watch: AlarmWatch
+    today: Today
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[RemoteBroker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,6 +74,7 @@ async def opened(
             Security(config, clock, machine_name=socket.gethostname()),
             sampler,
             AlarmWatch(config.alarm_file, sampler, clock),
+            Today(admin, clock),
             here,
             elsewhere,
         )

@@ -8,7 +8,6 @@ from pocketmq.admin.views.topic import (
     TOPIC_TYPES,
     kind_of_topic,
     own_names,
-    topic_traffic,
     topic_view,
 )
 from pocketmq.client.errors import NoRoute
@@ -121,7 +120,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
         "messages": view.count,
         "groups": view.groups,
         **rates,
-        **await _today(console, name, view.groups),
+        "inToday": await console.today.stored(name, view.status),
     }
 
 
@@ -133,13 +132,6 @@ async def _configs(console: Console, name: str) -> dict[str, TopicConfig]:
     except PocketMQError:
         # One broker of several does not answer: the rest of the page is still worth having.
         return {}
-
-
-async def _today(console: Console, name: str, groups: list[str]) -> dict[str, int | None]:
-    """Return what came and went in the last 24 hours, by the brokers' counters; None: not counted."""
-    traffic = await topic_traffic(console.admin, name, groups)
-    known = [each.day for each in traffic.went.values() if each.day is not None]
-    return {"inToday": traffic.came.day, "outToday": sum(known) if known else None}
 
 
 async def consumers(console: Console, call: ApiRequest) -> dict[str, Any]:

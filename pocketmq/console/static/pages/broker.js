@@ -33,8 +33,8 @@ export default {
       figures([
         [t("rate.in"), rate(summary.in), t("perSecond")],
         [t("rate.out"), rate(summary.out), t("perSecond")],
-        [t("today"), number(summary.inToday), t("today.out", { count: number(summary.outToday) })],
-        [t("yesterday"), number(summary.inYesterday), t("today.out", { count: number(summary.outYesterday) })],
+        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.outToday) })],
+        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.outYesterday) })],
       ]),
       tabs(t("broker"), [["figures", t("broker.figures"), to("")], ["settings", t("settings"), to("settings")]], tab),
       tab === "settings"

@@ -199,7 +199,7 @@ async function running(page, group, client) {
     number(it.commitOffset),
     age(it.lastPullTimestamp),
     age(it.lastConsumeTimestamp),
-    isTrue(it.droped) ? tag(t("running.dropped"), "warn") : isTrue(it.locked) ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
+    isTrue(it.droped) ? tag(t("running.dropped"), "warn") : isTrue(it.locked) && isTrue(found.properties.PROP_CONSUMEORDERLY) ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
   ]);
   const statuses = Object.entries(found.statuses).map(([topic, it]) => [
     data(topic), rate(it.pullTPS), duration(it.pullRT), rate(it.consumeOKTPS), rate(it.consumeFailedTPS), duration(it.consumeRT), number(it.consumeFailedMsgs),

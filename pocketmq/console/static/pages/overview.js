@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
-import { duration, has, language, named, number, rate, t } from "../text.js";
+import { clock, duration, has, language, named, number, rate, t } from "../text.js";
 
 export default {
   title: "overview",
@@ -23,7 +23,7 @@ export default {
         [t("lag"), number(lag), t("lag.unit")],
         [t("topics"), h("a", { href: "/topics" }, number(found.counts.topics))],
         [t("groups"), h("a", { href: "/groups" }, number(found.counts.groups)), t("members.online", { count: number(found.counts.members) })],
-        [t("today"), number(found.totals.inToday), t("today.out", { count: number(found.totals.outToday) })],
+        [t("today"), number(found.totals.inToday), today(found)],
       ]),
       charts(page, [
         { id: "rates", title: t("chart.rates"), history: cluster, figures: ["in", "out"] },
@@ -35,6 +35,14 @@ export default {
     ];
   },
 };
+
+/** What brokers count ends with their process: a figure of today that began later says so. */
+function today({ brokers: list, totals }) {
+  const started = Math.max(...list.map(({ startedAt }) => startedAt ?? 0));
+  return started > new Date().setHours(0, 0, 0, 0)
+    ? t("today.since", { time: clock(started) })
+    : t("today.delivered", { count: number(totals.outToday) });
+}
 
 export function warnings(list) {
   if (!list.length) return h("p", { class: "note good", key: "fine" }, t("warnings.none"));
@@ -66,10 +74,10 @@ export function warnings(list) {
 }
 
 function filled({ parameters }) {
-  const { ratio, in: comes, out: goes, emptyInSeconds: left, ...rest } = parameters ?? {};
+  const { ratio, in: comes, out: goes, emptyInSeconds: left, offlineMs, ...rest } = parameters ?? {};
   const counts = Object.entries(rest).map(([name, value]) => [name, typeof value === "number" ? number(value) : value]);
   const empty = left == null && comes != null ? t("warning.never") : duration(left == null ? null : left * 1000);
-  return { ...Object.fromEntries(counts), in: rate(comes), out: rate(goes), empty, ratio: ratio && `${Math.round(ratio * 100)} %` };
+  return { ...Object.fromEntries(counts), in: rate(comes), out: rate(goes), empty, offline: offlineMs == null ? t("warning.unknownTime") : duration(offlineMs), ratio: ratio && `${Math.round(ratio * 100)} %` };
 }
 
 function subject({ kind, subject: name }) {
@@ -87,7 +95,7 @@ export function brokers(list) {
           caption: t("brokers"),
           columns: [
             { label: t("broker") }, { label: t("role") }, { label: t("address") }, { label: t("version") },
-            { label: t("rate.in"), number: true }, { label: t("rate.out"), number: true },
+            { label: t("rate.in"), number: true }, { label: t("rate.delivered"), number: true },
             { label: t("today"), number: true }, { label: t("disk") },
           ],
           rows: list.map((each) => ({

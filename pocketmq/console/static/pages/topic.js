@@ -41,7 +41,7 @@ export default {
         [t("messages"), number(topic.messages)],
         [t("rate.in"), rate(topic.in), t("perSecond")],
         [t("rate.out"), rate(topic.out), t("perSecond")],
-        [t("today"), number(topic.inToday), t("today.out", { count: number(topic.outToday) })],
+        [t("today"), number(topic.inToday), t("today.stored")],
       ]),
       tabs(t("topic"), choices, tab),
       { status, consumers, route, config }[tab]?.(page, topic),
