@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The toolchains of the official clients that the tests run: Java 17 with Maven, Go, Node with npm; and
 # the browser that walks through the console: Chromium with its driver, and a Chinese font; Prometheus, which
-# tries the alerts; `ip`, for tests on a network that is cut.
+# tries the alerts; `ip`, for tests on a network that is cut; etcd, which keeps the sets of several controllers.
 # What is there is used; what is missing is installed by apt where that is possible (root on Debian or
 # Ubuntu); else one line says what to install. The libraries come by Maven, Go and npm themselves.
 set -euo pipefail
@@ -19,6 +19,7 @@ need npm npm
 need chromium chromium
 need chromedriver chromium-driver
 need ip iproute2
+need etcd etcd-server
 need promtool prometheus
 # Pictures of the console in Chinese.
 [ -z "$(fc-list :lang=zh 2>/dev/null)" ] && missing+=(fonts-wqy-microhei)

@@ -39,6 +39,28 @@ class ControllerConfig(Settings):
         name="controllerPath",
         help="PocketMQ only: file of the sets of brokers. If empty, `controller.json` under the data folder.",
     )
+    etcd: str = key(
+        "",
+        name="controllerEtcd",
+        help="PocketMQ only: URLs of etcd's members (`http://10.0.0.1:2379;http://10.0.0.2:2379`) to keep "
+        "the sets in place of the file: start as many controllers as you like, one of them leads.",
+    )
+    own_id: str = key(
+        "",
+        name="controllerId",
+        help="PocketMQ only: name of this controller among those of one etcd; by default host and process.",
+    )
+    etcd_ca_path: str = key(
+        "",
+        name="controllerEtcdCaPath",
+        help="PocketMQ only: certificates to trust for https; by default the system's.",
+    )
+    etcd_cert_path: str = key(
+        "", name="controllerEtcdCertPath", help="PocketMQ only: this client's certificate for etcd."
+    )
+    etcd_key_path: str = key(
+        "", name="controllerEtcdKeyPath", help="PocketMQ only: the key of that certificate."
+    )
     scan_not_active_broker_interval: int = key(
         1_000,
         name="controllerScanInterval",
@@ -54,3 +76,11 @@ class ControllerConfig(Settings):
         unit="ms",
         help="A broker without a heartbeat for so long is dead, unless its own heartbeats name another time.",
     )
+
+    def etcd_endpoints(self) -> list[str]:
+        """Return the URLs. Raises: ValueError for any other text."""
+        urls = [each.strip() for each in self.etcd.replace(",", ";").split(";") if each.strip()]
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"controllerEtcd takes URLs as http://10.0.0.1:2379, not {url!r}")
+        return urls

@@ -1,6 +1,6 @@
 """Controller: the tables, their handlers, elections and notices, composed.
 
-    async with Controller(config, clock, file) as controller:
+    async with Controller(config, clock, FileKeeper(file)) as controller:
         address = await controller.listen()
 
 1. A master is replaced when its heartbeats stop for its own time-out, or when its connection closes and its
@@ -8,16 +8,18 @@
    has _AGAIN_S to send a heartbeat over another. RocketMQ elects at once, also after a reset by a middle box.
 2. After each election all living brokers of the name are notified (1008), once and without an answer; a lost
    notice costs a broker its poll's interval.
-3. One controller with a file: while it is down brokers keep their roles, and no other master is elected.
+3. While no controller leads, brokers keep their roles, and no other master is elected (keeping.py).
+4. Heartbeats go to every controller, so one that begins to lead knows who lives. It replaces no master for
+   its silence before it has led for a heartbeat's time-out: it may have been frozen itself.
 Source: ControllerManager, RocketMQ 5.5.0.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pocketmq.controller.config import ControllerConfig
+from pocketmq.controller.keeping import Keeper, Load
 from pocketmq.controller.living import LiveReplica, Living
 from pocketmq.controller.processors import ControllerProcessors, master_header, set_body
 from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets
@@ -36,24 +38,16 @@ _KNOCK_S, _KNOCK_AGAIN_S = 0.5, 0.05
 _AGAIN_S = 1.5
 
 
-class SetsFile(Protocol):
-    """The file of the sets: store.ConfigFile."""
-
-    def load(self) -> Any | None: ...
-    def save(self, value: Any) -> None: ...
-
-
 class Controller:
     """One controller. address: `ip:port` as brokers are given it, once it listens."""
 
-    def __init__(self, config: ControllerConfig, clock: Clock, file: SetsFile | None) -> None:
-        """file: None keeps the sets in memory, for tests."""
+    def __init__(self, config: ControllerConfig, clock: Clock, keeper: Keeper) -> None:
         self.config = config
         self.group = config.group
         self.address = ""
         self._clock = clock
-        self._file = file
-        self.sets = ReplicaSets(self._save)
+        self.keeper = keeper
+        self.sets = ReplicaSets(keeper.keep)
         self.living = Living(clock.monotonic_ms(), config.heartbeat_timeout)
         processors = ControllerProcessors(self.sets, self.living, self, clock.monotonic_ms)
         self._server = RemotingServer(processors.handlers(), clock, on_close=self._closed)
@@ -61,13 +55,10 @@ class Controller:
         self._is_closing = False
 
     async def __aenter__(self) -> Self:
-        data = None if self._file is None else self._file.load()
-        if data is not None:
-            self.sets.load(data)
         await self._client.__aenter__()
         await self._server.__aenter__()
         self._tasks = await asyncio.TaskGroup().__aenter__()
-        self._running = {self._tasks.create_task(self._scan(), name="controller-scan")}
+        self._running: set[asyncio.Task[None]] = set()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -80,27 +71,32 @@ class Controller:
         await self._client.__aexit__(None, None, None)
 
     async def listen(self) -> str:
-        """Listen on the configured address; return the address for brokers. Raises: OSError."""
+        """Listen on the configured address, and begin; return the address for brokers.
+
+        Raises: OSError; KeyError, TypeError, ValueError: the sets cannot be read.
+        """
         config = self.config
         host, port = await self._server.listen(config.bind_address, config.listen_port)
         own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.address = config.advertised_address or own
+        await self.keeper.start(self.address, self._begin_to_lead)
+        self._begin(self.keeper.run(), "controller-keeper")
+        self._begin(self._scan(), "controller-scan")
         return self.address
 
-    def _save(self, sets: Mapping[str, Any]) -> None:
-        # On the loop's thread: nothing may be answered before it, and changes are rare.
-        if self._file is not None:
-            self._file.save(sets)
+    async def _begin_to_lead(self, load: Load) -> None:
+        await self.sets.begin(load)
+        self.living.begin(self._clock.monotonic_ms())
 
     # ------------------------------------------------------------ elections
 
-    def elect(self, name: str, broker_id: int, *, designated: bool) -> ReplicaSet:
+    async def elect(self, name: str, broker_id: int, *, designated: bool) -> ReplicaSet:
         """See processors.Electing."""
         known = self.sets.sets.get(name)
         master = None if known is None else known.master
         silent = master is not None and self.living.get(name, master) is None
         unheard = silent and self.living.may_be_alive(name, master or 0, self._clock.monotonic_ms())
-        found = self.sets.elect(
+        found = await self.sets.elect(
             name,
             broker_id,
             self.living.of(name),
@@ -132,18 +128,18 @@ class Controller:
         except (OSError, RemotingError) as error:
             log.warning("not notified address=%s reason=%s", address, error)
 
-    def _replace(self, dead: LiveReplica) -> None:
+    async def _replace(self, dead: LiveReplica) -> None:
         """Elect another master for a broker that has died, if it led."""
         known = self.sets.sets.get(dead.name)
-        if known is None or known.master != dead.broker_id:
+        if not self.keeper.leads or known is None or known.master != dead.broker_id:
             return
         try:
-            self.elect(dead.name, NO_BROKER, designated=False)
+            await self.elect(dead.name, NO_BROKER, designated=False)
         except ControllerRefused as refused:
             log.error("no master name=%s reason=%s", dead.name, refused)
             self._notify(self.sets.sets[dead.name])
         except OSError:
-            log.exception("the controller's file cannot be written: no election name=%s", dead.name)
+            log.exception("the sets cannot be kept: no election name=%s", dead.name)
 
     # ------------------------------------------------------------ deaths
 
@@ -170,32 +166,39 @@ class Controller:
         if not self.living.is_newer(live) and self.living.get(live.name, live.broker_id):
             log.warning("a broker has died name=%s id=%d", live.name, live.broker_id)
             self.living.declare_dead(live)
-            self._replace(live)
+            await self._replace(live)
 
     async def _scan(self) -> None:
         """Declare brokers dead whose heartbeats have stopped, and replace masters never heard of."""
+        last_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(self.config.scan_not_active_broker_interval / 1000)
             now_ms = self._clock.monotonic_ms()
+            if now_ms - last_ms > self.config.heartbeat_timeout:
+                log.warning(
+                    "this controller was frozen for %d ms: deaths are not counted", now_ms - last_ms
+                )
+                self.living.begin(now_ms)
+            last_ms = now_ms
             for live in self.living.expire(now_ms):
                 log.warning("no heartbeat any more name=%s id=%d", live.name, live.broker_id)
-                self._replace(live)
-            for name, known in list(self.sets.sets.items()):
+                await self._replace(live)
+            for name, known in list(self.sets.sets.items()) if self.keeper.leads else ():
                 master = known.master
                 if master is None:
                     ready = any(n in known.in_sync for n in self.living.of(name))
                 else:
                     ready = not self.living.may_be_alive(name, master, now_ms)
                 if ready:
-                    self._elect_by_itself(name)
+                    await self._elect_by_itself(name)
 
-    def _elect_by_itself(self, name: str) -> None:
+    async def _elect_by_itself(self, name: str) -> None:
         try:
-            self.elect(name, NO_BROKER, designated=False)
+            await self.elect(name, NO_BROKER, designated=False)
         except ControllerRefused as refused:
             log.info("no master yet name=%s reason=%s", name, refused)
         except OSError:
-            log.exception("the controller's file cannot be written: no election name=%s", name)
+            log.exception("the sets cannot be kept: no election name=%s", name)
 
 
 async def _accepts(address: str) -> bool:

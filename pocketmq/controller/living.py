@@ -3,13 +3,13 @@
 1. A broker is alive from its first heartbeat until none has come for its own time-out, or until it is
    declared dead because its connection closed. RocketMQ declares it dead at once then; here the controller
    first tries whether the broker's port still accepts connections (controller.py).
-2. A controller that has just begun knows no broker. A master that it has not heard of may be alive: nothing
-   replaces it within one heartbeat's time-out.
+2. A controller that has just begun to lead knows no broker's silence. A master that it has not heard of may
+   be alive: nothing replaces it within one heartbeat's time-out, unless its connection ended here.
 Owner: the controller's event loop.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
 
@@ -33,21 +33,31 @@ class LiveReplica:
 
 
 class Living:
-    """Every living broker. began_ms: when the controller began."""
+    """Every living broker. began_ms: when the controller began to lead."""
 
     def __init__(self, now_ms: int, timeout_ms: int) -> None:
         self.began_ms = now_ms
         self._timeout_ms = timeout_ms
         self._live: dict[tuple[str, int], LiveReplica] = {}
-        self._heard: set[tuple[str, int]] = set()
+        # Those whose connection ended here, and those that fell silent since `began_ms`.
+        self._ended: set[tuple[str, int]] = set()
+        self._silent: set[tuple[str, int]] = set()
+
+    def begin(self, now_ms: int) -> None:
+        """Begin to lead, or again after this process was frozen (invariant 2)."""
+        self.began_ms = now_ms
+        self._silent.clear()
+        self._live = {key: replace(live, last_ms=now_ms) for key, live in self._live.items()}
 
     def heard(self, header: BrokerHeartbeatHeader, connection: Hashable, now_ms: int) -> None:
         """Note a heartbeat; one without a broker id does not count."""
         if header.broker_id is None:
             return
         priority = header.election_priority
-        self._heard.add((header.broker_name, header.broker_id))
-        self._live[header.broker_name, header.broker_id] = LiveReplica(
+        key = header.broker_name, header.broker_id
+        self._ended.discard(key)
+        self._silent.discard(key)
+        self._live[key] = LiveReplica(
             header.broker_name,
             header.broker_id,
             header.broker_addr,
@@ -71,7 +81,9 @@ class Living:
         """Return True if a broker lives, or may do so unheard (invariant 2)."""
         is_early = now_ms - self.began_ms < self._timeout_ms
         key = name, broker_id
-        return key in self._live or (is_early and key not in self._heard)
+        return key in self._live or (
+            is_early and key not in self._ended and key not in self._silent
+        )
 
     def over(self, connection: Hashable) -> list[LiveReplica]:
         """Return the brokers whose last heartbeat came over that connection."""
@@ -83,11 +95,14 @@ class Living:
         return now is not None and now.connection is not live.connection
 
     def declare_dead(self, live: LiveReplica) -> None:
+        """Note that a broker's connection ended, and that its port accepts none."""
         self._live.pop((live.name, live.broker_id), None)
+        self._ended.add((live.name, live.broker_id))
 
     def expire(self, now_ms: int) -> list[LiveReplica]:
         """Remove brokers without a heartbeat within their time; return them."""
         late = [each for each in self._live.values() if now_ms - each.last_ms > each.timeout_ms]
         for live in late:
-            self.declare_dead(live)
+            del self._live[live.name, live.broker_id]
+            self._silent.add((live.name, live.broker_id))
         return late

@@ -3,11 +3,12 @@ RocketMQ 5.5.0; its codes are those of sets.py.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
+from pocketmq.controller.keeping import Keeper
 from pocketmq.controller.living import Living
-from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets
+from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets, not_leading
 from pocketmq.remoting import admin_headers as ah
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
@@ -22,21 +23,18 @@ log = logging.getLogger(__name__)
 
 _SUCCESS = ResponseCode.SUCCESS
 _MEMBERS_MAX = 1_000
-_Answer = Callable[[RemotingCommand, Connection], RemotingCommand | None]
+_Answer = Callable[[RemotingCommand, Connection], Awaitable[RemotingCommand]]
 
 
 class Electing(Protocol):
     """What handlers need of the controller besides its tables: controller.Controller."""
 
     @property
-    def address(self) -> str:
-        """Return `ip:port` as brokers are given it."""
-        ...
-
-    @property
     def group(self) -> str: ...
+    @property
+    def keeper(self) -> Keeper: ...
 
-    def elect(self, name: str, broker_id: int, *, designated: bool) -> ReplicaSet:
+    async def elect(self, name: str, broker_id: int, *, designated: bool) -> ReplicaSet:
         """Elect a master, and notify the living brokers. Raises: ControllerRefused, OSError."""
         ...
 
@@ -60,7 +58,6 @@ class ControllerProcessors:
         """Return the handlers by request code."""
         code = RequestCode
         table: dict[RequestCode, _Answer] = {
-            code.CONTROLLER_GET_METADATA_INFO: self.get_metadata,
             code.CONTROLLER_GET_NEXT_BROKER_ID: self.get_next_id,
             code.CONTROLLER_APPLY_BROKER_ID: self.apply_id,
             code.CONTROLLER_REGISTER_BROKER: self.register,
@@ -70,33 +67,54 @@ class ControllerProcessors:
             code.CONTROLLER_GET_SYNC_STATE_DATA: self.get_sync_state_data,
             code.CLEAN_BROKER_DATA: self.clean,
         }
-        guarded: dict[int, Handler] = {int(each): _guarded(do) for each, do in table.items()}
+        guarded: dict[int, Handler] = {int(each): self._guarded(do) for each, do in table.items()}
+        guarded[int(code.CONTROLLER_GET_METADATA_INFO)] = self.get_metadata
         guarded[int(code.BROKER_HEARTBEAT)] = self.heartbeat
         return complete(AnsweringServer.CONTROLLER, guarded)
+
+    def _guarded(self, do: _Answer) -> Handler:
+        """Return a handler that answers while this controller leads, also what sets.py refuses."""
+
+        async def handler(request: RemotingCommand, connection: Connection) -> RemotingCommand:
+            try:
+                if not self._electing.keeper.leads:
+                    raise not_leading()
+                return await do(request, connection)
+            except ControllerRefused as refused:
+                return request.answer(refused.code, refused.remark, ext={})
+            except OSError as error:
+                log.exception("the sets cannot be kept")
+                return request.answer(ResponseCode.SYSTEM_ERROR, f"not saved: {error}", ext={})
+
+        return handler
 
     # ------------------------------------------------------------ brokers
 
     def get_metadata(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        address = self._electing.address
+        keeper = self._electing.keeper
+        members = keeper.members
+        leader = next((each for each in members if members[each] == keeper.leader), "")
         header = ah.ControllerMetadataHeader(
             group=self._electing.group,
-            controller_leader_id="n0",
-            controller_leader_address=address,
-            is_leader=True,
-            peers=f"n0:{address};",
+            controller_leader_id=leader,
+            controller_leader_address=keeper.leader,
+            is_leader=keeper.leads,
+            peers="".join(f"{each}:{address};" for each, address in sorted(members.items())),
         )
         return request.answer(_SUCCESS, ext=header.ext())
 
-    def get_next_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def get_next_id(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
         header = ah.SetNameHeader.parse(request.ext)
         found = ah.NextBrokerIdHeader(
             header.cluster_name, header.broker_name, self._sets.next_id(header.broker_name)
         )
         return request.answer(_SUCCESS, ext=found.ext())
 
-    def apply_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def apply_id(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.ApplyBrokerIdHeader.parse(request.ext)
-        self._sets.apply_id(
+        await self._sets.apply_id(
             header.cluster_name,
             header.broker_name,
             header.applied_broker_id,
@@ -105,9 +123,9 @@ class ControllerProcessors:
         names = ah.SetNameHeader(header.cluster_name, header.broker_name)
         return request.answer(_SUCCESS, ext=names.ext())
 
-    def register(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def register(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.RegisterReplicaHeader.parse(request.ext)
-        found = self._sets.register(
+        found = await self._sets.register(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_address
         )
         ext = ah.SetNameHeader(header.cluster_name, header.broker_name).ext()
@@ -115,10 +133,10 @@ class ControllerProcessors:
             ext |= master_header(found).ext()
         return request.answer(_SUCCESS, ext=ext, body=set_body(found))
 
-    def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.ElectMasterHeader.parse(request.ext)
         try:
-            found = self._electing.elect(
+            found = await self._electing.elect(
                 header.broker_name, header.broker_id, designated=header.designate_elect
             )
         except ControllerRefused as refused:
@@ -138,17 +156,19 @@ class ControllerProcessors:
         )
         return request.answer(_SUCCESS, ext=master_header(found).ext(), body=body)
 
-    def get_replica_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def get_replica_info(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand:
         header = ah.ReplicaInfoHeader.parse(request.ext)
         found = self._sets.get(header.broker_name)
         master = ah.MasterHeader(found.master, found.master_address, found.master_epoch)
         return request.answer(_SUCCESS, ext=master.ext(), body=set_body(found))
 
-    def alter(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def alter(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.AlterSyncStateSetHeader.parse(request.ext)
         name = header.broker_name
         in_sync, epoch = parse_set(request.body)
-        found = self._sets.alter(
+        found = await self._sets.alter(
             name,
             header.master_broker_id,
             header.master_epoch,
@@ -166,7 +186,7 @@ class ControllerProcessors:
 
     # ------------------------------------------------------------ tools
 
-    def get_sync_state_data(
+    async def get_sync_state_data(
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand:
         names = fastjson.loads_request(request.body) if request.body else []
@@ -202,7 +222,7 @@ class ControllerProcessors:
             "syncStateSetEpoch": found.in_sync_epoch,
         }
 
-    def clean(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+    async def clean(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.CleanBrokerDataHeader.parse(request.ext)
         name = header.broker_name
         text = header.broker_controller_ids_to_clean or ""
@@ -210,28 +230,13 @@ class ControllerProcessors:
             ids = [int(long(each)) for each in text.split(";") if each.strip()]
         except ValueError as error:
             raise HeaderError(f"brokerControllerIdsToClean is not `1;2`: {text[:100]!r}") from error
-        self._sets.clean(
+        await self._sets.clean(
             name,
             ids,
             lambda n: self._living.get(name, n) is not None,
             living=header.is_clean_living_broker,
         )
         return request.answer(_SUCCESS)
-
-
-def _guarded(do: _Answer) -> Handler:
-    """Return a handler that answers what sets.py refuses."""
-
-    def handler(request: RemotingCommand, connection: Connection) -> RemotingCommand | None:
-        try:
-            return do(request, connection)
-        except ControllerRefused as refused:
-            return request.answer(refused.code, refused.remark, ext={})
-        except OSError as error:
-            log.exception("the controller's file cannot be written")
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"not saved: {error}", ext={})
-
-    return handler
 
 
 def master_header(found: ReplicaSet) -> ah.MasterHeader:

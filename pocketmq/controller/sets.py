@@ -11,15 +11,17 @@
    id of its own is an older one, whose controller has lost its file: nothing says who was in sync, so only an
    operator's choice (a designated election) begins it again.
 4. Epochs never go back: the next one is larger than any that a living broker reports.
-5. Every change is saved before it is answered: `save` is called with all sets, and the change is undone if
-   that raises.
+5. Every change is kept before it is answered, and before it is seen here: `keep` is awaited with all sets as
+   they will be. If it raises, nothing has changed. Changes are made one after the other.
 Source: ReplicasInfoManager, RocketMQ 5.5.0; recorded: tests/controller/data.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pocketmq.remoting.admin_headers import NO_BROKER
 from pocketmq.remoting.codes import ResponseCode
@@ -35,6 +37,10 @@ class ControllerRefused(PocketMQError):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+def not_leading() -> ControllerRefused:
+    return ControllerRefused(_R.NOT_LEADER, "this controller does not lead")
 
 
 class Candidate(Protocol):
@@ -106,20 +112,40 @@ class ReplicaSet:
         )
 
 
+# All sets as they will be, and the name of the one that changes.
+Keep = Callable[[Mapping[str, ReplicaSet], str], Awaitable[None]]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _one_at_a_time(
+    act: Callable[Concatenate["ReplicaSets", P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["ReplicaSets", P], Coroutine[Any, Any, R]]:
+    """Return a method that waits until no other changes the sets."""
+
+    @wraps(act)
+    async def in_turn(self: "ReplicaSets", /, *args: P.args, **named: P.kwargs) -> R:
+        async with self.changing:
+            return await act(self, *args, **named)
+
+    return in_turn
+
+
 class ReplicaSets:
     """Every set of one controller. Owner: its event loop."""
 
-    def __init__(self, save: Callable[[Mapping[str, Any]], None]) -> None:
-        """save: keeps all sets, durably. Raises: OSError."""
-        self._save = save
+    def __init__(self, keep: Keep) -> None:
+        """keep: keeps a change, durably. Raises: OSError, ControllerRefused."""
+        self._keep = keep
+        self.changing = asyncio.Lock()
         self.sets: dict[str, ReplicaSet] = {}
 
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Take saved sets. Raises: KeyError, TypeError, ValueError."""
-        self.sets = {name: ReplicaSet.from_json(name, row) for name, row in data.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: each.to_json() for name, each in self.sets.items()}
+    async def begin(self, load: Callable[[], Awaitable[dict[str, ReplicaSet]]]) -> None:
+        """Take the sets that were kept, between two changes. Raises: what `load` raises."""
+        async with self.changing:
+            self.sets = await load()
 
     def get(self, name: str) -> ReplicaSet:
         """Return a set. Raises: ControllerRefused (2008)."""
@@ -128,18 +154,16 @@ class ReplicaSets:
             raise ControllerRefused(_R.BROKER_METADATA_NOT_EXIST, f"no broker is called {name!r}")
         return found
 
-    def _change(self, changed: ReplicaSet) -> ReplicaSet:
-        """Replace a set by its changed copy (invariant 5). Raises: OSError."""
-        before = self.sets.get(changed.name)
-        self.sets[changed.name] = changed
-        try:
-            self._save(self.to_json())
-        except OSError:
-            if before is None:
-                del self.sets[changed.name]
-            else:
-                self.sets[changed.name] = before
-            raise
+    async def _change(self, changed: ReplicaSet) -> ReplicaSet:
+        """Replace a set by its changed copy (invariant 5); one without brokers is forgotten.
+
+        Raises: OSError, ControllerRefused.
+        """
+        after = {**self.sets, changed.name: changed}
+        if not changed.replicas:
+            del after[changed.name]
+        await self._keep(after, changed.name)
+        self.sets = after
         return changed
 
     # ------------------------------------------------------------ ids
@@ -149,7 +173,8 @@ class ReplicaSets:
         found = self.sets.get(name)
         return 1 if found is None else found.next_id
 
-    def apply_id(self, cluster: str, name: str, broker_id: int, check_code: str) -> None:
+    @_one_at_a_time
+    async def apply_id(self, cluster: str, name: str, broker_id: int, check_code: str) -> None:
         """Give a broker its id; again for the same check code. Raises: ControllerRefused (2014), OSError."""
         known = self.sets.get(name)
         mine = None if known is None else known.replicas.get(broker_id)
@@ -162,9 +187,10 @@ class ReplicaSets:
         changed = ReplicaSet(name, cluster) if known is None else deepcopy(known)
         changed.replicas[broker_id] = Replica(check_code.partition(";")[0], check_code)
         changed.next_id = broker_id + 1
-        self._change(changed)
+        await self._change(changed)
 
-    def register(self, cluster: str, name: str, broker_id: int, address: str) -> ReplicaSet:
+    @_one_at_a_time
+    async def register(self, cluster: str, name: str, broker_id: int, address: str) -> ReplicaSet:
         """Note a broker's address. One that brought its id is added (invariant 3).
 
         Raises: ControllerRefused (2010) without an id, OSError.
@@ -175,7 +201,7 @@ class ReplicaSets:
                 return known
             changed = deepcopy(known)
             changed.replicas[broker_id].address = address
-            return self._change(changed)
+            return await self._change(changed)
         if broker_id < 1:
             raise ControllerRefused(
                 _R.BROKER_NEED_TO_BE_REGISTERED, f"broker id {broker_id} of {name!r} is unknown"
@@ -183,11 +209,12 @@ class ReplicaSets:
         changed = ReplicaSet(name, cluster) if known is None else deepcopy(known)
         changed.replicas[broker_id] = Replica(address)
         changed.next_id = max(changed.next_id, broker_id + 1)
-        return self._change(changed)
+        return await self._change(changed)
 
     # ------------------------------------------------------------ elections
 
-    def elect(
+    @_one_at_a_time
+    async def elect(
         self,
         name: str,
         broker_id: int,
@@ -225,13 +252,13 @@ class ReplicaSets:
             if known.master is not None:
                 changed.master = None
                 changed.master_epoch = max(known.master_epoch, *reported, 0) + 1
-                self._change(changed)
+                await self._change(changed)
             raise ControllerRefused(_R.MASTER_NOT_AVAILABLE, f"no broker may lead {name!r}")
         changed.master = chosen
         changed.master_epoch = max(known.master_epoch, *reported, 0) + 1
         changed.in_sync = frozenset((chosen,))
         changed.in_sync_epoch += 1
-        return self._change(changed)
+        return await self._change(changed)
 
     @staticmethod
     def _chosen(
@@ -254,7 +281,8 @@ class ReplicaSets:
 
     # ------------------------------------------------------------ who is in sync
 
-    def alter(
+    @_one_at_a_time
+    async def alter(
         self,
         name: str,
         master: int,
@@ -291,9 +319,10 @@ class ReplicaSets:
         changed = deepcopy(known)
         changed.in_sync = wanted
         changed.in_sync_epoch += 1
-        return self._change(changed)
+        return await self._change(changed)
 
-    def clean(
+    @_one_at_a_time
+    async def clean(
         self, name: str, broker_ids: Iterable[int], is_alive: Callable[[int], bool], *, living: bool
     ) -> None:
         """Forget brokers of a set; all if none is named. Raises: ControllerRefused (2009), OSError."""
@@ -313,8 +342,4 @@ class ReplicaSets:
         if changed.master in wanted:
             changed.master = None
             changed.master_epoch += 1
-        if changed.replicas:
-            self._change(changed)
-            return
-        del self.sets[name]
-        self._save(self.to_json())
+        await self._change(changed)

@@ -8,6 +8,7 @@ from typing import Any
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.election.replication import ElectedReplication
 from pocketmq.controller import Controller, ControllerConfig
+from pocketmq.controller.keeping import FileKeeper
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.store import ConfigFile
 from tests.broker.pairs import Pair, end_of, name_server
@@ -17,14 +18,15 @@ from tests.kit.waiting import until_async as until
 class Set(Pair):
     """Brokers whose roles a controller decides."""
 
-    def __init__(self, folder: Path, namesrv: str, controller: Controller) -> None:
+    def __init__(self, folder: Path, namesrv: str, controllers: str) -> None:
+        """controllers: their addresses."""
         super().__init__(folder, namesrv)
-        self.controller = controller
+        self.controllers = controllers
 
     async def member(self, name: str, **settings: Any) -> Broker:
         how = {
             "enable_controller_mode": True,
-            "controller_addr": self.controller.address,
+            "controller_addr": self.controllers,
             "broker_heartbeat_interval": 200,
             "sync_broker_metadata_period": 500,
             "slave_timeout": 15_000,
@@ -62,11 +64,11 @@ async def controlled(folder: Path) -> AsyncIterator[Set]:
         Controller(
             ControllerConfig(listen_port=0, heartbeat_timeout=2_000),
             SystemClock(),
-            ConfigFile(str(folder / "controller.json")),
+            FileKeeper(ConfigFile(str(folder / "controller.json"))),
         ) as controller,
     ):
         await controller.listen()
-        found = Set(folder, namesrv, controller)
+        found = Set(folder, namesrv, controller.address)
         try:
             yield found
         finally:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import ROOT, blocks
+from tests.kit.etcd import etcd_of
 from tests.kit.waiting import until
 
 _PAGE = ROOT / "docs" / "failover.md"
@@ -86,6 +88,37 @@ def test_a_controller_alone(started: list[Server], tmp_path: Path) -> None:
     started.append(again)
     assert again.end() == 2
     assert "cannot be read" in again.last_line()
+
+
+def logged(server: Server, line: str) -> bool:
+    return line in server.log_path.read_text()
+
+
+def test_two_controllers_with_etcd(started: list[Server], tmp_path: Path) -> None:
+    pem, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2"
+    places = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(pem)]
+    subprocess.run([*command.split(), *places], check=True, capture_output=True)
+    with etcd_of(tmp_path, certificate=pem) as etcd:
+        settings = {"": etcd.urls[0], "CaPath": pem, "CertPath": pem, "KeyPath": key}
+        where = [
+            word
+            for name, value in settings.items()
+            for word in ("--set", f"controllerEtcd{name}={value}")
+        ]
+        for number in range(2):
+            own = ["--set", f"controllerId=c{number}", "--data", f"c{number}"]
+            server = Server(tmp_path, "controller", "--port", "0", *own, *where)
+            started.append(server)
+            assert server.ready()["etcd"] == etcd.urls[0]
+            until(lambda: " address=" in started[0].log_path.read_text(), "the first one leads")
+        for server, line in zip(started, ("this controller leads", "another"), strict=True):
+            until(partial(logged, server, line), "it works with etcd")
+        assert [server.stop() for server in started] == [0, 0]
+    bad = Server(tmp_path, "controller", "--port", "0", "--set", "controllerEtcd=localhost:2379")
+    started.append(bad)
+    assert bad.end() == 2
+    assert "takes URLs as http://10.0.0.1:2379, not 'localhost:2379'" in bad.last_line()
 
 
 def test_a_controller_needs_replicas(started: list[Server], tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ designates; a master is stopped.
 """
 
 import asyncio
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 from pocketmq.controller import Controller, ControllerConfig
+from pocketmq.controller.keeping import FileKeeper
 from pocketmq.controller.processors import ControllerProcessors, master_header, set_body
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import NO_BROKER, BrokerHeartbeatHeader
@@ -26,18 +28,21 @@ class Replay:
 
     def __init__(self) -> None:
         clock = ManualClock()
-        self.controller = Controller(ControllerConfig(group=_GROUP), clock, None)
-        self.controller.address = _ADDRESS
+        keeper = FileKeeper(None)
+        keeper.leader = _ADDRESS
+        self.controller = Controller(ControllerConfig(group=_GROUP), clock, keeper)
         self.now_ms = clock.monotonic_ms
         processors = ControllerProcessors(
             self.controller.sets, self.controller.living, self.controller, clock.monotonic_ms
         )
         self.handlers = processors.handlers()
 
-    def ask(self, row: dict[str, Any]) -> None:
+    async def ask(self, row: dict[str, Any]) -> None:
         code = RequestCode(row["request"])
         request = RemotingCommand(code, row["ext"], (row.get("body") or "").encode())
         answer: Any = self.handlers[code](request, None)  # type: ignore[arg-type]
+        if inspect.isawaitable(answer):
+            answer = await answer
         if code is RequestCode.BROKER_HEARTBEAT:
             assert answer is None
             return
@@ -54,7 +59,7 @@ class Replay:
             ours["brokerMemberGroup"]["brokerAddrs"] = body["brokerMemberGroup"]["brokerAddrs"]
         assert ours == body, row
 
-    def notice(self, row: dict[str, Any]) -> None:
+    async def notice(self, row: dict[str, Any]) -> None:
         """The controller elected by itself, or has just done so for a request."""
         name, epoch = "ha-a", int(row["ext"]["masterEpoch"])
         known = self.controller.sets.get(name)
@@ -63,7 +68,7 @@ class Replay:
             live = self.controller.living.get(name, known.master)
             assert live is not None
             self.controller.living.declare_dead(live)
-            self.controller.elect(name, NO_BROKER, designated=False)
+            await self.controller.elect(name, NO_BROKER, designated=False)
             known = self.controller.sets.get(name)
         assert master_header(known).ext() == row["ext"]
         assert json.loads(set_body(known)) == json.loads(row["body"])
@@ -75,10 +80,10 @@ async def test_every_recorded_answer_is_ours() -> None:
     async with replay.controller:
         for row in rows:
             if "notice" in row:
-                replay.notice(row)
+                await replay.notice(row)
                 await asyncio.sleep(0)
             else:
-                replay.ask(row)
+                await replay.ask(row)
     assert replay.controller.sets.get("ha-a").master_epoch == 5
 
 

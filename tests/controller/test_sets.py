@@ -1,16 +1,19 @@
 """The sets of a controller, as a state machine."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.controller.keeping import FileKeeper
 from pocketmq.controller.living import Living
 from pocketmq.controller.sets import ControllerRefused, ReplicaSets
 from pocketmq.remoting.admin_headers import NO_BROKER, BrokerHeartbeatHeader
 from pocketmq.remoting.codes import ResponseCode as R
+from pocketmq.store import ConfigFile
 
 
 @dataclass
@@ -20,71 +23,73 @@ class Alive:
     priority: int = 10
 
 
-def of_two() -> ReplicaSets:
+async def of_two(keeper: FileKeeper | None = None) -> ReplicaSets:
     """Broker 1 leads, 2 is in sync."""
-    sets = ReplicaSets(lambda data: None)
+    sets = ReplicaSets((keeper or FileKeeper(None)).keep)
     for broker_id in (1, 2):
-        sets.apply_id("c", "b", broker_id, f"10.0.0.{broker_id}:1;7")
-    sets.elect("b", 1, {1: Alive(), 2: Alive()})
-    sets.alter("b", 1, 1, {1, 2}, 1, lambda n: True)
+        await sets.apply_id("c", "b", broker_id, f"10.0.0.{broker_id}:1;7")
+    await sets.elect("b", 1, {1: Alive(), 2: Alive()})
+    await sets.alter("b", 1, 1, {1, 2}, 1, lambda n: True)
     return sets
 
 
-def code_of(act: Any, *args: Any, **named: Any) -> R:
+async def code_of(act: Any, *args: Any, **named: Any) -> R:
     with pytest.raises(ControllerRefused) as refused:
-        act(*args, **named)
+        await act(*args, **named)
     return refused.value.code
 
 
-def test_ids_are_given_once_and_again_to_the_same_broker() -> None:
-    sets = ReplicaSets(lambda data: None)
-    sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
-    sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
-    assert code_of(sets.apply_id, "c", "b", 1, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
-    assert code_of(sets.apply_id, "c", "b", 3, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
+async def test_ids_are_given_once_and_again_to_the_same_broker() -> None:
+    sets = ReplicaSets(FileKeeper(None).keep)
+    await sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
+    await sets.apply_id("c", "b", 1, "10.0.0.1:1;7")
+    assert await code_of(sets.apply_id, "c", "b", 1, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
+    assert await code_of(sets.apply_id, "c", "b", 3, "10.0.0.2:1;8") == R.BROKER_ID_INVALID
     assert sets.next_id("b") == 2
 
 
-def test_only_in_sync_brokers_are_elected_with_a_new_epoch() -> None:
-    sets = of_two()
-    assert code_of(sets.elect, "b", NO_BROKER, {1: Alive(), 2: Alive()}) == R.MASTER_STILL_EXIST
-    found = sets.elect("b", NO_BROKER, {2: Alive()})
+async def test_only_in_sync_brokers_are_elected_with_a_new_epoch() -> None:
+    sets = await of_two()
+    assert (
+        await code_of(sets.elect, "b", NO_BROKER, {1: Alive(), 2: Alive()}) == R.MASTER_STILL_EXIST
+    )
+    found = await sets.elect("b", NO_BROKER, {2: Alive()})
     assert (found.master, found.master_epoch, found.in_sync) == (2, 2, frozenset({2}))
-    assert code_of(sets.elect, "b", NO_BROKER, {1: Alive(0, 9_999)}) == R.MASTER_NOT_AVAILABLE
+    assert await code_of(sets.elect, "b", NO_BROKER, {1: Alive(0, 9_999)}) == R.MASTER_NOT_AVAILABLE
     assert (sets.get("b").master, sets.get("b").master_epoch) == (None, 3)
     assert sets.get("b").in_sync == {2}, "it alone may lead again"
-    assert code_of(sets.elect, "b", 1, {1: Alive()}) == R.ELECT_MASTER_FAILED
-    assert sets.elect("b", 2, {1: Alive(), 2: Alive()}).master_epoch == 4
+    assert await code_of(sets.elect, "b", 1, {1: Alive()}) == R.ELECT_MASTER_FAILED
+    assert (await sets.elect("b", 2, {1: Alive(), 2: Alive()})).master_epoch == 4
 
 
-def test_the_longest_log_is_elected_then_the_smaller_priority() -> None:
-    sets = of_two()
-    sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
-    sets.alter("b", 1, 1, {1, 2, 3}, 2, lambda n: True)
+async def test_the_longest_log_is_elected_then_the_smaller_priority() -> None:
+    sets = await of_two()
+    await sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
+    await sets.alter("b", 1, 1, {1, 2, 3}, 2, lambda n: True)
     longer = {2: Alive(0, 5 << 31, 10), 3: Alive(0, 1, 1)}
     assert sets._chosen(sets.get("b"), NO_BROKER, longer, designated=False) == 2
     equal = {2: Alive(1, 7, 10), 3: Alive(1, 7, 1)}
     assert sets._chosen(sets.get("b"), NO_BROKER, equal, designated=False) == 3
 
 
-def test_an_operator_designates_a_broker_in_sync_or_none() -> None:
-    sets = of_two()
+async def test_an_operator_designates_a_broker_in_sync_or_none() -> None:
+    sets = await of_two()
     alive = {1: Alive(), 2: Alive()}
-    assert code_of(sets.elect, "b", 1, alive, designated=True) == R.MASTER_STILL_EXIST
-    assert sets.elect("b", 2, alive, designated=True).master == 2
-    assert code_of(sets.elect, "b", 1, alive, designated=True) == R.ELECT_MASTER_FAILED
-    assert code_of(sets.elect, "b", 7, alive) == R.BROKER_NEED_TO_BE_REGISTERED
+    assert await code_of(sets.elect, "b", 1, alive, designated=True) == R.MASTER_STILL_EXIST
+    assert (await sets.elect("b", 2, alive, designated=True)).master == 2
+    assert await code_of(sets.elect, "b", 1, alive, designated=True) == R.ELECT_MASTER_FAILED
+    assert await code_of(sets.elect, "b", 7, alive) == R.BROKER_NEED_TO_BE_REGISTERED
 
 
-def test_a_master_that_may_be_alive_is_not_replaced() -> None:
-    sets = of_two()
+async def test_a_master_that_may_be_alive_is_not_replaced() -> None:
+    sets = await of_two()
     only = {2: Alive()}
-    assert code_of(sets.elect, "b", 2, only, may_replace=False) == R.ELECT_MASTER_FAILED
+    assert await code_of(sets.elect, "b", 2, only, may_replace=False) == R.ELECT_MASTER_FAILED
     assert sets.get("b").master == 1
 
 
-def test_only_the_master_with_both_epochs_changes_the_set() -> None:
-    sets = of_two()
+async def test_only_the_master_with_both_epochs_changes_the_set() -> None:
+    sets = await of_two()
 
     def alive(broker_id: int) -> bool:
         return broker_id == 1
@@ -99,59 +104,60 @@ def test_only_the_master_with_both_epochs_changes_the_set() -> None:
         (("b", 1, 1, {2}, 2), R.BROKER_NOT_ALIVE),
     ]
     for args, code in cases:
-        assert code_of(sets.alter, *args, alive) == code, args
-    assert sets.alter("b", 1, 1, {1}, 2, alive).in_sync_epoch == 3
+        assert await code_of(sets.alter, *args, alive) == code, args
+    assert (await sets.alter("b", 1, 1, {1}, 2, alive)).in_sync_epoch == 3
 
 
-def test_a_lost_file_waits_for_an_operator_and_epochs_only_grow() -> None:
-    sets = ReplicaSets(lambda data: None)
+async def test_a_lost_file_waits_for_an_operator_and_epochs_only_grow() -> None:
+    sets = ReplicaSets(FileKeeper(None).keep)
     for broker_id in (1, 2):
-        sets.register("c", "b", broker_id, f"10.0.0.{broker_id}:1")
+        await sets.register("c", "b", broker_id, f"10.0.0.{broker_id}:1")
     alive = {1: Alive(5, 100), 2: Alive(6, 200)}
-    assert code_of(sets.elect, "b", 1, alive) == R.ELECT_MASTER_FAILED
-    found = sets.elect("b", 2, alive, designated=True)
+    assert await code_of(sets.elect, "b", 1, alive) == R.ELECT_MASTER_FAILED
+    found = await sets.elect("b", 2, alive, designated=True)
     assert (found.master, found.master_epoch, found.next_id) == (2, 7, 3)
 
 
-def test_what_is_not_saved_has_not_happened() -> None:
-    sets = of_two()
-    kept = sets.to_json()
+async def test_what_is_not_saved_has_not_happened() -> None:
+    sets = await of_two()
+    kept = sets.sets
 
-    def fail(data: object) -> None:
+    async def fail(*_: object) -> None:
         raise OSError("no room")
 
-    sets._save = fail
+    sets._keep = fail
     for act in (
-        lambda: sets.apply_id("c", "b", 3, "10.0.0.3:1;7"),
-        lambda: sets.elect("b", NO_BROKER, {2: Alive()}),
-        lambda: sets.alter("b", 1, 1, {1}, 2, lambda n: True),
+        sets.apply_id("c", "b", 3, "10.0.0.3:1;7"),
+        sets.elect("b", NO_BROKER, {2: Alive()}),
+        sets.alter("b", 1, 1, {1}, 2, lambda n: True),
     ):
         with pytest.raises(OSError, match="no room"):
-            act()
-        assert sets.to_json() == kept
+            await act
+        assert sets.sets == kept
 
 
-def test_sets_survive_their_file() -> None:
-    sets, other = of_two(), ReplicaSets(lambda data: None)
-    other.load(sets.to_json())
+async def test_sets_survive_their_file(tmp_path: Path) -> None:
+    file = ConfigFile(str(tmp_path / "controller.json"))
+    sets, other = await of_two(FileKeeper(file)), ReplicaSets(FileKeeper(file).keep)
+    await FileKeeper(file).start("", other.begin)
     assert other.sets == sets.sets
 
 
-def test_brokers_are_forgotten_when_they_are_dead() -> None:
-    sets = of_two()
-    assert code_of(sets.clean, "b", [2], lambda n: True, living=False) == (
+async def test_brokers_are_forgotten_when_they_are_dead() -> None:
+    sets = await of_two()
+    assert await code_of(sets.clean, "b", [2], lambda n: True, living=False) == (
         R.INVALID_CLEAN_BROKER_METADATA
     )
-    sets.clean("b", [2], lambda n: False, living=False)
+    await sets.clean("b", [2], lambda n: False, living=False)
     assert (list(sets.get("b").replicas), sets.get("b").in_sync) == ([1], frozenset({1}))
-    sets.clean("b", [], lambda n: False, living=False)
+    await sets.clean("b", [], lambda n: False, living=False)
     assert sets.sets == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["elect", "alter", "die", "live"]), st.integers(1, 3))))
-def test_epochs_grow_and_the_master_is_in_sync(acts: list[tuple[str, int]]) -> None:
-    sets = of_two()
-    sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
+async def test_epochs_grow_and_the_master_is_in_sync(acts: list[tuple[str, int]]) -> None:
+    sets = await of_two()
+    await sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
     alive = {n: Alive() for n in (1, 2, 3)}
     masters: dict[int, int] = {1: 1}
     for act, number in acts:
@@ -159,10 +165,10 @@ def test_epochs_grow_and_the_master_is_in_sync(acts: list[tuple[str, int]]) -> N
         before = known.master_epoch, known.in_sync_epoch, known.in_sync
         try:
             if act == "elect":
-                sets.elect("b", number, alive)
+                await sets.elect("b", number, alive)
             elif act == "alter" and known.master is not None:
                 members = known.in_sync ^ {number}
-                sets.alter(
+                await sets.alter(
                     "b",
                     known.master,
                     known.master_epoch,
@@ -173,7 +179,7 @@ def test_epochs_grow_and_the_master_is_in_sync(acts: list[tuple[str, int]]) -> N
             elif act == "die":
                 alive.pop(number, None)
                 if known.master == number:
-                    sets.elect("b", NO_BROKER, alive)
+                    await sets.elect("b", NO_BROKER, alive)
             else:
                 alive[number] = Alive()
         except ControllerRefused:

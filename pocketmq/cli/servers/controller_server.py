@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
@@ -10,7 +12,8 @@ from pocketmq.cli.servers.listening import cannot_listen, check_port, say_ready
 from pocketmq.cli.servers.server_config import kept_directory, merge, read_file
 from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.controller import Controller, ControllerConfig
-from pocketmq.remoting.clock import SystemClock
+from pocketmq.controller.keeping import FileKeeper, Keeper
+from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.errors import PocketMQError
 
 FILE = "controller.json"
@@ -40,8 +43,9 @@ class ControllerServer:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
             controller = await start_controller(stack, self._config)
+            kept = self._config.etcd or self._config.path
             say_ready(
-                {"controller": controller.address, "file": self._config.path},
+                {"controller": controller.address, "etcd" if self._config.etcd else "file": kept},
                 as_json=self._as_json,
             )
             await stop.wait()
@@ -59,18 +63,46 @@ def controller_config(settings: Mapping[str, str], data: str) -> ControllerConfi
 
 async def start_controller(stack: AsyncExitStack, config: ControllerConfig) -> Controller:
     """Start a controller that listens, and ends with `stack`. Raises: CannotBegin."""
-    from pocketmq.store import ConfigFile
-
     check_port(config.bind_address, config.listen_port, "controllerListenPort")
-    controller = Controller(config, SystemClock(), ConfigFile(config.path))
-    try:
-        await stack.enter_async_context(controller)
-    except (PocketMQError, KeyError, TypeError, ValueError) as error:
-        raise CannotBegin(f"the controller's file {config.path} cannot be read: {error}") from error
+    clock = SystemClock()
+    controller = await stack.enter_async_context(Controller(config, clock, _keeper(config, clock)))
     try:
         await controller.listen()
     except OSError as error:
         raise cannot_listen(
             config.bind_address, config.listen_port, "controllerListenPort", error
         ) from error
+    except (PocketMQError, KeyError, TypeError, ValueError) as error:
+        raise CannotBegin(f"the controller's file {config.path} cannot be read: {error}") from error
     return controller
+
+
+def _keeper(config: ControllerConfig, clock: Clock) -> Keeper:
+    """Return where the sets are kept. Raises: CannotBegin."""
+    if not config.etcd:
+        from pocketmq.store import ConfigFile
+
+        return FileKeeper(ConfigFile(config.path))
+    try:
+        from pocketmq.controller.etcd_gateway import EtcdGateway
+        from pocketmq.controller.etcd_keeper import EtcdKeeper
+    except ImportError as error:
+        raise CannotBegin(
+            f'controllerEtcd needs {error.name}: pip install "FOLDER_OR_WHEEL[broker,etcd]"'
+        ) from error
+    try:
+        etcd = EtcdGateway(config.etcd_endpoints(), _etcd_tls(config))
+    except (OSError, ValueError) as error:
+        raise CannotBegin(f"controllerEtcd: {error}") from error
+    own_id = config.own_id or f"{socket.gethostname()}-{os.getpid()}"
+    return EtcdKeeper(etcd, config.group, own_id, clock.monotonic_ms)
+
+
+def _etcd_tls(config: ControllerConfig) -> ssl.SSLContext | None:
+    """Return how to trust etcd; None: as the system does. Raises: OSError, ValueError."""
+    if not config.etcd_ca_path and not config.etcd_cert_path:
+        return None
+    context = ssl.create_default_context(cafile=config.etcd_ca_path or None)
+    if config.etcd_cert_path:
+        context.load_cert_chain(config.etcd_cert_path, config.etcd_key_path or None)
+    return context
