@@ -2,14 +2,24 @@
 
 from typing import Any
 
+from pocketmq.console.quiet import GRAVITY
 from pocketmq.console.time.sampler import Sampler
 from pocketmq.model.diagnosis import Symptom
 
 DISK_WARNING_RATIO = 0.75
 DISK_ERROR_RATIO = 0.9
-_GRAVITY = ("error", "warning", "info")
 # Of equal gravity, what stops everything comes first.
-_FIRST = ("BROKER_FAILS", "NAME_SERVER_UNREACHABLE", "BROKER_UNREACHABLE", "DISK")
+OF_SITE = ("BROKER_FAILS", "NAME_SERVER_UNREACHABLE", "BROKER_UNREACHABLE", "DISK")
+
+
+_ADVICE = {
+    "BROKER_FAILS": "see its log; if its disk is full, free space or shorten fileReservedTime: it then "
+    "continues by itself",
+    "BROKER_UNREACHABLE": "start it, or see why it hangs; what a client sees of it: pocketmq doctor net",
+    "NAME_SERVER_UNREACHABLE": "start it: until it answers, new clients find no broker",
+    "DISK": "it deletes its oldest files early, and refuses messages when nothing is left: free space, or "
+    "shorten fileReservedTime",
+}
 
 
 def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
@@ -21,8 +31,8 @@ def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
 
 def _place(warning: dict[str, Any]) -> tuple[int, int]:
     kind = warning["kind"]
-    rank = _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
-    return _GRAVITY.index(warning["severity"]), rank
+    rank = OF_SITE.index(kind) if kind in OF_SITE else len(OF_SITE)
+    return GRAVITY.index(warning["severity"]), rank
 
 
 def _warning(
@@ -33,7 +43,7 @@ def _warning(
         "severity": severity,
         "subject": subject,
         "text": text,
-        "advice": None,
+        "advice": _ADVICE[kind],
         "topic": None,
         "since": None,
         "parameters": parameters,
@@ -44,7 +54,9 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
     sample = sampler.last
     found: list[dict[str, Any]] = []
     if sample.failure is not None:
-        found.append(_warning("NAME_SERVER_UNREACHABLE", "error", "", sample.failure))
+        found.append(
+            _warning("NAME_SERVER_UNREACHABLE", "error", "", sample.failure, error=sample.failure)
+        )
     for broker in sample.brokers:
         name, ratio = broker["name"], broker["diskRatio"]
         if not broker["reachable"]:
@@ -55,6 +67,7 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
                     name,
                     f"broker {name} at {broker['address']} does not answer: {broker['error']}",
                     address=broker["address"],
+                    error=broker["error"],
                 )
             )
         elif broker["trouble"] is not None:
@@ -63,10 +76,7 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
             found.append(_warning("BROKER_FAILS", "error", name, text, reason=broker["trouble"]))
         elif ratio is not None and ratio >= DISK_WARNING_RATIO:
             severity = "error" if ratio >= DISK_ERROR_RATIO else "warning"
-            text = (
-                f"the disk of broker {name} is {ratio:.0%} full: it deletes its oldest files early, and "
-                "refuses messages when nothing is left. Free space, or shorten fileReservedTime"
-            )
+            text = f"the disk of broker {name} is {ratio:.0%} full"
             found.append(_warning("DISK", severity, name, text, ratio=ratio))
     return found
 

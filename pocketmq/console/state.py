@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.admin import Admin
 from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.quiet import Quiet
 from pocketmq.console.security import Security
 from pocketmq.console.time.alarm_hook import AlarmWatch
 from pocketmq.console.time.history_file import kept_history
@@ -42,6 +43,7 @@ class Console:
     sampler: Sampler
     watch: AlarmWatch
     today: Today
+    quiet: Quiet
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[RemoteBroker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,6 +77,7 @@ async def opened(
             sampler,
             AlarmWatch(config.alarm_file, sampler, clock),
             Today(admin, clock),
+            Quiet(config.folder, clock),
             here,
             elsewhere,
         )

@@ -19,6 +19,7 @@ from pocketmq.console.api import replica as replica_api
 from pocketmq.console.api import session as session_api
 from pocketmq.console.api import topic as topic_api
 from pocketmq.console.api import trace as trace_api
+from pocketmq.console.api import warning as warning_api
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.state import Console
 
@@ -42,6 +43,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/overview", overview_api.overview),
     ApiRoute("GET", "/history", overview_api.history),
     ApiRoute("GET", "/live", overview_api.live),
+    ApiRoute("PUT", "/warnings/quiet", warning_api.silence),
+    ApiRoute("DELETE", "/warnings/quiet", warning_api.show),
     ApiRoute("GET", "/cluster", cluster_api.cluster),
     ApiRoute("GET", "/brokers/{broker}", cluster_api.broker),
     ApiRoute("PUT", "/brokers/{broker}/settings", cluster_api.change_settings),

@@ -40,7 +40,7 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     system = await system_names(console)
     types = await _message_types(console)
     await console.sampler.fresh()
-    rates = console.sampler.topic_rates()
+    rates = console.sampler.topic_figures()
     counts = dict.fromkeys(TOPIC_TYPES, 0)
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -57,7 +57,10 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     }
 
 
-_UNKNOWN: dict[str, float | None] = dict.fromkeys(("in", "out", "lag"))
+_UNKNOWN: dict[str, float | None] = dict.fromkeys(
+    ("in", "out", "lag", "messages", "bytes", "queues")
+)
+_RATES: dict[str, float | None] = dict.fromkeys(("in", "out", "lag"))
 
 
 # Users' own topics come first in a list, then those that belong to groups and to the system.
@@ -91,7 +94,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     view = await topic_view(console.admin, name, partial=True)
     configs = await _configs(console, name)
     await console.sampler.fresh()
-    rates = console.sampler.topic_rates().get(name, _UNKNOWN)
+    rates = console.sampler.topic_rates().get(name, _RATES)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
         "name": name,

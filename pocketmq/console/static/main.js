@@ -129,6 +129,7 @@ let address;
 async function show({ focus }) {
   page?.leave();
   address = location.pathname + location.search;
+  openMenu(false);
   const name = moduleOf(location.pathname);
   for (const link of document.querySelectorAll("#nav a")) {
     const here = new URL(link.href).pathname === (PARENTS[location.pathname] ?? location.pathname);
@@ -217,6 +218,14 @@ function frame() {
     location.reload();
   });
   drawPause();
+  const menu = document.getElementById("menu");
+  menu.addEventListener("click", () => openMenu(menu.getAttribute("aria-expanded") !== "true"));
+}
+
+/** On a narrow window the menu and what is rarely used stand behind a button. */
+function openMenu(open) {
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+  document.body.classList.toggle("open", open);
 }
 
 // No await at the top: pages that import this module would wait for it, and it for them.

@@ -23,7 +23,7 @@ from pocketmq.admin.checkup import check_group, thresholds
 from pocketmq.admin.rates import consumed_rate, stored_rate
 from pocketmq.admin.views.broker import broker_view, integer
 from pocketmq.admin.views.group import lag_of
-from pocketmq.admin.views.topic import count_of, kind_of_topic, own_names
+from pocketmq.admin.views.topic import count_of, kind_of_topic, mean_size, own_names
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LOOKS_MAX = 40
 CHECKS_MAX = 4
 IDLE_STEPS = 5
+SIZE_STEPS = 50
 STALE_INTERVALS = 10
 _WATCHED_MS = 60_000
 _BREATH_MS = 100
@@ -85,11 +86,12 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """The last look at a topic. rate: messages a second; queues: those that hold or held messages."""
+    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take."""
 
     rate: float
     messages: int
     queues: int
+    size: int | None
 
 
 @dataclass(slots=True)
@@ -329,7 +331,14 @@ class Sampler:
             except PocketMQError:
                 continue
             rate = await stored_rate(self._admin, name)
-            self.topics[name] = TopicFigures(rate or 0.0, count_of(rows), len(rows))
+            count = count_of(rows)
+            old = self.topics.get(name)
+            mean = old.size / old.messages if old and old.size and old.messages else None
+            # Asked again now and then: messages change slowly, and so does their mean size.
+            if mean is None or self._step % SIZE_STEPS == 0:
+                mean = await mean_size(self._admin, rows)
+            size = None if mean is None else round(mean * count)
+            self.topics[name] = TopicFigures(rate or 0.0, count, len(rows), size)
 
     def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
         """Return whose turn it is (invariant 1): those that waited longest."""
@@ -366,6 +375,13 @@ class Sampler:
                     (each.latency_ms or 0 for each in self.groups.values()), default=0
                 ),
             },
+        }
+
+    def topic_figures(self) -> dict[str, dict[str, float | None]]:
+        """Return all figures of each sampled topic."""
+        return {
+            name: {**rates, **_held(self.topics[name])}
+            for name, rates in self.topic_rates().items()
         }
 
     def topic_rates(self) -> dict[str, dict[str, float]]:
@@ -412,3 +428,7 @@ class Sampler:
                 },
             },
         )
+
+
+def _held(figures: TopicFigures) -> dict[str, float | None]:
+    return {"messages": figures.messages, "bytes": figures.size, "queues": figures.queues}

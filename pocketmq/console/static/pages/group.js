@@ -3,12 +3,12 @@
 import { change, get, path } from "../api.js";
 import { form, show } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { warnings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
 import { age, duration, language, moment, named, number, rate, sentence, size, t } from "../text.js";
 import { editGroup } from "./groups.js";
 import { clone, queueTable, resetOffsets, setOffset, skip } from "./offsets.js";
-import { warnings } from "./overview.js";
 
 export default {
   title: "group",

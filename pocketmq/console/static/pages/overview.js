@@ -1,10 +1,11 @@
-/* The overview: what goes in and out, what waits, what is wrong. */
+/* The overview: what is wrong, what goes in and out, what waits. */
 
 import { get } from "../api.js";
 import { data, h } from "../dom.js";
+import { findings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
-import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
-import { clock, duration, has, language, named, number, rate, t } from "../text.js";
+import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
+import { clock, named, number, rate, t } from "../text.js";
 
 export default {
   title: "overview",
@@ -16,7 +17,7 @@ export default {
     const [cluster, groups] = page.state.charts ?? [];
     return [
       head(t("overview"), { about: t("overview.about") }),
-      warnings(found.warnings),
+      findings(page, found.warnings),
       figures([
         [t("rate.in"), rate(found.rates.in), t("perSecond")],
         [t("rate.out"), rate(found.rates.out), t("perSecond")],
@@ -42,48 +43,6 @@ function today({ brokers: list, totals }) {
   return started > new Date().setHours(0, 0, 0, 0)
     ? t("today.since", { time: clock(started) })
     : t("today.delivered", { count: number(totals.outToday) });
-}
-
-export function warnings(list) {
-  if (!list.length) return h("p", { class: "note good", key: "fine" }, t("warnings.none"));
-  return h(
-    "section",
-    { "aria-label": t("warnings"), "aria-live": "polite" },
-    list.map((warning) => {
-      // The symptoms of groups have words of their own, the same as on the command line.
-      const own = language === "en" && warning.advice ? warning.text
-        : has(`warning.${warning.kind}`) && t(`warning.${warning.kind}`, filled(warning));
-      return h(
-        "div",
-        { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject} ${warning.topic}` },
-        h(
-          "p",
-          {},
-          tag(named("severity", warning.severity), KINDS[warning.severity]),
-          " ",
-          h("strong", {}, subject(warning)),
-          warning.topic && [" / ", topicLink(warning.topic)],
-          own && `: ${own}`,
-        ),
-        " ",
-        (!own || warning.kind.endsWith("UNREACHABLE")) && h("p", { lang: "en", translate: "no" }, warning.text),
-        warning.advice && h("p", { class: "soft advice", lang: "en", translate: "no" }, warning.advice),
-      );
-    }),
-  );
-}
-
-function filled({ parameters }) {
-  const { ratio, in: comes, out: goes, emptyInSeconds: left, offlineMs, ...rest } = parameters ?? {};
-  const counts = Object.entries(rest).map(([name, value]) => [name, typeof value === "number" ? number(value) : value]);
-  const empty = left == null && comes != null ? t("warning.never") : duration(left == null ? null : left * 1000);
-  return { ...Object.fromEntries(counts), in: rate(comes), out: rate(goes), empty, offline: offlineMs == null ? t("warning.unknownTime") : duration(offlineMs), ratio: ratio && `${Math.round(ratio * 100)} %` };
-}
-
-function subject({ kind, subject: name }) {
-  if (kind === "DEAD_LETTERS") return link("/dead-letters", { group: name }, name);
-  if (kind === "DISK" || kind === "BROKER_UNREACHABLE") return link("/broker", { name }, name);
-  return kind.startsWith("NAME_SERVER") ? data(name) : groupLink(name);
 }
 
 export function brokers(list) {
