@@ -10,7 +10,6 @@ from typing import Any
 from pocketmq.broker.delivery.record import DeliveryRecord
 from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.delivery.surroundings import Surroundings
-from pocketmq.broker.delivery.track import MessageTracks
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
 from pocketmq.broker.figures.consumed import Consumed
@@ -24,10 +23,10 @@ from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.ha.copied_state import CopiedState, PocketState
 from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
-from pocketmq.broker.ha.table_sync import CopiedState, PocketState
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
@@ -37,7 +36,6 @@ from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
-from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.services import Parts, Services
@@ -102,19 +100,12 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         ),
     )
 
-    def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:
-        return pop.log.state.out_until_ms(GroupQueue(group, topic, queue_id), offset)
-
-    tracks = MessageTracks(
-        store, consumers, tables.offsets, members.guard, node.clock.now_ms, popped_until_ms
-    )
     parts = Parts(
         node=node,
         tables=tables,
         members=members,
         messages=messages,
         services=services,
-        tracks=tracks,
         lags=Lags(tables, store),
         reports=MemberReports(node.config.broker_name, node.clock, consumers),
     )

@@ -22,8 +22,8 @@ from pocketmq.broker.assembly import assemble
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
+from pocketmq.broker.ha.introduction import signer
 from pocketmq.broker.ha.outside import Outside
-from pocketmq.broker.ha.table_sync import signer
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.nameservers.addresses import address_text, advertise, bind, bind_ha
 from pocketmq.broker.nameservers.announcements import Announcements

@@ -7,7 +7,6 @@ from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables
 
 if TYPE_CHECKING:
-    from pocketmq.broker.delivery.track import MessageTracks
     from pocketmq.broker.figures.lags import Lags
     from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.ha.replication import Replication
@@ -40,6 +39,5 @@ class Parts:
     members: Members
     messages: Messages
     services: Services
-    tracks: "MessageTracks"
     lags: "Lags"
     reports: "MemberReports"

@@ -289,7 +289,7 @@ async def test_a_reply_is_pushed_to_whom_it_names(site: Site) -> None:
 async def test_a_message_is_tracked_by_its_place(site: Site) -> None:
     site.send(b"one")
     site.offsets.commit(GroupQueue("g", "T", 0), 0, site.asker, as_member=True)
-    tracks = TrackActs(site.store, site.parts.messages.deliveries, site.parts.tracks)
+    tracks = TrackActs(site.parts)
     ask = GetMessageTrackHeader(topic="T", queue_id=0, queue_offset=0)
     (found,) = (await tracks.track(ask))["tracks"]
     assert (found["group"], found["verdict"]) == ("g", "NOT_ONLINE")

@@ -13,7 +13,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.broker.ha.follower import fetched
-from pocketmq.broker.ha.table_sync import signer
+from pocketmq.broker.ha.introduction import signer
 from pocketmq.broker.ha.wire import HaWireError, SliceDecoder, head
 from pocketmq.broker.readiness import readiness
 from pocketmq.broker.refused import Refused

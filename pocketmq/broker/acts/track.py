@@ -3,26 +3,36 @@
 import asyncio
 from typing import Any
 
-from pocketmq.broker.delivery.record import DeliveryRecord
 from pocketmq.broker.delivery.track import MessagePlace, MessageTracks
+from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.services import Parts
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import HeaderError, IllegalArgument
 from pocketmq.remoting.requests import GetMessageTrackHeader
-from pocketmq.store import MessageStore
 
 
 class TrackActs:
     """Locates the message; MessageTracks judges it from the delivery record, which a thread reads."""
 
-    def __init__(
-        self, store: MessageStore, deliveries: DeliveryRecord, tracks: MessageTracks
-    ) -> None:
-        self._store = store
-        self._deliveries = deliveries
-        self._tracks = tracks
+    def __init__(self, parts: Parts) -> None:
+        members, state = parts.members, parts.services.pop.log.state
+
+        def popped_until_ms(group: str, topic: str, queue_id: int, offset: int) -> int:
+            return state.out_until_ms(GroupQueue(group, topic, queue_id), offset)
+
+        self._store = parts.messages.store
+        self._deliveries = parts.messages.deliveries
+        self._tracks = MessageTracks(
+            self._store,
+            members.consumers,
+            parts.tables.offsets,
+            members.guard,
+            parts.node.clock.now_ms,
+            popped_until_ms,
+        )
 
     async def track(self, ask: GetMessageTrackHeader) -> dict[str, Any]:
         """Track a message by id (offset id, or unique key with its topic), or by topic, queue and offset.

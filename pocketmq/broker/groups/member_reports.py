@@ -15,17 +15,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.model.diagnosis import MemberFacts
 from pocketmq.model.queue_json import message_queue
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerRunningInfoHeader
+
+if TYPE_CHECKING:
+    from pocketmq.model.diagnosis import MemberFacts
 
 INTERVAL_S = 10.0
 TOGETHER = 16
@@ -40,7 +42,7 @@ class Report:
     which it has none here, those elsewhere.
     """
 
-    facts: MemberFacts
+    facts: "MemberFacts"
     own: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -102,6 +104,9 @@ class MemberReports:
 
 def report_of(client_id: str, body: bytes, broker_name: str, now_ms: int) -> Report:
     """Read a ConsumerRunningInfo. Raises: FastjsonError, AttributeError, TypeError, ValueError."""
+    # Only a broker whose metrics are read asks its members.
+    from pocketmq.model.diagnosis import MemberFacts
+
     data: Mapping[str, Any] = fastjson.loads(body, size_max=SIZE_MAX)
     table = {message_queue(key): row for key, row in (data.get("mqTable") or {}).items()}
     here = {queue for queue in table if queue.broker_name == broker_name}

@@ -5,18 +5,20 @@ and for a master that has proved itself. For any other address that a name serve
 a master has no accounts, lists the slave's address, or refuses.
 """
 
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pocketmq.broker.access.fronts import BearerAccess
+from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.proof import Challenges, RandomBytes, Tickets, derived_key, proof, proves
 from pocketmq.broker.refused import Refused
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import Credentials
-from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.errors import HeaderError, IllegalArgument
 from pocketmq.remoting.requests import (
     FollowHeader,
     FollowResponseHeader,
@@ -36,6 +38,27 @@ class OwnAddresses:
 
     broker: str
     ha: str
+
+
+def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
+    """Return what signs the broker's own requests; None: they are not signed. Raises: IllegalArgument."""
+    credentials = own_credentials(config)
+    return None if credentials is None else credentials.sign
+
+
+def own_credentials(config: HaConfig) -> Credentials | None:
+    """Return the account that this broker has at others; None if absent. Raises: IllegalArgument."""
+    text = config.inner_client_authentication_credentials
+    if not text:
+        return None
+    try:
+        data = json.loads(text)
+        return Credentials(str(data["accessKey"]), str(data["secretKey"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise IllegalArgument(
+            'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
+            f"cannot be read: {type(error).__name__}"
+        ) from None
 
 
 class Introductions:

@@ -17,16 +17,14 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.ha.comparison import Comparison
 from pocketmq.broker.ha.config import ASYNC_MASTER, SLAVE
-from pocketmq.broker.ha.follower import Follower
-from pocketmq.broker.ha.handover import Handover
+from pocketmq.broker.ha.copied_state import CopiedState
 from pocketmq.broker.ha.introduction import Introductions, OwnAddresses
 from pocketmq.broker.ha.listener import Admission, HaListener
 from pocketmq.broker.ha.outside import Outside
-from pocketmq.broker.ha.table_sync import CopiedState, Master, TableSync
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
@@ -34,6 +32,11 @@ from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.store.errors import Diverged
+
+if TYPE_CHECKING:
+    from pocketmq.broker.ha.follower import Follower
+    from pocketmq.broker.ha.handover import Handover
+    from pocketmq.broker.ha.table_sync import Master, TableSync
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class Replication:
         self._changing = asyncio.Lock()
         self.follower: Follower | None = None
         self.metadata: TableSync | None = None
-        self.handover: Handover | None = None
+        self._handover: Handover | None = None
 
     def _make_listener(self) -> HaListener:
         node = self._node
@@ -83,6 +86,16 @@ class Replication:
     def is_elected(self) -> bool:
         """Whether a controller decides who leads."""
         return self._node.config.enable_controller_mode
+
+    @property
+    def handover(self) -> "Handover":
+        """Return what replaces this master by another broker: loaded when that is first asked for."""
+        from pocketmq.broker.ha.handover import Handover
+
+        assert self._outside is not None
+        if self._handover is None:
+            self._handover = Handover(self._node, self, self._outside)
+        return self._handover
 
     @property
     def follows(self) -> bool:
@@ -97,7 +110,6 @@ class Replication:
     async def start(self, sock: socket.socket, outside: Outside) -> None:
         """Accept slaves, or begin to follow."""
         self._outside = outside
-        self.handover = Handover(self._node, self, outside)
         comparison = Comparison(self._store, outside.registration, outside.client)
         await self.listener.listen(sock, comparison, outside.tasks)
         await self._begin(outside)
@@ -198,6 +210,9 @@ class Replication:
 
     def _follow(self) -> None:
         """Begin to follow the present master."""
+        # What only a slave needs is no part of a master's start.
+        from pocketmq.broker.ha.table_sync import TableSync
+
         outside = self._outside
         assert outside is not None
         master = self._make_master(outside)
@@ -211,10 +226,14 @@ class Replication:
             create(self._copy_tables(follower, metadata), name="metadata"),
         ]
 
-    def _make_master(self, outside: Outside) -> Master:
+    def _make_master(self, outside: Outside) -> "Master":
+        from pocketmq.broker.ha.table_sync import Master
+
         return Master(self._node.config, outside.registration, outside.client)
 
-    def _make_follower(self, master: Master) -> Follower:
+    def _make_follower(self, master: "Master") -> "Follower":
+        from pocketmq.broker.ha.follower import Follower
+
         node = self._node
         return Follower(node.config, node.clock, self._store, master, self._after_cut)
 
@@ -223,7 +242,7 @@ class Replication:
         self.metadata.forget()
         self._load_anew()
 
-    async def _copy_tables(self, follower: Follower, metadata: TableSync) -> None:
+    async def _copy_tables(self, follower: "Follower", metadata: "TableSync") -> None:
         """Copy the tables round by round until cancelled; they go with the log."""
 
         async def one() -> None:
@@ -308,8 +327,8 @@ class Replication:
 
     async def leave(self) -> None:
         """End a handover and following: the broker stops."""
-        if self.handover is not None:
-            self.handover.close()
+        if self._handover is not None:
+            self._handover.close()
         self.listener.end_comparisons()
         await self.end_following()
 

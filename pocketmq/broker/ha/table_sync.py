@@ -22,18 +22,15 @@ which a promoted broker starts afresh.
 """
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
-from pocketmq.broker.groups.rebalance_lock import RebalanceLock
-from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.ha.config import HaConfig
-from pocketmq.broker.ha.introduction import DialledMaster, Introducer
+from pocketmq.broker.ha.copied_state import CopiedState
+from pocketmq.broker.ha.introduction import DialledMaster, Introducer, own_credentials
 from pocketmq.broker.ha.received_tables import (
     MasterRefused,
     is_known,
@@ -47,24 +44,19 @@ from pocketmq.broker.ha.received_tables import groups as groups_told
 from pocketmq.broker.ha.received_tables import offsets as offsets_told
 from pocketmq.broker.ha.received_tables import topics as topics_told
 from pocketmq.broker.ha.tail import Ends
-from pocketmq.broker.modes.isolate import IsolatedGroups
 from pocketmq.broker.nameservers.registration import Registration
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Tables
-from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.model.names import SYSTEM_GROUP_PREFIX
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.credentials import Credentials
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.transport.client import RemotingClient
-from pocketmq.store import DelayService, MessageStore
+from pocketmq.store import MessageStore
 from pocketmq.store.side_tasks import in_thread
 from pocketmq.store.timer.check import TimerCheck
-from pocketmq.store.timer.service import TimerService
 
 log = logging.getLogger(__name__)
 
@@ -75,27 +67,6 @@ _LOOK_S = 0.01
 # Questions to the master whether it has the queues of a topic that its table lacks.
 _ASKED_MAX = 3
 _C = RequestCode
-
-
-def signer(config: HaConfig) -> Callable[[RemotingCommand], None] | None:
-    """Return what signs the broker's own requests; None: they are not signed. Raises: IllegalArgument."""
-    credentials = own_credentials(config)
-    return None if credentials is None else credentials.sign
-
-
-def own_credentials(config: HaConfig) -> Credentials | None:
-    """Return the account that this broker has at others; None if absent. Raises: IllegalArgument."""
-    text = config.inner_client_authentication_credentials
-    if not text:
-        return None
-    try:
-        data = json.loads(text)
-        return Credentials(str(data["accessKey"]), str(data["secretKey"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise IllegalArgument(
-            'innerClientAuthenticationCredentials must be {"accessKey": ..., "secretKey": ...}, and '
-            f"cannot be read: {type(error).__name__}"
-        ) from None
 
 
 class Master:
@@ -206,44 +177,6 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class PocketState:
-    """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
-    locks, where new groups began, and which queues were deleted.
-    """
-
-    isolated: IsolatedGroups
-    order_info: ConsumerOrderInfo
-    locks: RebalanceLock
-    consumers: ConsumerManager
-    starts: Starts
-    store: MessageStore
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "isolated": self.isolated.to_json(),
-            "orderInfo": self.order_info.to_json(),
-            "locks": self.locks.to_json(),
-            "starts": self.starts.to_json(),
-            "deleted": self.store.deleted.rows(),
-        }
-
-    def take_locks(self, data: Mapping[str, Any]) -> None:
-        """Replace the locks by the master's. Raises: KeyError, TypeError, ValueError."""
-        self.locks.take(data["locks"])
-
-    def take_progress(self, data: Mapping[str, Any]) -> None:
-        """Replace the progress by the master's. Raises: as `readable` says."""
-        deleted = list(data.get("deleted", ()))
-        end = self.store.commit_log_max_position
-        # Else what is stored in a queue of that name from now on would be taken for deleted.
-        if any(not 0 <= long(row[2]) <= end for row in deleted):
-            raise ValueError(f"queues are deleted beyond the end of the log, {end}")
-        self.isolated.take(data["isolated"], self.consumers.groups)
-        self.order_info.take(data["orderInfo"])
-        self.store.take_deleted(deleted)
-
-
-@dataclass(frozen=True, slots=True)
 class MasterProgress:
     """How far a master was; end: where its log ended soon after. check: None with 4.9; ours: empty with any
     Apache broker.
@@ -254,15 +187,6 @@ class MasterProgress:
     check: TimerCheck | None
     ours: Mapping[str, Any]
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedState:
-    """State copied besides the tables; delay and timer keep the master's progress themselves."""
-
-    delay: DelayService
-    timer: TimerService
-    ours: PocketState
 
 
 class TableSync:

@@ -1,7 +1,6 @@
 """SQL92 filters with RocketMQ's semantics: compile_expression(text).matches(properties)."""
 
-from pocketmq.broker.sql92.errors import SelectorError
-from pocketmq.broker.sql92.expression import EvaluationError
+from pocketmq.broker.sql92.errors import EvaluationError, SelectorError
 from pocketmq.broker.sql92.filter import Filter, compile_expression, expressions_in_use
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A SQL92 expression that does not parse: response code 23, with a remark that names the position."""
+"""A SQL92 expression that does not parse, response code 23, and one that has no value for a message."""
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
@@ -24,6 +24,10 @@ class SelectorError(IllegalArgument):
             f"SQL92 expression, line {self.line}, column {self.column}: {reason} "
             f"(in {_excerpt(expression, position)})"
         )
+
+
+class EvaluationError(Exception):
+    """The message's properties cannot be compared as the expression requires; the message does not match."""
 
 
 def _excerpt(expression: str, position: int) -> str:

@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any
 
 from pocketmq.broker.sql92 import java_values
+from pocketmq.broker.sql92.errors import EvaluationError
 
 DEPTH_MAX = 200
 """Nested operators (AND and OR aside) that an expression may have; RocketMQ's limit is its thread's stack."""
@@ -28,10 +29,6 @@ Properties = Mapping[str, str]
 Value = Any
 """None, bool, int, float or str; the kind says which."""
 Evaluate = Callable[[Properties], Value]
-
-
-class EvaluationError(Exception):
-    """The message's properties cannot be compared as the expression requires; the message does not match."""
 
 
 class IllegalExpression(Exception):

@@ -4,10 +4,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pocketmq.broker.sql92 import selector_parser
-from pocketmq.broker.sql92.errors import SelectorError
-from pocketmq.broker.sql92.expression import Evaluate, EvaluationError
+from pocketmq.broker.sql92.errors import EvaluationError, SelectorError
+
+if TYPE_CHECKING:
+    from pocketmq.broker.sql92.expression import Evaluate
 
 EXPRESSION_SIZE_MAX = 65_536
 """Characters of an expression. Ours: RocketMQ has no limit but the frame's."""
@@ -24,7 +26,7 @@ class Filter:
 
     expression: str
     names: frozenset[str]
-    evaluate: Evaluate
+    evaluate: "Evaluate"
     cost: int
 
     def matches(self, properties: Mapping[str, str]) -> bool:
@@ -108,5 +110,8 @@ def _compile(text: str) -> Filter:
     if len(text) > EXPRESSION_SIZE_MAX:
         reason = f"the expression has {len(text)} characters, but at most {EXPRESSION_SIZE_MAX} are allowed"
         raise SelectorError(text[:80], 0, reason)
+    # Most brokers filter by tags only, and need no parser.
+    from pocketmq.broker.sql92 import selector_parser
+
     node, names = selector_parser.parse(text)
     return Filter(text, names, node.evaluate, node.cost)

@@ -95,14 +95,14 @@ class ReplicasProcessor:
         if role not in (ASYNC_MASTER, SYNC_MASTER):
             raise HeaderError(f"a master's role is ASYNC_MASTER or SYNC_MASTER, not {role!r}")
         replication = self._replication
-        handover = replication.handover
-        assert handover is not None
         acts: dict[str, Any] = {
-            "begin": lambda: handover.begin(connection),
-            "hold": lambda: handover.hold(connection),
-            "hand-to": lambda: handover.hand_to(header.target or "", header.new_broker_id or 1),
-            "end": handover.end,
-            "undo": handover.undo,
+            "begin": lambda: replication.handover.begin(connection),
+            "hold": lambda: replication.handover.hold(connection),
+            "hand-to": lambda: replication.handover.hand_to(
+                header.target or "", header.new_broker_id or 1
+            ),
+            "end": lambda: replication.handover.end(),
+            "undo": lambda: replication.handover.undo(),
             "promote": lambda: replication.promote(role, force=bool(header.force)),
             "demote": lambda: replication.demote(header.new_broker_id or 1),
             "resync": replication.resync,

@@ -9,7 +9,6 @@ from pocketmq.broker.acts.receipts import ReceiptActs
 from pocketmq.broker.acts.reply import ReplyActs
 from pocketmq.broker.acts.send import SendActs
 from pocketmq.broker.acts.send_back import SendBackActs
-from pocketmq.broker.acts.track import TrackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
@@ -40,7 +39,7 @@ def handlers(
     """Return the handlers by request code."""
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     services, events = parts.services, node.events
-    config, store, put = node.config, messages.store, messages.put
+    config, put = node.config, messages.put
     clients = ClientActs(node, tables, members)
     offsets = OffsetActs(tables, members, messages)
     events.must_rebalance.to(clients.notify_members)
@@ -65,7 +64,7 @@ def handlers(
             ReceiptActs(node, tables, messages, services.pop), messages.durability
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
-        track_handlers(TrackActs(store, messages.deliveries, parts.tracks)),
+        track_handlers(parts),
         balance_handlers(parts),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.durability

@@ -22,7 +22,6 @@ from pocketmq.cli.servers.namesrv_server import start_name_server
 from pocketmq.cli.servers.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.servers.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
-from pocketmq.console.server import ConsoleServer, missing_packages
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
@@ -34,6 +33,7 @@ from pocketmq.store.log.descriptors import raise_limit
 
 if TYPE_CHECKING:
     from pocketmq.console.remote_broker import RemoteBroker
+    from pocketmq.console.server import ConsoleServer
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class BrokerServer:
         name_servers: str,
         brokers: Sequence[Broker] = (),
         elsewhere: "Sequence[RemoteBroker]" = (),
-    ) -> ConsoleServer | None:
+    ) -> "ConsoleServer | None":
         """Return the configured console, to be entered after `ready`. Raises: CannotBegin."""
         return bound_console(
             self._console,
@@ -132,7 +132,12 @@ class BrokerServer:
 
         Not if it has a login: the ports that these brokers need for it ask for no login.
         """
-        return not (self._console.is_off or self._console.user or missing_packages())
+        if self._console.is_off or self._console.user:
+            return False
+        # A broker without a console loads none of it.
+        from pocketmq.console.server import missing_packages
+
+        return not missing_packages()
 
     @property
     def parts(self) -> tuple[BrokerConfig, StoreConfig, NamesrvConfig | None, TlsConfig]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.listening import cannot_listen
 from pocketmq.console.config import OFF, ConsoleConfig
-from pocketmq.console.server import ConsoleServer, missing_packages
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.transport.tls import TlsConfig, client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.console.remote_broker import RemoteBroker
+    from pocketmq.console.server import ConsoleServer
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,16 @@ def bound_console(
     tls: TlsConfig,
     here: "Sequence[Broker]" = (),
     elsewhere: "Sequence[RemoteBroker]" = (),
-) -> ConsoleServer | None:
+) -> "ConsoleServer | None":
     """Return a console with its port bound, to be entered after `ready`; None if absent.
 
     name_servers: `host:port;host:port`, with which it finds the brokers. Raises: CannotBegin.
     """
     if config.is_off:
         return None
+    # A broker without a console loads none of it.
+    from pocketmq.console.server import ConsoleServer, missing_packages
+
     missing = missing_packages()
     if missing:
         level = logging.WARNING if port_is_asked else logging.INFO

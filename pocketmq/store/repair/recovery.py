@@ -26,6 +26,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pocketmq.files.layout import (
     BLANK_SIZE,
@@ -38,7 +39,6 @@ from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import MAGIC_BLANK, magic_of
 from pocketmq.store.errors import RecordIllegal, StoreForeign
-from pocketmq.store.findings import Problem
 from pocketmq.store.log.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.folder import sync_folder
@@ -46,8 +46,10 @@ from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages
 from pocketmq.store.queue.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS, entry_code
-from pocketmq.store.repair.start_findings import found_at_start
 from pocketmq.store.store_lock import LastStop
+
+if TYPE_CHECKING:
+    from pocketmq.store.findings import Problem
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class RecoveryReport:
     entries_dropped: int = 0
     damages: list[Damage] = field(default_factory=list)
     # What was found, as `store verify` names it: of damage to the log, and of entries.
-    findings: list[Problem] = field(default_factory=list)
+    findings: "list[Problem]" = field(default_factory=list)
     last_store_ms: int = 0
     # The end of the log may be missing: the machine lost power, or how the broker stopped is unknown.
     may_have_lost: bool = False
@@ -128,13 +130,7 @@ class Recovery:
         self._log.store_ms = report.last_store_ms
         if not self._clean:
             self._mark_unflushed(start)
-        report.findings += found_at_start(
-            report.damages,
-            report.end,
-            added=report.entries_added,
-            repaired=report.entries_repaired,
-            dropped=report.entries_dropped,
-        )
+        self._name_findings(report)
         if not self._clean or report.entries_added or report.entries_dropped or report.damages:
             log.warning(
                 "recovered clean_stop=%s checked_from=%d end=%d records=%d entries_added=%d "
@@ -149,6 +145,15 @@ class Recovery:
                 len(report.damages),
             )
         return report
+
+    def _name_findings(self, report: RecoveryReport) -> None:
+        added, dropped = report.entries_added, report.entries_dropped
+        if report.damages or added or dropped or report.entries_repaired:
+            # A sound store needs none of the table of findings.
+            from pocketmq.store.repair.start_findings import found_at_start
+
+            counts = {"added": added, "repaired": report.entries_repaired, "dropped": dropped}
+            report.findings += found_at_start(report.damages, report.end, **counts)
 
     # ------------------------------------------------------------ where to begin
 

@@ -35,12 +35,19 @@ def found_at_start(
     return found
 
 
+def damaged_record(
+    position: int, damage: Damage, code: FindingCode = FindingCode.LOG_DAMAGED
+) -> Problem:
+    """Return the finding about a place of the log."""
+    return problem(code, f"commitlog at {position}", damage.size, damage.why)
+
+
 def _problems(
     damages: Sequence[Damage], end: int, added: int, repaired: int, dropped: int
 ) -> Iterator[Problem]:
     for damage in damages[:FOUND_MAX]:
         code = FindingCode.LOG_DAMAGED if damage.position < end else FindingCode.LOG_TORN_END
-        yield problem(code, f"commitlog at {damage.position}", damage.size, damage.why)
+        yield damaged_record(damage.position, damage, code)
     if added:
         yield problem(FindingCode.QUEUE_BEHIND, "consumequeue", 0, f"{added} records had no entry")
     if repaired:

@@ -11,17 +11,19 @@ Owner: MessageStore.
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 from pocketmq.files.layout import BLANK_SIZE
 from pocketmq.files.records import Damage, Entry
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import HEAD, RECORD_SIZE_MIN, body_at, body_size_of
-from pocketmq.store.findings import FindingCode, Problem, problem
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.tags_code import tags_code
 from pocketmq.store.repair.recovery import RecoveryReport
-from pocketmq.store.repair.start_findings import FOUND_MAX
+
+if TYPE_CHECKING:
+    from pocketmq.store.findings import Problem
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +96,7 @@ class Verification:
             if isinstance(found, Damage):
                 if first:
                     self._bad.add(position)
-                    if len(self._findings) < FOUND_MAX:
-                        where = f"commitlog at {position}"
-                        found_bad = problem(FindingCode.LOG_DAMAGED, where, found.size, found.why)
-                        self._findings.append(found_bad)
-                    log.error(
-                        "not serving a damaged record position=%d why=%s", position, found.why
-                    )
+                    self._report(position, found)
                 # What is behind it is checked when it is asked for.
                 return not first
             first = False
@@ -108,6 +104,14 @@ class Verification:
             return False
         self._checked[block] = position
         return True
+
+    def _report(self, position: int, damage: Damage) -> None:
+        # A sound store needs none of the table of findings.
+        from pocketmq.store.repair.start_findings import FOUND_MAX, damaged_record
+
+        if len(self._findings) < FOUND_MAX:
+            self._findings.append(damaged_record(position, damage))
+        log.error("not serving a damaged record position=%d why=%s", position, damage.why)
 
     def _repair(self, queue: ConsumeQueue, offset: int) -> tuple[int, int] | None:
         """Find the record that belongs at `offset` between the records of its neighbours."""
