@@ -8,10 +8,23 @@ from pocketmq.model.diagnosis import Symptom
 
 DISK_WARNING_RATIO = 0.75
 DISK_ERROR_RATIO = 0.9
-# Of equal gravity, what stops everything comes first.
+# Of equal gravity, what stops everything comes first, and a cause before what follows from it.
 OF_SITE = ("BROKER_FAILS", "NAME_SERVER_UNREACHABLE", "BROKER_UNREACHABLE", "DISK")
 
 
+_ORDER = (
+    *OF_SITE,
+    "GROUP_DISABLED",
+    "TOPIC_NOT_READABLE",
+    "GROUP_DIFFERS",
+    "MEMBER_STUCK",
+    "NOBODY_ONLINE",
+    "QUEUES_UNREAD",
+    "ONE_MEMBER_HAS_ALL",
+    "FAILING",
+    "DEAD_LETTERS",
+    "LAG",
+)
 _ADVICE = {
     "BROKER_FAILS": "see its log; if its disk is full, free space or shorten fileReservedTime: it then "
     "continues by itself",
@@ -31,7 +44,7 @@ def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
 
 def _place(warning: dict[str, Any]) -> tuple[int, int]:
     kind = warning["kind"]
-    rank = OF_SITE.index(kind) if kind in OF_SITE else len(OF_SITE)
+    rank = _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
     return GRAVITY.index(warning["severity"]), rank
 
 

@@ -8,6 +8,7 @@ import pytest
 from selenium.webdriver.support.ui import Select
 
 from pocketmq.console import pages
+from pocketmq.console.languages import told
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import (
@@ -103,7 +104,7 @@ LAGS = """
 const [comes, goes, emptyInSeconds] = arguments;
 const warning = {kind: 'LAG', severity: 'error', subject: 'g', advice: 'x',
   parameters: {lag: 12500, in: comes, out: goes, emptyInSeconds}};
-const place = new URL('pages/overview.js', document.querySelector('script[type=module]').src);
+const place = new URL('findings.js', document.querySelector('script[type=module]').src);
 return import(place).then(({warnings}) => warnings([warning]).textContent);
 """
 
@@ -120,13 +121,13 @@ def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> No
         ((None, None, None), (unknown, unknown, unknown)),
     ):
         values = dict(zip(("in", "out", "empty"), shown, strict=True))
-        said = sentences["warning.LAG"].format(lag="12,500", **values)
+        said = told("zh")["warning.LAG"].format(lag="12,500", **values)
         assert said in browser.run(LAGS, *figures)
 
 
 @pytest.fixture
 def chinese_words() -> set[str]:
-    said = " ".join(pages.sentences("zh").values())
+    said = " ".join({**pages.sentences("zh"), **told("zh")}.values())
     return set(re.findall(r"[A-Za-z]+", said)) | UNITS | NAMES
 
 

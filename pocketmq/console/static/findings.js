@@ -72,7 +72,7 @@ function kind(page, list) {
       "summary",
       {},
       tag(named("severity", one.severity), KINDS[one.severity]), " ",
-      h("strong", {}, named("symptom", one.kind)), ` · ${number(list.length)}: `,
+      h("strong", {}, named("symptom", one.kind)), ` (${number(list.length)}): `,
       data(shown), names.length > SUBJECTS_MAX && ` ${t("findings.andMore", { count: names.length - SUBJECTS_MAX })}`,
     ),
     list.map((each) => row(each, quieting(page, each))),

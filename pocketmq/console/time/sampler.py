@@ -74,6 +74,7 @@ class GroupFigures:
 
     lag: int = 0
     members: int | None = None
+    clients: tuple[str, ...] = ()
     lag_of: dict[str, int] = field(default_factory=dict)
     latency_ms: int | None = 0
     out: dict[str, float] = field(default_factory=dict)
@@ -294,9 +295,11 @@ class Sampler:
             counter.look(now_ms, values)
             figures.out[topic] = (counter.rate or 0.0) if rate is None else rate
         try:
-            figures.members = len((await self._admin.groups.connection(name)).members)
+            members = (await self._admin.groups.connection(name)).members
+            figures.members = len(members)
+            figures.clients = tuple(each.client_id for each in members)
         except ConsumerNotOnline:
-            figures.members = 0
+            figures.members, figures.clients = 0, ()
         except PocketMQError:
             figures.members = None
 

@@ -31,7 +31,7 @@ export default {
               columns: [
                 { label: t("topic") }, { label: t("type") }, { label: t("rate.in"), number: true, sort: "in" },
                 { label: t("rate.out"), number: true, sort: "out" }, { label: t("lag"), number: true, sort: "lag" },
-                { label: t("messages.kept"), number: true, sort: "messages" }, { label: t("size"), number: true, sort: "bytes" },
+                { label: t("messages.kept"), number: true, sort: "messages" }, { label: t("messages.size"), number: true, sort: "bytes" },
                 { label: t("queues"), number: true, sort: "queues" },
                 { label: t("actions"), quiet: true },
               ],
