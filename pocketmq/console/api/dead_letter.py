@@ -160,12 +160,13 @@ async def reasons(console: Console, call: ApiRequest) -> dict[str, Any]:
 
 
 def _alike(text: str) -> str:
-    """Return a reason without what differs from letter to letter.
+    """Return a reason without what differs from letter to letter: where it went, and who sent it back.
 
-    >>> _alike("failed 3 times, last at 127.0.0.1:4711 (AC11000100002A9F)")
-    'failed # times, last at #.#.#.#:# (#)'
+    >>> _alike("to %DLQ%g: it failed 3 times, which is the limit, sent back by 127.0.0.1:4711")
+    'it failed 3 times, which is the limit'
     """
-    return re.sub(r"\b(?:[0-9A-F]{16,}|\d+)\b", "#", text)
+    text = re.sub(r"^to %DLQ%\S*: ", "", text)
+    return re.sub(r",? sent back by \S+", "", text)
 
 
 async def resend(console: Console, call: ApiRequest) -> dict[str, Any]:

@@ -42,6 +42,7 @@ async def everything(console: Console, call: ApiRequest) -> dict[str, Any]:
     groups = sorted(console.sampler.groups)
     own = await system_names(console)
     users = [each for each in topics if kind_of_topic(each, None, own) == "NORMAL"]
+    others = [each for each in topics if each not in set(users)]
     clients = [
         {"clientId": client, "group": name}
         for name, figures in sorted(console.sampler.groups.items())
@@ -50,7 +51,7 @@ async def everything(console: Console, call: ApiRequest) -> dict[str, Any]:
     ]
     messages, is_whole = await _messages(console, text, users)
     return {
-        "topics": [each for each in topics if part in each.lower()][:FOUND_MAX],
+        "topics": [each for each in (*users, *others) if part in each.lower()][:FOUND_MAX],
         "groups": [each for each in groups if part in each.lower()][:FOUND_MAX],
         "clients": clients[:FOUND_MAX],
         "messages": [message_json(each, LIST_BODY_SIZE) for each in messages[:FOUND_MAX]],
