@@ -337,6 +337,16 @@ COMMANDS: Mapping[str, Keys] = {
             "cutOff?": "files of what only this slave had, at the broker's machine",
         }
     ),
+    "ha elections": _rows(
+        {
+            "broker": "name of the brokers",
+            "epoch": "number of the election",
+            "time": "when it was carried out, ms since 1970",
+            "masterId": "id of the broker that was elected, as the controller numbers them; null: none",
+            "master": "its address",
+            "gapMs": "how long it had heard nothing of the earlier master, ms; -1: it followed none",
+        }
+    ),
     "ha status": _rows(
         {
             "broker": "name of the broker",
@@ -348,6 +358,11 @@ COMMANDS: Mapping[str, Keys] = {
             "inSync": "of these, how many are close behind",
             "follows": "address of the master that it follows, or empty",
             "behind": "bytes that it lacks",
+            "controller": "address of the controller that decides its role, or empty",
+            "epoch": "number of the election by which its master leads",
+            "brokersInSync": "ids of the brokers in sync, as the controller numbers them",
+            "confirmed": "up to where all of them have the log: readers see no more",
+            "elections": "how many it has seen since it started",
             "trouble": "what is wrong, or empty",
         }
     ),

@@ -217,7 +217,7 @@ class Broker:
             self.parts.tables.offsets.remove_topic(topic)
         if store.recovery.may_have_lost and store.following is None:
             # Messages that groups had consumed may be lost; those that replace them are still unread.
-            self.parts.tables.cut_offsets(store.max_offset)
+            self.parts.tables.cut_offsets(store.next_offset)
         stack.callback(housekeeping.save_all)
         self.parts.tables.topics.restore_internal(store)
         stack.callback(self.parts.messages.deliveries.settle)

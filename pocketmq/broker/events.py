@@ -5,6 +5,7 @@ assembly.connect alone subscribes listeners; they are called synchronously, in t
 holds a function of another.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol
 
@@ -102,10 +103,14 @@ class Arrivals:
     This is the hottest path, so it is not an Event: until the first pop waits, pops cost a send nothing.
     """
 
-    __slots__ = ("_waiters", "arrived", "awaited", "bit_map_of")
+    __slots__ = ("_held", "_log_end", "_readable", "_waiters", "arrived", "awaited", "bit_map_of")
 
     def __init__(self) -> None:
         self._waiters: tuple[EntryWaiter, ...] = ()
+        # Entries that may not be read yet, with the log's end when they came.
+        self._held: deque[tuple[int, tuple[str, int, int, int, int, bytes]]] = deque()
+        self._log_end: Callable[[], int] = _nothing
+        self._readable: Callable[[], int] = _nothing
         # (topic, queue id, offset behind the entry, tags code, store ms, properties)
         self.arrived: Callable[[str, int, int, int, int, bytes], None] = _nobody
         # (topic, queue id) -> whether `arrived` has anything to do; asked once a batch.
@@ -116,10 +121,39 @@ class Arrivals:
     def to(self, *waiters: "EntryWaiter") -> None:
         """Set the listeners, replacing any others."""
         self._waiters = waiters
-        if len(waiters) == 1:
+        if self._readable is not _nothing:
+            self.arrived, self.awaited = self._hold, _always
+        elif len(waiters) == 1:
             self.arrived, self.awaited = waiters[0].arrived, waiters[0].awaited
         else:
             self.arrived, self.awaited = self._tell, self._asked
+
+    def hold(self, log_end: Callable[[], int], readable: Callable[[], int]) -> None:
+        """From now on pass entries on once they may be read: see `release`.
+
+        log_end: where the log ends; readable: up to where it may be read.
+        """
+        self._log_end, self._readable = log_end, readable
+        self.to(*self._waiters)
+
+    def release(self) -> None:
+        """Pass on the entries that may be read by now."""
+        held, position = self._held, self._readable()
+        while held and held[0][0] <= position:
+            self._tell(*held.popleft()[1])
+
+    def _hold(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: int,
+        tags_code: int,
+        store_ms: int,
+        properties: bytes,
+    ) -> None:
+        entry = topic, queue_id, max_offset, tags_code, store_ms, properties
+        self._held.append((self._log_end(), entry))
+        self.release()
 
     def mapped_by(self, bit_map_of: Callable[[str, bytes], bytes] | None) -> None:
         """Set the function that computes bit maps; None: compute no bit maps."""
@@ -143,6 +177,14 @@ class Arrivals:
 
 def _nobody(*_: object) -> None:
     """Do nothing: there is no listener."""
+
+
+def _nothing() -> int:
+    return 0
+
+
+def _always(topic: str, queue_id: int) -> bool:
+    return True
 
 
 def _no_bit_map(topic: str, properties: bytes) -> bytes:

@@ -22,6 +22,7 @@ from pocketmq.store.queue.batch_consume_queue import INNER_BATCH, BatchConsumeQu
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.tags_code import tags_code
+from pocketmq.store.reading_limit import ReadingLimit
 from pocketmq.store.repair.verification import Verification
 
 SCAN_MAX = 65_536
@@ -89,6 +90,7 @@ class MessageReader:
         unit_of: Callable[[ConsumeQueue, int], ExtUnit | None],
     ) -> None:
         self._log = commit_log
+        self.limit = ReadingLimit()
         self._verification = verification
         # What is behind an address in consumequeue_ext.
         self._unit_of = unit_of
@@ -102,11 +104,11 @@ class MessageReader:
         size_max: int,
     ) -> ReadResult:
         """See MessageStore.read."""
-        max_offset = queue.max_offset
+        max_offset = self.limit.end_of(queue) if self.limit.is_set else queue.max_offset
         log_min = self._log.min_position
         min_offset = queue.min_offset(log_min)
         if offset < min_offset or offset >= max_offset:
-            return _outside(offset, min_offset, max_offset)
+            return _outside(offset, min_offset, max_offset, queue.max_offset)
         if isinstance(queue, BatchConsumeQueue):
             return self._read_batches(
                 queue, offset, count_max, matches, size_max, min_offset, max_offset
@@ -115,7 +117,7 @@ class MessageReader:
             return self._read_filtered(
                 queue, offset, count_max, matches, size_max, min_offset, max_offset
             )
-        entries = queue.entries(offset, count_max)
+        entries = queue.entries(offset, min(count_max, max_offset - offset))
         if entries is None:
             status, following = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
             return ReadResult(status, following, min_offset, max_offset, [], 0, 0)
@@ -224,7 +226,7 @@ class MessageReader:
         scan_end = offset + looks
         piece = _VECTOR_MIN
         while at < scan_end and count < count_max:
-            entries = queue.entries(at, min(piece, scan_end - at))
+            entries = queue.entries(at, min(piece, scan_end - at, max_offset - at))
             if entries is None:
                 if at == offset:
                     status, at = ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset)
@@ -307,6 +309,8 @@ class MessageReader:
         total = count = 0
         at = offset
         for position, size, code, base, messages in queue.records(offset, count_max):
+            if base >= max_offset:
+                break
             record = self._log.slice(position, size)
             if record is None or not self._verification.is_good(position):
                 at = base + messages
@@ -332,12 +336,13 @@ class MessageReader:
 _unpacks: list[Callable[[memoryview], tuple[int, ...]] | None] = [None] * (_AT_ONCE_MAX + 1)
 
 
-def _outside(offset: int, min_offset: int, max_offset: int) -> ReadResult:
-    if max_offset == 0:
+def _outside(offset: int, min_offset: int, max_offset: int, real_end: int) -> ReadResult:
+    if real_end == 0:
         status, following = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
     elif offset < min_offset:
         status, following = ReadStatus.OFFSET_TOO_SMALL, min_offset
-    elif offset == max_offset:
+    elif max_offset <= offset <= real_end:
+        # Invariant 3 of reading_limit.py.
         status, following = ReadStatus.OFFSET_OVERFLOW_ONE, offset
     else:
         status, following = ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset

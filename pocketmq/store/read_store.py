@@ -18,6 +18,7 @@ from pocketmq.store.open_store import OpenStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.offset_by_time import Boundary, offset_by_time
+from pocketmq.store.reading_limit import ReadingLimit
 from pocketmq.store.store_config import StoreConfig
 
 # Entries that one query looks at: messages may have been made to have the hash of its key.
@@ -57,6 +58,11 @@ class ReadStore(OpenStore):
         self.get_found_count = 0
         self.get_miss_count = 0
         self.get_transferred_count = 0
+
+    @property
+    def limit(self) -> ReadingLimit:
+        """Return up to where readers see the log."""
+        return self._reader.limit
 
     def read(
         self,
@@ -105,7 +111,7 @@ class ReadStore(OpenStore):
         message. Here the queue entry of the record must point back at it.
         """
         data = self.record_at(position)
-        if data is None:
+        if data is None or self.limit.hides(position, len(data)):
             return None
         record = read_record(data, check_crc=False)
         queue = self._table.get(record.topic, record.queue_id)
@@ -118,6 +124,8 @@ class ReadStore(OpenStore):
         """Return (position, size, tags code) of the queue's entries from `queue_offset` on, as stored."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         found: list[tuple[int, int, int]] = []
+        if queue is not None:
+            count = min(count, max(0, self.limit.end_of(queue) - queue_offset))
         while queue is not None and len(found) < count:
             piece = queue.entries(queue_offset + len(found), count - len(found))
             if piece is None:
@@ -131,6 +139,11 @@ class ReadStore(OpenStore):
         return 0 if queue is None else queue.min_offset(self._log.min_position)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message that may be read; 0 for a queue that does not exist."""
+        queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
+        return 0 if queue is None else self.limit.end_of(queue)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the next offset to be assigned; 0 for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
@@ -149,7 +162,7 @@ class ReadStore(OpenStore):
         queue = self._table.look(topic, queue_id)
         if queue is None:
             return Backlog(0, 0, -1)
-        end = queue.max_offset
+        end = self.limit.end_of(queue)
         at = min(max(offset, queue.min_offset(self._log.min_position)), end)
         return Backlog(at, end, self._store_ms(queue, at) if at < end else -1)
 
@@ -182,13 +195,14 @@ class ReadStore(OpenStore):
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
         if queue is None:
             return 0
-        return offset_by_time(
+        found = offset_by_time(
             queue,
             queue.min_offset(self._log.min_position),
             time_ms,
             boundary,
             lambda offset: self._store_ms(queue, offset),
         )
+        return min(found, self.limit.end_of(queue))
 
     def _store_ms(self, queue: ConsumeQueue, offset: int) -> int:
         entry = queue.entry(offset) if offset >= 0 else None
@@ -224,7 +238,9 @@ class ReadStore(OpenStore):
             if position in found or position in others:
                 continue
             record = self.record_at(position)
-            if record is not None and begin_ms <= store_ms_of(record) <= end_ms:
+            if record is None or self.limit.hides(position, len(record)):
+                continue
+            if begin_ms <= store_ms_of(record) <= end_ms:
                 (found if self._names(record, topic, raw) else others)[position] = record
         for position in islice(others, max(0, count_max - len(found))):
             found[position] = others[position]

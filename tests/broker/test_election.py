@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.election.controllers import NoController
+from pocketmq.broker.election.switch_listener import SwitchConnection
 from pocketmq.client import Message, Producer, SendStatus
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.election_sets import controlled, equal, leads, replication_of
 from tests.broker.pairs import end_of
-from tests.broker.serving import Peer
+from tests.broker.serving import Peer, number, records
 from tests.kit.waiting import until_async as until
 
 
@@ -112,3 +113,38 @@ async def test_enough_brokers_in_sync_or_nothing_is_stored(tmp_path: Path) -> No
             answer = await peer.answer(peer.send_message("T", b"refused"))
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert end_of(brokers[0]) == end
+
+
+async def test_a_reader_sees_what_no_failover_takes_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slave's reports are held up: the message is stored, and not with every broker in sync."""
+    async with controlled(tmp_path) as set_:
+        brokers = await set_.of(2)
+        late: list[tuple[SwitchConnection, bytes]] = []
+        async with await Peer.at(brokers[0]) as peer:
+            await peer.answer(peer.send_message("T", b"first"))
+            assert await peer.bodies("G", "T", 0) == [b"first"]
+            store = brokers[0].parts.messages.store
+
+            async def end() -> int:
+                fields = {"topic": "T", "queueId": 0}
+                return number(await peer.ask(RequestCode.GET_MAX_OFFSET, fields), "offset")
+
+            with monkeypatch.context() as held:
+                held.setattr(SwitchConnection, "data_received", lambda *report: late.append(report))
+                sent = peer.send_message("T", b"second")
+                waiting = peer.send_pull("G", "T", 1, sys_flag=2 | 4, subscription="*")
+                await until(lambda: store.next_offset("T", 0) == 2, "it is stored")
+                await until(lambda: late, "the slave has it")
+                assert await end() == 1
+                at_once = await peer.pull("G", "T", 1, sys_flag=4, subscription="*")
+                assert at_once.code == ResponseCode.PULL_NOT_FOUND
+            for connection, data in late:
+                connection.data_received(data)
+            found = await peer.answer(waiting)
+            assert [bytes(each.body) for each in records(found)] == [b"second"]
+            assert (await peer.answer(sent)).code == ResponseCode.SUCCESS
+            assert await end() == 2
+        slave = brokers[1].parts.messages.store
+        await until(lambda: slave.max_offset("T", 0) == 2, "the slave hears that it is confirmed")

@@ -73,6 +73,18 @@ def test_the_program_of_the_page_kills_each_and_loses_nothing(
         return master_of(namesrv) == other
 
     until(promoted, "it is in sync, and leads by the operator's choice")
+    shown = rows(namesrv)
+    assert {row["controller"] for row in shown} == {ready["controller"]}
+    assert all(set(row["brokersInSync"]) <= {1, 2, 3} for row in shown)
+    command = [*COMMAND, "ha", "elections", "--namesrv", namesrv, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    newest, *earlier = json.loads(done.stdout)
+    assert newest["master"] == other
+    assert newest["epoch"] == max(row["epoch"] for row in shown)
+    assert [each["epoch"] for each in earlier] == list(range(newest["epoch"] - 1, 0, -1))[
+        : len(earlier)
+    ]
     assert server.stop() == 0
 
 

@@ -66,6 +66,7 @@ class InSync:
     _joining: dict[int, tuple[int, int]] = field(default_factory=dict)
     _not_before: dict[int, int] = field(default_factory=dict)
     _reported: dict[int, _Reported] = field(default_factory=dict)
+    _confirmed_end: int = 0
 
     def lead(self, master_epoch: int, members: Iterable[int], epoch: int) -> None:
         """Begin to lead with the controller's set: nothing asked for under an earlier epoch counts."""
@@ -74,6 +75,7 @@ class InSync:
         self._asked.clear()
         self._joining.clear()
         self._not_before.clear()
+        self._confirmed_end = 0
 
     # ------------------------------------------------------------ reports
 
@@ -127,6 +129,15 @@ class InSync:
     def is_alone(self) -> bool:
         """Return True if nothing has to be waited for."""
         return len(self.confirmed) == 1 and not self._asked and not self._joining
+
+    def confirmed_end(self, end: int) -> int:
+        """Return up to where a log that ends at `end` stays, whichever broker in sync is elected.
+
+        It does not go back when a slave joins that has less: the controller does not have that one in its set
+        before it has caught up.
+        """
+        self._confirmed_end = min(end, max(self._confirmed_end, self.acked(end)))
+        return self._confirmed_end
 
     def acked(self, end: int) -> int:
         """Return the position that counts (invariant 1) in a log that ends at `end`."""

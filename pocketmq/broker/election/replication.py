@@ -18,10 +18,11 @@ from typing import Any
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.election import Election
 from pocketmq.broker.election.epochs import Epochs
+from pocketmq.broker.election.history import ElectionHistory
 from pocketmq.broker.election.identity import ControllerIdentity
 from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollower
 from pocketmq.broker.election.switch_listener import SwitchListener
-from pocketmq.broker.election.switch_slaves import SwitchSlaves
+from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
 from pocketmq.broker.election.switch_wire import Epoch
 from pocketmq.broker.election.verdict import Elected
 from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
@@ -56,6 +57,7 @@ class ElectedReplication(Replication):
         self._verdict: Elected | None = None
         self._confirmed = 0
         self.election: Election | None = None
+        self.history = ElectionHistory()
 
     def _make_listener(self) -> HaListener:
         self._prepare()
@@ -69,6 +71,7 @@ class ElectedReplication(Replication):
         """Ask the controller, from now on."""
         self.epochs.load()
         self.epochs.settle(self._end)
+        self._limit_readers()
         config = self._node.config
         identity = ControllerIdentity(
             self._store.config.store_path_root_dir, config.broker_cluster_name, config.broker_name
@@ -77,6 +80,14 @@ class ElectedReplication(Replication):
         assert isinstance(self.listener, SwitchListener)
         self.listener.changed.to(self.election.set_changed)
         self._electing = outside.tasks.create_task(self.election.run(), name="election")
+
+    def _limit_readers(self) -> None:
+        """Show readers what no election takes away (reading_limit.py)."""
+        store, arrivals, replicas = self._store, self._node.events.arrivals, self.replicas
+        store.limit.set(lambda: self.confirmed)
+        arrivals.hold(lambda: store.commit_log_max_position, lambda: self.confirmed)
+        assert isinstance(replicas, SetReplicas)
+        replicas.advanced.to(arrivals.release)
 
     async def leave(self) -> None:
         if self.election is not None:
@@ -141,8 +152,20 @@ class ElectedReplication(Replication):
             "masterEpoch": 0 if verdict is None else verdict.master_epoch,
             "inSync": sorted(self._known_in_sync(verdict)),
             "confirmed": self.confirmed,
+            "elections": self.history.count,
+            "history": self.history.newest_first(),
         }
         return found
+
+    def election_figures(self) -> dict[str, int] | None:
+        verdict = self._verdict
+        return {
+            "epoch": 0 if verdict is None else verdict.master_epoch,
+            "elections": self.history.count,
+            "in_sync": len(self._known_in_sync(verdict)),
+            "unconfirmed": max(0, self._end - self.confirmed),
+            "reachable": int(self.election is not None and not self.election.trouble),
+        }
 
     def _known_in_sync(self, verdict: Elected | None) -> frozenset[int]:
         if not self.follows:
@@ -198,14 +221,20 @@ class ElectedReplication(Replication):
                 return
             leads = verdict.master_id == self.in_sync.own_id
             if known is None or verdict.master_epoch > known.master_epoch:
+                heard_ms = 0 if self.follower is None else self.follower.state.heard_ms
                 await (self._lead(verdict) if leads else self._obey(verdict))
                 self._verdict = verdict
+                clock = self._node.clock
+                gap_ms = clock.monotonic_ms() - heard_ms if leads and heard_ms else -1
+                self.history.add(verdict, clock.now_ms(), gap_ms)
             elif leads and not self.follows:
                 self.in_sync.answered(verdict.master_epoch, verdict.in_sync, verdict.in_sync_epoch)
                 self.replicas.acked()
             elif verdict.master_address != known.master_address:
                 # The same master under another address.
                 await self._obey(verdict)
+                self._verdict = verdict
+            else:
                 self._verdict = verdict
 
     async def _obey(self, verdict: Elected) -> None:
@@ -255,9 +284,11 @@ class ElectedReplication(Replication):
             except Diverged as error:
                 log.error("leading with what comes before a damaged record: %s", error)
             store.lead()
+            # Nothing is elected in this broker's place that lacks any of it, before another is in sync.
+            self._confirmed = self._end
             if topics_as_of is not None:
                 self._tables.topics.restore_young(store, topics_as_of)
-            self._tables.cut_offsets(store.max_offset)
+            self._tables.cut_offsets(store.next_offset)
             await store.on_disk()
             self._load_anew()
         self._note_epoch(verdict.master_epoch)
@@ -300,6 +331,7 @@ class ElectedReplication(Replication):
             self._after_cut,
             self.epochs,
         )
+        follower.advanced.to(self._node.events.arrivals.release)
         follower.confirmed = min(self._confirmed, self._end)
         return follower
 

@@ -18,6 +18,7 @@ from typing import cast
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.switch_wire import FromMaster, LogPiece, Welcome, hello, report
+from pocketmq.broker.events import Event
 from pocketmq.broker.ha.follower import CannotFollow, Follower, FollowState, Taking, host_and_port
 from pocketmq.broker.ha.table_sync import Master
 from pocketmq.broker.ha.tail import Ends, common_end
@@ -60,7 +61,9 @@ class ElectedMaster(Master):
 
 
 class SwitchFollower(Follower):
-    """Owner of the connection. confirmed: up to where every broker in sync has the log, as last heard."""
+    """Owner of the connection. confirmed: up to where every broker in sync has the log, as last heard;
+    advanced: emitted when that may have changed.
+    """
 
     retry_ms = 200
 
@@ -77,6 +80,7 @@ class SwitchFollower(Follower):
         self._switch = config
         self._epochs = epochs
         self.confirmed = 0
+        self.advanced: Event[[]] = Event()
 
     def _check_mode(self, settings: Mapping[str, str]) -> None:
         if settings.get("enableControllerMode") != "true":
@@ -209,6 +213,7 @@ class SwitchFollower(Follower):
         if piece.epoch.number >= 0:
             self._epochs.append(piece.epoch)
         self.confirmed = max(self.confirmed, min(piece.confirmed, received))
+        self.advanced()
 
 
 class SwitchTaking(Taking):

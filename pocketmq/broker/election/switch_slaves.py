@@ -106,7 +106,7 @@ class SwitchSlaves(Slaves):
     @property
     def confirmed(self) -> int:
         """Return the position up to which every broker in sync has the log."""
-        return self.set.acked(self._store.commit_log_max_position)
+        return self.set.confirmed_end(self._store.commit_log_max_position)
 
 
 class SetReplicas(ReplicaWaits):
@@ -117,6 +117,12 @@ class SetReplicas(ReplicaWaits):
     ) -> None:
         super().__init__(config, clock, members, awaited)
         self._members = members
+        # Emitted when more of the log may be confirmed.
+        self.advanced: Event[[]] = Event()
+
+    def acked(self) -> None:
+        super().acked()
+        self.advanced()
 
     @property
     def wanted(self) -> bool:

@@ -42,7 +42,49 @@ def _metadata_age(broker: "Broker") -> Iterator[Sample]:
         yield (), (broker.clock.monotonic_ms() - metadata.round_ms) / 1000
 
 
+def _election(broker: "Broker", key: str) -> Iterator[Sample]:
+    """Yield one figure of a broker whose role a controller decides."""
+    found = broker.parts.services.replication.election_figures()
+    if found is not None:
+        yield (), found[key]
+
+
 REPLICA_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "pocketmq_election_epoch",
+        "gauge",
+        "Under a controller: number of the election by which this broker's master leads",
+        (),
+        lambda broker: _election(broker, "epoch"),
+    ),
+    Metric(
+        "pocketmq_elections_total",
+        "counter",
+        "Under a controller: elections since this broker started",
+        (),
+        lambda broker: _election(broker, "elections"),
+    ),
+    Metric(
+        "pocketmq_brokers_in_sync",
+        "gauge",
+        "Under a controller: brokers in sync, this one included",
+        (),
+        lambda broker: _election(broker, "in_sync"),
+    ),
+    Metric(
+        "pocketmq_unconfirmed_bytes",
+        "gauge",
+        "Under a controller: bytes at the log's end that not every broker in sync has; nothing reads them",
+        (),
+        lambda broker: _election(broker, "unconfirmed"),
+    ),
+    Metric(
+        "pocketmq_controller_reachable",
+        "gauge",
+        "Under a controller: 1 while it answers and a broker leads",
+        (),
+        lambda broker: _election(broker, "reachable"),
+    ),
     Metric(
         "pocketmq_broker_role",
         "gauge",

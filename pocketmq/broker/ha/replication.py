@@ -97,6 +97,10 @@ class Replication:
             self._handover = Handover(self._node, self, self._outside)
         return self._handover
 
+    def election_figures(self) -> dict[str, int] | None:
+        """Return figures of the elections; None: an operator decides the role."""
+        return None
+
     @property
     def follows(self) -> bool:
         return self._node.config.broker_role == SLAVE
@@ -288,7 +292,7 @@ class Replication:
             store.lead()
             self._tables.topics.restore_young(store, topics_as_of)
             # Messages that only the old master had must not make groups skip the messages that replace them.
-            self._tables.cut_offsets(store.max_offset)
+            self._tables.cut_offsets(store.next_offset)
             # A power cut here must not lose bytes that slaves will have.
             await store.on_disk()
             self._load_anew()

@@ -278,7 +278,7 @@ class TableSync:
         """Forget the last round: the log was cut back, so offsets beyond its end are the master's again."""
         self._said, self._ahead = {}, None
         self.topics_as_of = min(self.topics_as_of, self._store.commit_log_max_position)
-        self._tables.cut_offsets(self._store.max_offset)
+        self._tables.cut_offsets(self._store.next_offset)
 
     # ------------------------------------------------------------ tables
 
@@ -322,7 +322,7 @@ class TableSync:
 
     def _ends_of(self, topic: str) -> dict[int, int]:
         return {
-            queue_id: self._store.max_offset(topic, queue_id)
+            queue_id: self._store.next_offset(topic, queue_id)
             for _, queue_id in self._store.queues(topic)
         }
 

@@ -6,8 +6,9 @@ import typer
 
 from pocketmq.cli.cluster import with_admin
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
-from pocketmq.cli.output import print_fields, print_rows
+from pocketmq.cli.output import print_fields, print_rows, title
 from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
@@ -41,12 +42,61 @@ def status(
                     "inSync": found["inSyncSlaveNums"],
                     "follows": await _master(admin, each.name, following.get("masterAddr", "")),
                     "behind": following.get("behind", 0),
+                    **_election(found.get("election")),
                     "trouble": found.get("trouble", ""),
                 }
             )
         return rows
 
-    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no brokers")
+    rows = with_admin(namesrv, work)
+    columns = {key: title(key) for key in rows[0]} if rows else {}
+    if not any(row["controller"] for row in rows):
+        for key in _election(None):
+            columns.pop(key, None)
+    print_rows(rows, as_json=as_json, empty="no brokers", columns=columns)
+
+
+def _election(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a broker whose role a controller decides says of that; empty texts for another."""
+    known = found or {}
+    return {
+        "controller": known.get("controller", ""),
+        "epoch": known.get("masterEpoch", 0),
+        "brokersInSync": known.get("inSync", []),
+        "confirmed": known.get("confirmed", 0),
+        "elections": known.get("elections", 0),
+    }
+
+
+@app.command()
+def elections(
+    namesrv: NameServer, broker: Broker = None, cluster: Cluster = None, as_json: Json = False
+) -> None:
+    """The last elections, the newest first: who led since when, and how long no broker did."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        # The broker that was elected knows best: it says how long it had heard nothing of the earlier master.
+        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        for each in await admin.replicas.find(broker, cluster):
+            found = (await admin.replicas.status(each.address)).get("election") or {}
+            for one in found.get("history", ()):
+                key = each.name, one["masterEpoch"]
+                is_elected = one.get("masterId") == found["ownId"]
+                if key not in rows or is_elected:
+                    rows[key] = {
+                        "broker": each.name,
+                        "epoch": one["masterEpoch"],
+                        "time": one["atMs"],
+                        "masterId": one.get("masterId"),
+                        "master": one["masterAddress"],
+                        "gapMs": one["gapMs"] if is_elected else None,
+                    }
+        return sorted(rows.values(), key=lambda row: (row["time"], row["epoch"]), reverse=True)
+
+    rows = with_admin(namesrv, work)
+    if not as_json:
+        rows = [{**row, "time": show_moment(row["time"])} for row in rows]
+    print_rows(rows, as_json=as_json, empty="no controller has elected a broker here")
 
 
 async def _master(admin: "Admin", name: str, ha_address: str) -> str:

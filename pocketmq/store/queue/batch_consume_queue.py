@@ -115,6 +115,12 @@ class BatchConsumeQueue(ConsumeQueue):
     def first_at_or_behind(self, log_position: int) -> int:
         return self.max_offset
 
+    def end_before(self, log_position: int) -> int:
+        end, index = self.max_offset, self.entry_count - 1
+        while (entry := self._at(index)) is not None and entry[0] + entry[1] > log_position:
+            end, index = entry[4], index - 1
+        return end
+
     # ------------------------------------------------------------ writing
 
     def make_room(self) -> None:

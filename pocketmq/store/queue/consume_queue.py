@@ -312,6 +312,30 @@ class ConsumeQueue:
         end = min(at + count * ENTRY_SIZE, file.size, self.max_offset * ENTRY_SIZE - file.start)
         return file.view[at:end]
 
+    def end_before(self, log_position: int) -> int:
+        """Return the offset behind the last entry whose record ends at or before `log_position`.
+
+        Entries behind it are few: they are looked at from the end on.
+        """
+        first, high, step = self.files.min_position // ENTRY_SIZE, self.max_offset, 1
+        low = high
+        while low > first:
+            low = max(first, high - step)
+            if self._ends_by(low, log_position):
+                break
+            high, step = low, step * 2
+        while low < high:
+            middle = (low + high) // 2
+            if self._ends_by(middle, log_position):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _ends_by(self, offset: int, log_position: int) -> bool:
+        entry = self.entry(offset)
+        return entry is None or _is_blank(entry) or entry[0] + entry[1] <= log_position
+
     def next_file_offset(self, offset: int) -> int:
         """Return the first offset of the file behind that of `offset`."""
         per_file = self.files.file_size // ENTRY_SIZE
