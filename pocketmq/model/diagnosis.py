@@ -412,7 +412,11 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             group,
             f"{_count(round(count), 'failure')} in the last {when}",
             "look for the listener's exceptions in the members' logs",
-            parameters={"perMinute": round(retries or 0), "perHour": facts.retries_in_hour},
+            # A minute is looked at more often than an hour.
+            parameters={
+                "perMinute": round(retries or 0),
+                "perHour": max(facts.retries_in_hour, round(retries or 0)),
+            },
         )
     if facts.dead_letters > limits.dead_letters_max:
         yield Symptom(

@@ -117,7 +117,7 @@ def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> No
     unknown = "\N{EN DASH}"
     for figures, shown in (
         ((15.0, 0.5, None), ("15", "0.5", sentences["warning.never"])),
-        ((10.0, 50.0, 312), ("10", "50", "5.2 min")),
+        ((10.0, 50.0, 312), ("10", "50", "5 min 12 s")),
         ((None, None, None), (unknown, unknown, unknown)),
     ):
         values = dict(zip(("in", "out", "empty"), shown, strict=True))

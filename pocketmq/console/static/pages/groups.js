@@ -53,7 +53,7 @@ function row(each) {
   return [
     groupLink(each.name),
     each.state === "sick" ? tag(t("sick"), KINDS[each.severity]) : each.state === "well" ? tag(t("well"), "good") : "–",
-    each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members ? tag(t("agree"), "good") : "–",
+    each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members > 1 ? tag(t("agree"), each.state === "sick" ? "" : "good") : "–",
     each.mode ? named("mode", each.mode) : "–",
     each.members ? number(each.members) : h("span", { class: "soft" }, t("offline")),
     each.messageModel ? [named("model", each.messageModel), each.consumeType === "CONSUME_ACTIVELY" && ` (${t("pull")})`] : data("–"),

@@ -5,7 +5,7 @@ import { data, h } from "../dom.js";
 import { findings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
-import { clock, named, number, rate, t } from "../text.js";
+import { clock, named, number, rate, t, versionText } from "../text.js";
 
 export default {
   title: "overview",
@@ -61,9 +61,9 @@ export function brokers(list) {
             key: `${each.name} ${each.brokerId}`,
             cells: [
               link("/broker", { name: each.name, id: each.brokerId || null }, each.name),
-              each.reachable ? tag(named("role", each.role)) : tag(t("unreachable"), "bad"),
+              !each.reachable ? tag(t("unreachable"), "bad") : each.trouble ? tag(t("broker.fails"), "bad") : tag(named("role", each.role)),
               data(each.address, { class: "mono" }),
-              data(each.version),
+              data(versionText(each)),
               rate(each.in),
               rate(each.out),
               number(each.inToday),
