@@ -50,7 +50,7 @@ setup: $(VENV)/.dev
 # The type checker uses one core: the other builds the peers and rewrites the tests' assertions meanwhile.
 test: setup
 	@$(MAKE) --no-print-directory -j2 check-static prepared
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 prepared: $(VENV)/.dev
 	@$(BIN)/python -m tests.peers

@@ -83,9 +83,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--replica-kills",
-        default=30,
+        default=12,
         type=int,
-        help="how often a master or its slave is killed under load, in all (default 30; 60 for the figures)",
+        help="how often a master or its slave is killed under load, in all (default 12; 60 for the figures)",
     )
 
     parser.addoption(
@@ -220,9 +220,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     parser.addoption(
         "--simulations",
-        default=200,
+        default=80,
         type=int,
-        help="how many seeds of the simulator are run (default 200; 10,000 for the reported figures)",
+        help="how many seeds of the simulator are run (default 80; 10,000 for the reported figures)",
     )
 
 

@@ -81,8 +81,10 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         timer.load_anew()
         delay.load_anew()
 
-    starts = messages.deliveries.starts
-    ours = PocketState(tables.isolated, tables.order_info, members.locks, consumers, starts, store)
+    deliveries = messages.deliveries
+    ours = PocketState(
+        tables.isolated, tables.order_info, members.locks, consumers, deliveries.starts, store
+    )
     services = Services(
         delay=delay,
         timer=timer,
@@ -90,7 +92,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
         replication=_replication(
-            node, tables, messages, CopiedState(delay, timer, ours), load_anew
+            node, tables, messages, CopiedState(delay, timer, ours, deliveries.files), load_anew
         ),
         long_polling=LongPolling(
             node.clock,
@@ -252,7 +254,7 @@ def _messages(
         os.path.join(store.config.store_path_root_dir, "deliveries"),
         node.clock,
         consumers,
-        Surroundings(config, tables.offsets, tables.isolated.groups, tables.wishes, store),
+        Surroundings(node, tables.offsets, tables.isolated.groups, tables.wishes, store),
     )
     return Messages(
         store=store,

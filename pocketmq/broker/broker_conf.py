@@ -73,6 +73,12 @@ def _refuse_elections(properties: Mapping[str, str]) -> None:
         )
 
 
+def is_known_elsewhere(name: str) -> bool:
+    """Return True for a name that a RocketMQ has, or had, and that is no setting here."""
+    refused = name in _ELECTIONS or name == _CONTAINER
+    return refused or name in _ALIASES or has_no_effect(name) or name.endswith(_IGNORED_SUFFIXES)
+
+
 def _warn_of_unknown(properties: Mapping[str, str]) -> None:
     """Log each name that neither the broker nor the store knows."""
     known = {**BrokerConfig.keys(), **StoreConfig.keys()}
@@ -85,7 +91,7 @@ def _warn_of_unknown(properties: Mapping[str, str]) -> None:
                 "accepts the accounts of aclFile",
                 name,
             )
-        elif has_no_effect(name) or name.endswith(_IGNORED_SUFFIXES):
+        elif is_known_elsewhere(name):
             log.info("setting has no effect in PocketMQ: %s", name)
         else:
             log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))

@@ -49,6 +49,7 @@ class Housekeeping:
                 tables.isolated.tick(members.consumers.groups)
             with attempt("deliveries"):
                 self._parts.messages.deliveries.tick()
+                await self._fold()
             with attempt("housekeeping"):
                 if now >= next_scan:
                     next_scan = now + HOUSEKEEPING_INTERVAL_MS
@@ -67,6 +68,21 @@ class Housekeeping:
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval
                 await self.save_offsets()
+
+    async def _fold(self) -> None:
+        """Add up what a dropped file of the delivery record says."""
+        files = self._parts.messages.deliveries.files
+        if files.is_folded or files.is_copied:
+            return
+        # Loaded when it is needed: the broker starts faster.
+        from pocketmq.broker.ledger.folding import fold
+
+        offsets = {
+            (group, topic, queue_id): offset
+            for topic, group, queue_id, offset in self._parts.tables.offsets.rows()
+        }
+        now_ms = self._parts.node.clock.now_ms()
+        await asyncio.to_thread(fold, files, offsets, now_ms)
 
     def _delete_unused_groups(self) -> None:
         parts = self._parts

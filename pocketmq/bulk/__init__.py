@@ -93,4 +93,5 @@ __getattr__, __dir__ = lazy_names(
             "find_roots",
         ),
     },
+    extra="spark",
 )

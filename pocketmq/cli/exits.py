@@ -66,9 +66,6 @@ def without_extras(missing: ModuleNotFoundError) -> CannotBegin:
 
     Raises: the given error if the missing module is ours, which is a bug and shows its trace.
     """
-    if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
-        raise missing
-    return CannotBegin(
-        f"this command needs {missing.name}, which is not installed; install PocketMQ with its extras: "
-        'pip install "FOLDER_OR_WHEEL[broker,console]"'
-    )
+    from pocketmq.remoting.lazy_names import without_extra
+
+    return CannotBegin(str(without_extra("this command", missing, "broker,console")))

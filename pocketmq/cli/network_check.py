@@ -70,7 +70,7 @@ class NetworkCheck:
             )
             if not self._how.get("tls"):
                 advice += " If it takes TLS only: --tls-ca, or POCKETMQ_TLS_ENABLE=true"
-            return NetworkFinding(what, False, str(error), advice), {}
+            return NetworkFinding(what, False, getattr(error, "fact", str(error)), advice), {}
         count = len(table)
         found = f"answers and knows {count} broker{'' if count == 1 else 's'}"
         advice = "start a broker with --namesrv naming this address; its log says 'not registered' and why"
@@ -84,7 +84,7 @@ class NetworkCheck:
         except PocketMQError as error:
             advice = self._better_address(address, name, name_server)
             advice = advice or suspicion or _unreachable(address)
-            return NetworkFinding(what, False, str(error), advice)
+            return NetworkFinding(what, False, getattr(error, "fact", str(error)), advice)
         if own is not None and own != name:
             return NetworkFinding(
                 what,

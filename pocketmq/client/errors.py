@@ -14,6 +14,7 @@ SendOutcomeUnknown (OutcomeUnknown) otherwise; `attempts` holds each try. Every 
 a `pocketmq.remoting.errors.RequestRefused` with its `code`, `remark` and `address`.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+
+_FAQ = re.compile(r"\s*See https?://rocketmq\.apache\.org/\S+ for further details\.?")
+"""The link that RocketMQ's servers add: of no help with what runs here."""
 
 
 class TransientError(PocketMQError):
@@ -86,7 +90,7 @@ class NoRoute(CallerError):
             f"pocketmq topic show {topic}"
             if closed
             else f"topic {topic!r} has no route at the name servers {', '.join(name_servers)}"
-            + (f" ({why})" if why else "")
+            + (f" ({_FAQ.sub('', why)})" if why else "")
             + f". Create it with: pocketmq topic create {topic}; a producer's first message creates it, too, "
             "if a broker has autoCreateTopicEnable=true"
         )
@@ -123,6 +127,9 @@ class AnswerUnreadable(RemotingError, OutcomeUnknown):
     """The answer is a SUCCESS without its outcome: a field is missing, or is no number."""
 
 
+_MAY_HAVE_ACTED = "; it may have acted all the same"
+
+
 def from_remoting(
     error: RemotingError, address: str, what: str, *, only_asks: bool = False
 ) -> RemotingError:
@@ -142,20 +149,27 @@ def from_remoting(
         return NoAnswer(f"{what}: {why}. Nothing was changed: try again, or increase the timeout")
     if isinstance(error, RequestTimeout):
         return AnswerTimeout(
-            f"{what}: {address} did not answer within {error.timeout_ms} ms; it may have acted all the "
-            "same. Repeat it if doing it twice does no harm, or increase the timeout"
+            f"{what}: {address} did not answer within {error.timeout_ms} ms{_MAY_HAVE_ACTED}. Repeat it if "
+            "doing it twice does no harm, or increase the timeout"
         )
     return ConnectionBroken(
-        f"{what}: the connection to {address} ended before the answer came ({error}); it may have acted "
-        "all the same. Repeat it if doing it twice does no harm"
+        f"{what}: the connection to {address} ended before the answer came ({error}){_MAY_HAVE_ACTED}. "
+        "Repeat it if doing it twice does no harm"
     )
 
 
 # ------------------------------------------------------------ refusals
 
 
+# RocketMQ's words, which its clients know, and then what it is here.
+_HERE = "etc. Here: "
+
+
 class BrokerRefused(RequestRefused):
-    """An answer with a code other than SUCCESS. `advice` is the next step."""
+    """An answer with a code other than SUCCESS.
+
+    advice: the next step, said unless the remark names its own. remark: whole, as the broker sent it.
+    """
 
     advice = ""
 
@@ -164,9 +178,12 @@ class BrokerRefused(RequestRefused):
         # What no single broker has answered, such as an id that none of them knows, has no address.
         refused = f"was refused by {address}" if address else "failed"
         text = f"{what} {refused} with {response_name(code)}"
-        text += f": {remark}" if remark else ""
+        _, here, own = (remark or "").partition(_HERE)
+        said = _FAQ.sub("", own or remark or "").rstrip()
+        text += f": {said}" if said else ""
         # Many of the broker's own sentences end with a full stop.
-        self.args = (f"{text.removesuffix('.')}. {self.advice}" if self.advice else text,)
+        advised = self.advice and not here
+        self.args = (f"{text.removesuffix('.')}. {self.advice}" if advised else text,)
 
 
 class TopicNotExist(BrokerRefused, CallerError):
@@ -328,9 +345,32 @@ class Attempt(NamedTuple):
     error: PocketMQError
 
 
+_QUEUE = re.compile(r", queue \d+,")
+_NUMBER = re.compile(r"\d+")
+
+
+def _joined(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Return attempts that failed alike together: at one broker, with errors that differ in numbers only."""
+    alike: dict[tuple[str, type, str], list[Attempt]] = {}
+    for each in attempts:
+        words = _NUMBER.sub("#", str(each.error))
+        alike.setdefault((each.broker_name, type(each.error), words), []).append(each)
+    return list(alike.values())
+
+
+def _told(equal: list[Attempt]) -> str:
+    first = equal[0]
+    # Whether it was stored, and what to do, is said once, of all attempts.
+    text = str(first.error).partition(_MAY_HAVE_ACTED)[0]
+    if len(equal) == 1:
+        return f"{first.broker_name} after {first.cost_ms} ms: {text}"
+    cost_ms = sum(each.cost_ms for each in equal)
+    return f"{first.broker_name} {len(equal)} times in {cost_ms} ms: {_QUEUE.sub('', text)}"
+
+
 class _AllAttemptsFailed(PocketMQError):
     def __init__(self, topic: str, group: str, attempts: Sequence[Attempt], advice: str) -> None:
-        tries = "; ".join(f"{a.broker_name} after {a.cost_ms} ms: {a.error}" for a in attempts)
+        tries = "; ".join(_told(equal) for equal in _joined(attempts))
         super().__init__(
             f"sending to topic {topic!r} by group {group!r} failed {len(attempts)} times. {advice} ({tries})"
         )

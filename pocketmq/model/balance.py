@@ -50,6 +50,7 @@ class Cause(StrEnum):
     FILTERED = "filtered for another member"
     DISCARDED = "discarded by the member"
     UNREAD = "no member reads the queue"
+    GONE = "the topic has fewer queues now"
 
 
 @dataclass(slots=True)

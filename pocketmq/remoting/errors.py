@@ -84,12 +84,16 @@ class RemotingError(PocketMQError):
 
 
 class ConnectFailed(RemotingError):
-    """The peer could not be reached; nothing was sent."""
+    """The peer could not be reached; nothing was sent. fact: what happened, without the next step."""
 
     def __init__(self, address: str, reason: object, advice: str = "") -> None:
         """advice: the next step, if the reason is not that nothing answers there."""
-        usual = "Is a broker or name server listening there, and is that address reachable from this machine?"
-        super().__init__(f"cannot connect to {address}: {reason}. {advice or usual}")
+        usual = (
+            "Is a broker or name server listening there, and is that address reachable from this machine? "
+            "To start both on this machine: pocketmq up"
+        )
+        self.fact = f"cannot connect to {address}: {reason}"
+        super().__init__(f"{self.fact}. {advice or usual}")
         self.address = address
 
 

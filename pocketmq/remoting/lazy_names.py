@@ -1,4 +1,6 @@
-"""Names of a package that are loaded on first use, so that importing the package costs nothing."""
+"""Names of a package that are loaded on first use, so that importing the package costs nothing; and what to
+install if what they need is missing.
+"""
 
 import sys
 import warnings
@@ -8,12 +10,16 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Iterable[str]], renamed: Mapping[str, str] | None = None
+    package: str,
+    homes: Mapping[str, Iterable[str]],
+    renamed: Mapping[str, str] | None = None,
+    *,
+    extra: str = "",
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package whose names are at home in other modules.
 
     homes: full name of a module -> the names that it has. renamed: former name -> name; a former name works,
-    with a DeprecationWarning.
+    with a DeprecationWarning. extra: what brings the modules that they need, named where one is missing.
 
     >>> __getattr__, __dir__ = lazy_names(__name__, {"json": ("loads", "dumps")})
     >>> __getattr__("loads")("1"), "dumps" in __dir__()
@@ -33,10 +39,27 @@ def lazy_names(
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = vars(sys.modules[package])[name] = getattr(import_module(module), name)
+        try:
+            home = import_module(module)
+        except ModuleNotFoundError as missing:
+            if not extra:
+                raise
+            raise without_extra(f"{package}.{name}", missing, extra) from None
+        value = vars(sys.modules[package])[name] = getattr(home, name)
         return value
 
     def known() -> list[str]:
         return sorted({*vars(sys.modules[package]), *module_of})
 
     return load, known
+
+
+def without_extra(what: str, missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    """Return the error of `what` that names the extra. Raises: `missing`, a defect, if the module is ours."""
+    if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
+        raise missing
+    return ModuleNotFoundError(
+        f"{what} needs {missing.name}, which is not installed; install PocketMQ with its extra: "
+        f'pip install "FOLDER_OR_WHEEL[{extra}]"',
+        name=missing.name,
+    )

@@ -62,6 +62,8 @@ class PocketRequestCode(DescribedCode):
     # Header group, state (lost, skipped), count (0: dry run), topic? since? (ms) -> {"given", "left",
     # "unwanted", "deleted"}: the next messages in that state are given to their group again.
     REDELIVER = 900_013, "redelivering messages"
+    # A slave gets what it lacks of the delivery record (broker/delivery/record_copy.py).
+    GET_DELIVERIES = 900_014
 
 
 class GetGroupFindingsHeader(Header):
@@ -89,6 +91,17 @@ class RedeliverHeader(Header):
     count: int
     topic: str | None = None
     since: int | None = None
+
+
+class GetDeliveriesHeader(Header):
+    size: int
+    ending: str
+    before: str
+    sums: int
+
+
+class GetDeliveriesResponseHeader(Header):
+    part: str
 
 
 class GetTimersHeader(Header):
@@ -386,6 +399,7 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
     RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
     RequestRow(P.GET_REPLICA_TABLES),
+    RequestRow(P.GET_DELIVERIES, GetDeliveriesHeader, GetDeliveriesResponseHeader),
     RequestRow(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
     RequestRow(P.FOLLOW, FollowHeader, FollowResponseHeader, _UNSIGNED),
     # ------------------------------------------------------------ served by name servers, to any client

@@ -42,4 +42,5 @@ __getattr__, __dir__ = lazy_names(
         "pocketmq.spark.pruned": ("read",),
         "pocketmq.spark.source": ("PocketMQDataSource",),
     },
+    extra="spark",
 )

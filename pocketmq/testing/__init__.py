@@ -16,19 +16,22 @@ from pocketmq.remoting.lazy_names import lazy_names
 if TYPE_CHECKING:
     from pocketmq.testing.clock import AdvancingClock
     from pocketmq.testing.external import External
+    from pocketmq.testing.failures import ListenerFailed
     from pocketmq.testing.in_process import InProcess
     from pocketmq.testing.process import ServerProcess
     from pocketmq.testing.server import PocketMQ
 
-__all__ = ["AdvancingClock", "External", "InProcess", "PocketMQ", "ServerProcess"]
+__all__ = ["AdvancingClock", "External", "InProcess", "ListenerFailed", "PocketMQ", "ServerProcess"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "pocketmq.testing.clock": ("AdvancingClock",),
         "pocketmq.testing.external": ("External",),
+        "pocketmq.testing.failures": ("ListenerFailed",),
         "pocketmq.testing.in_process": ("InProcess",),
         "pocketmq.testing.process": ("ServerProcess",),
         "pocketmq.testing.server": ("PocketMQ",),
     },
+    extra="test",
 )

@@ -22,6 +22,7 @@ from pocketmq.testing.clock import AdvancingClock, AdvancingLoop
 from pocketmq.testing.folders import MEMORY, TEMPORARY, RunFolder
 from pocketmq.testing.server import PocketMQ
 from pocketmq.testing.server_calls import ServerCalls
+from pocketmq.testing.settings import check_settings
 
 STORES = (MEMORY, TEMPORARY)
 
@@ -64,7 +65,9 @@ class InProcess(PocketMQ):
         """config: keys of broker.conf. store: "memory", "temporary", or a folder that is kept.
 
         clock: an own one when not given; brokers that share one advance together.
+        Raises: IllegalArgument for a key that does not exist.
         """
+        check_settings(config or ())
         self._config = {
             name: _text(value) for name, value in {**SETTINGS, **(config or {})}.items()
         }

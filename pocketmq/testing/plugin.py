@@ -14,6 +14,7 @@ This module imports the broker only when a fixture is first used.
 """
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
@@ -67,6 +68,7 @@ def pocketmq(request: pytest.FixtureRequest) -> "Iterator[PocketMQ]":
         config = {**marker.kwargs, **config}
     with _server(request.config, config) as server:
         yield server
+        _name_clients_left(server)
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +76,7 @@ def pocketmq_session(request: pytest.FixtureRequest) -> "Iterator[PocketMQ]":
     """A name server and a broker for the whole session."""
     with _server(request.config, {}) as server:
         yield server
+        _name_clients_left(server)
 
 
 @pytest.fixture
@@ -105,14 +108,31 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
                 "--pocketmq-nameserver"
             )
         return External(namesrv)
+    from pocketmq.remoting.errors import IllegalArgument
+    from pocketmq.remoting.lazy_names import without_extra
+
     try:
         from pocketmq.testing.in_process import InProcess
     except ModuleNotFoundError as missing:
-        raise pytest.UsageError(
-            f"cannot start the broker of the fixture without {missing.name}, which is not "
-            'installed; install PocketMQ with its extra: pip install "FOLDER_OR_WHEEL[test]"'
-        ) from missing
-    return InProcess({**_settings(config), **settings}, store=_store(config))
+        what = "the broker of the fixture"
+        raise pytest.UsageError(str(without_extra(what, missing, "test"))) from missing
+    try:
+        return InProcess({**_settings(config), **settings}, store=_store(config))
+    except IllegalArgument as error:
+        pytest.fail(f"the broker of the fixture cannot be made: {error}", pytrace=False)
+
+
+def _name_clients_left(server: "PocketMQ") -> None:
+    """Warn of clients that the test has not closed: their threads and connections outlive it."""
+    from pocketmq.testing.failures import clients_left
+
+    if left := clients_left(server.namesrv):
+        warnings.warn(
+            f"{', '.join(left)} of this test still run{'s' if len(left) == 1 else ''}: use `with`, or call "
+            "shutdown(), before the test ends",
+            ResourceWarning,
+            stacklevel=1,
+        )
 
 
 def _settings(config: pytest.Config) -> dict[str, object]:

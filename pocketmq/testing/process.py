@@ -14,6 +14,7 @@ from typing import Self
 from pocketmq.testing.external import External
 from pocketmq.testing.folders import MEMORY, RunFolder
 from pocketmq.testing.in_process import SETTINGS, STORES
+from pocketmq.testing.settings import check_settings
 
 # Settings that stand on the command line, or that this process does not use.
 _NOT_IN_FILE = frozenset({"listenPort", "bindAddress"})
@@ -27,7 +28,11 @@ class ServerProcess(External):
     def __init__(
         self, config: Mapping[str, object] | None = None, *, store: str = "memory"
     ) -> None:
-        """config: keys of broker.conf. store: "memory", "temporary", or a folder that is kept."""
+        """config: keys of broker.conf. store: "memory", "temporary", or a folder that is kept.
+
+        Raises: IllegalArgument for a key that does not exist.
+        """
+        check_settings(config or ())
         super().__init__("")
         self._config = {
             name: value

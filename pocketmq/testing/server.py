@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 from pocketmq.client.sync.blocking import twin
 from pocketmq.client.sync.loop_thread import LoopThread
 from pocketmq.testing.clock import AdvancingClock
+from pocketmq.testing.failures import ListenerFailed
 from pocketmq.testing.server_calls import ServerCalls
 
 P = ParamSpec("P")
@@ -30,17 +31,28 @@ def _outside_a_loop(method: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(method)
     def refusing(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return method(*args, **options)
-        name = refusing.__name__
-        raise RuntimeError(
-            f"{name}() would block this event loop, and with it the consumers that it waits for: write "
-            f"`await pocketmq.aio.{name}(...)`"
-        )
+        __tracebackhide__ = True
+        if _loop_runs():
+            name = refusing.__name__
+            raise RuntimeError(
+                f"{name}() would block this event loop, and with it the consumers that it waits for: write "
+                f"`await pocketmq.aio.{name}(...)`"
+            )
+        return method(*args, **options)
 
     return refusing
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+# What says everything in its text: where in this package it was raised says no more.
+_WHOLE = (TimeoutError, ListenerFailed)
 
 
 class PocketMQ(ABC):
@@ -116,10 +128,18 @@ class PocketMQ(ABC):
         return self._call(coroutine)
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._thread.call(coroutine)
+        __tracebackhide__ = True
+        try:
+            return self._thread.call(coroutine)
+        except _WHOLE as error:
+            raise error.with_traceback(None) from error.__cause__
 
     async def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(self._thread.begin(coroutine))
+        __tracebackhide__ = True
+        try:
+            return await asyncio.wrap_future(self._thread.begin(coroutine))
+        except _WHOLE as error:
+            raise error.with_traceback(None) from error.__cause__
 
 
 class _Proxy:

@@ -12,11 +12,12 @@ from typing import Any, Self
 from pocketmq.admin import Admin, GroupConfig, QueueStatus
 from pocketmq.admin.views.group import group_view
 from pocketmq.client import Message, MessageExt, MessageQueue, NoRoute, Producer, SendResult
-from pocketmq.model.names import retry_topic
+from pocketmq.model.message import Property
+from pocketmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.testing.failures import GROUP, ListenerErrors, delivery, failure
 
-GROUP = "pocketmq-testing"
 WITHIN_S = 30.0
 _PAUSE_MIN_S = 0.01
 _PAUSE_MAX_S = 0.2
@@ -29,13 +30,17 @@ class ServerCalls:
         self._namesrv = namesrv
         self._clock = clock
         self._producer: Producer | None = None
+        self._began_ms = clock.now_ms()
+        self._errors = ListenerErrors()
         self.admin = Admin(name_server=namesrv, clock=clock)
 
     async def __aenter__(self) -> Self:
         await self.admin.__aenter__()
+        self._errors.begin()
         return self
 
     async def __aexit__(self, *raised: Any) -> None:
+        self._errors.end()
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.shutdown()
@@ -108,9 +113,16 @@ class ServerCalls:
     async def messages(self, topic: str, *, tags: str = "*") -> list[MessageExt]:
         """Return every stored message of a topic, in the order of storing, without consuming them.
 
-        Dead letters are in "%DLQ%" + group. Raises: NoRoute.
+        None of a topic that does not exist. Dead letters are in "%DLQ%" + group.
         """
-        found = [each async for each in self.admin.messages.between(topic, expression=tags)]
+        return await self._stored(topic, 0, tags)
+
+    async def _stored(self, topic: str, begin_ms: int, tags: str = "*") -> list[MessageExt]:
+        stored = self.admin.messages.between(topic, begin_ms=begin_ms, expression=tags)
+        try:
+            found = [each async for each in stored]
+        except NoRoute:
+            return []
         return sorted(found, key=lambda each: (each.store_timestamp, each.commit_log_offset))
 
     async def lag(self, group: str, topic: str | None = None) -> int:
@@ -126,10 +138,7 @@ class ServerCalls:
         found: list[MessageExt] = []
 
         async def enough() -> bool:
-            try:
-                found[:] = await self.messages(topic, tags=tags)
-            except NoRoute:
-                return count == 0
+            found[:] = await self.messages(topic, tags=tags)
             return len(found) >= count
 
         async def why() -> str:
@@ -139,12 +148,19 @@ class ServerCalls:
         return found
 
     async def wait_until_consumed(
-        self, group: str, topic: str | None = None, *, within_s: float = WITHIN_S
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        within_s: float = WITHIN_S,
+        accept_failures: bool = False,
     ) -> None:
         """Wait until the group has consumed everything stored, by its commits or its members' reports.
 
-        A failed message counts as consumed once it is in the group's retry topic, which is among the topics
-        of `topic=None`. Raises: TimeoutError saying what is left.
+        accept_failures: a message that failed, because the listener raised or asked for it later, counts as
+        consumed once it is in the group's retry topic, which is among the topics of `topic=None`. Raises:
+        TimeoutError saying what is left; ListenerFailed, an AssertionError, for messages that failed since
+        this server was started and were not consumed since, from what the listener raised.
         """
         left: dict[MessageQueue, int] = {}
 
@@ -155,11 +171,46 @@ class ServerCalls:
 
         async def why() -> str:
             rows = ", ".join(f"{queue.topic} {queue.queue_id}: {n}" for queue, n in left.items())
-            return f"{group!r} to consume everything; left by queue: {rows}" + await self._happened(
-                group, {queue.topic for queue in left}
-            )
+            text = f"{group!r} to consume everything; left by queue: {rows}"
+            text += await self._happened(group, {queue.topic for queue in left})
+            raised = self._errors.of(group)
+            return text if raised is None else f"{text}; its listener raised {raised!r}"
 
-        await _until(none_left, within_s, why)
+        async def consumed() -> bool:
+            if not await none_left() or accept_failures:
+                return not left
+            failed = await self._failed(group, topic)
+            if failed is None:
+                left.update(await self._unconsumed(group, retry_topic(group)))
+                return not left
+            if failed:
+                raise failure(group, failed, self._errors.of(group))
+            return True
+
+        await _until(consumed, within_s, why)
+
+    async def _failed(self, group: str, topic: str | None) -> list[MessageExt] | None:
+        """Return the messages that failed since the start and wait for their delay, or are dead letters.
+
+        None while one is with the group again.
+        """
+        retry = retry_topic(group)
+        if not await self.admin.topics.exists(retry):
+            return []
+        again = await self._stored(retry, self._began_ms)
+        if again and await self._unconsumed(group, retry):
+            return None
+        delivered = {delivery(each) for each in again}
+        found = await self._stored(SCHEDULE_TOPIC, self._began_ms)
+        failed = [
+            each
+            for each in found
+            if each.properties.get(Property.REAL_TOPIC) == retry and delivery(each) not in delivered
+        ]
+        failed += await self._stored(dlq_topic(group), self._began_ms)
+        return [
+            each for each in failed if topic in (None, each.properties.get(Property.RETRY_TOPIC))
+        ]
 
     async def _no_topic(self, topic: str) -> str:
         return "" if await self.admin.topics.exists(topic) else f"; topic {topic!r} does not exist"

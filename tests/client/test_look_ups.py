@@ -1,6 +1,7 @@
 """Looking a topic up while the name server does not answer: one look-up for all, within each one's time."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pocketmq.client import (
 )
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import ConnectFailed
 from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
 from tests.client.test_producing import options
 from tests.client.virtual_time import LoopClock, run_virtual
@@ -123,6 +125,28 @@ def test_a_topic_that_does_not_exist_yet_is_said_once(caplog: pytest.LogCaptureF
         assert "pocketmq topic create Later" in said
         assert "faq" not in said
         assert "\n" not in said
+
+    run_virtual(main)
+
+
+def test_name_servers_out_of_reach_are_said_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line at the start, which ends with the next step, and one more a minute while it lasts."""
+
+    class Unplugged(FakeCluster):
+        async def carry(self, client: Any, address: str, command: Any, **how: Any) -> Any:
+            raise ConnectFailed(address, "Connection refused")
+
+    async def main() -> None:
+        consumer = PushConsumer("g", listener=lambda *_: None, **options(Unplugged(LoopClock())))
+        consumer.subscribe("T")
+        async with consumer:
+            await asyncio.sleep(10)
+            [said] = [e.getMessage() for e in caplog.records if e.levelno >= logging.WARNING]
+            assert said.rstrip("'\"").endswith("pocketmq up")
+            await asyncio.sleep(55)
+        assert len([e for e in caplog.records if e.levelno >= logging.WARNING]) == 2
 
     run_virtual(main)
 

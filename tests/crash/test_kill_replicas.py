@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ async def test_kill_9_of_a_master_or_its_slave(
     log.info("seed %d", seed)
     chance = random.Random(seed)
     async with ReplicaPair(tmp_path, role, chance).running() as pair:
+        deaths: list[Callable[[ReplicaPair], Awaitable[None]]] = []
         for number in range(rounds):
             await pair.more_answers(20)
             if number == 0:
@@ -66,7 +68,8 @@ async def test_kill_9_of_a_master_or_its_slave(
                 await pair.in_sync()
             # The moment.
             await asyncio.sleep(chance.uniform(0, 0.2))
-            death = DEATHS[0] if number == 0 else chance.choice(DEATHS)
+            deaths = deaths or chance.sample(DEATHS, len(DEATHS))
+            death = DEATHS[0] if number == 0 else deaths.pop()
             log.info("round %d: %s", number, death.__name__)
             await death(pair)
             await pair.in_sync()

@@ -6,6 +6,8 @@ import re
 import tokenize
 from pathlib import Path
 
+from tests.house.trees import parsed, walk
+
 ROOT = Path(__file__).parents[2]
 IDIOMS = re.compile(
     r"\b(?:is|are) none\b|\b[Ww]hoever\b|\bgo(?:es)? on\b|\b[Nn]obody\b|\b[Ss]omebody\b|\b[Ll]et who\b"
@@ -13,11 +15,22 @@ IDIOMS = re.compile(
 )
 
 
+# What a module has between the words of a sentence that goes over several lines.
+_BETWEEN = re.compile(r"""(?:["'#\\\s]|\bf(?=["']))+""")
+_FIELDS = re.compile(r"\{[^{}]*\}")
+
+
 def prose(path: Path) -> str:
-    """Return comments and strings of a module, or the whole of a page."""
-    text = path.read_text(encoding="utf-8")
+    """Return comments and strings of a module, or the whole of a page.
+
+    Nothing of a module that has no idiom anywhere: to take its tokens apart would be most of the work.
+    """
     if path.suffix != ".py":
-        return text
+        return path.read_text(encoding="utf-8")
+    text, tree = parsed(path)
+    loose = _BETWEEN.sub(" ", text)
+    if not IDIOMS.search(loose) and not IDIOMS.search(_FIELDS.sub("", loose)):
+        return ""
     parts = [
         token.string
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
@@ -25,7 +38,7 @@ def prose(path: Path) -> str:
     ]
     parts += [
         node.value
-        for node in ast.walk(ast.parse(text))
+        for node in walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     return "\n".join(parts)

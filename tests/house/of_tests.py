@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.house.trees import parsed, walk
+
 ROOT = Path(__file__).parents[2]
 MODULE_LINES_MAX = 500
 NAME_LETTERS_MAX = 60
@@ -15,8 +17,7 @@ def _modules() -> dict[str, tuple[str, ast.Module]]:
     """Each module of the tests by its path."""
     found = {}
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        found[path.relative_to(ROOT).as_posix()] = (text, ast.parse(text))
+        found[path.relative_to(ROOT).as_posix()] = parsed(path)
     return found
 
 
@@ -35,7 +36,7 @@ def long_names() -> dict[str, int]:
     return {
         f"{name}:{node.name}": len(node.name)
         for name, (_, tree) in _modules().items()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
         and len(node.name) > NAME_LETTERS_MAX
@@ -46,12 +47,12 @@ def _private(tree: ast.Module) -> Iterator[str]:
     """Private names of others: `object._name`, and imports from the product."""
     own = {
         node.attr
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id in ("self", "cls")
     }
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pocketmq"):

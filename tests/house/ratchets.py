@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.house import idioms, of_tests, shapes
+from tests.house.trees import many_objects, parsed, walk
 
 ROOT = Path(__file__).parents[2]
 LISTED = Path(__file__).parent / "offenders.toml"
@@ -37,8 +38,7 @@ def modules() -> dict[str, tuple[Path, str, ast.Module]]:
     for path in sorted((ROOT / "pocketmq").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        text = path.read_text(encoding="utf-8")
-        found[name] = (path, text, ast.parse(text))
+        found[name] = (path, *parsed(path))
     return found
 
 
@@ -112,19 +112,21 @@ def equal_names() -> dict[str, int]:
     return shapes.equal_names(modules())
 
 
-def _strings(tree: ast.Module) -> Iterator[str]:
+@cache
+def _strings(tree: ast.Module) -> list[str]:
     """String literals that are no docstrings."""
-    docstrings = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            docstrings.add(id(node.value))
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in docstrings
-        ):
-            yield node.value
+    docstrings = {
+        id(node.value)
+        for node in walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return [
+        node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+    ]
 
 
 def stray_names() -> dict[str, int]:
@@ -167,7 +169,7 @@ def _methods() -> frozenset[str]:
     called: set[str] = set()
     held: set[str] = set()
     for _, _, tree in modules().values():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 plain = not any("property" in ast.unparse(each) for each in node.decorator_list)
                 (called if plain else held).add(node.name)
@@ -184,7 +186,7 @@ def _slots_of_callbacks() -> frozenset[str]:
     functions: set[str] = set()
     others: set[str] = set()
     for _, _, tree in modules().values():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.AnnAssign):
                 held = "Callable[" in ast.unparse(node.annotation)
                 (functions if held else others).add(ast.unparse(node.target).rpartition(".")[2])
@@ -206,7 +208,7 @@ def outside_callbacks() -> dict[str, int]:
     for module, (_, _, tree) in modules().items():
         inner = {
             each.name
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if not isinstance(node, ast.ClassDef)
             for each in ast.iter_child_nodes(node)
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -221,7 +223,7 @@ def outside_callbacks() -> dict[str, int]:
 
         count = sum(
             1
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Attribute)
@@ -260,7 +262,9 @@ def listed() -> Offenders:
 
 def complaints(kind: str) -> list[str]:
     """What is wrong between today's offenders of a kind and the list."""
-    today, allowed = KINDS[kind](), listed().get(kind, {})
+    with many_objects():
+        today = KINDS[kind]()
+    allowed = listed().get(kind, {})
     return [
         f"{name}: {size}, allowed is {allowed[name]}" if name in allowed else f"{name}: {size}, new"
         for name, size in today.items()

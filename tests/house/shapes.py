@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.house.trees import walk
+
 ROOT = Path(__file__).parents[2]
 ATTRIBUTES_MAX = 20
 FILES_MAX = 20
@@ -27,7 +29,7 @@ Modules = Mapping[str, tuple[Path, str, ast.Module]]
 
 def imported(tree: ast.Module, known: Modules) -> Iterator[str]:
     """Modules that a module names in imports of any kind: lazy ones, and those for type checkers, too."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
                 whole = f"{node.module}.{each.name}"
@@ -112,7 +114,7 @@ def halves(known: Modules) -> dict[str, int]:
     heirs: dict[tuple[str, str], set[str]] = defaultdict(set)
     made: set[str] = set()
     for _, _, tree in known.values():
-        for each in ast.walk(tree):
+        for each in walk(tree):
             if isinstance(each, ast.Call):
                 called = ast.unparse(each.func)
                 made.add(called.partition(".")[0])
@@ -141,7 +143,7 @@ def _is_abstract(homes: list[tuple[str, ast.ClassDef]], home: str) -> bool:
 def _named(tree: ast.Module, home: str) -> set[str]:
     return {
         each.name
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == home
         for each in node.names
     }

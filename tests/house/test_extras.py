@@ -89,3 +89,23 @@ async def test_a_fresh_install_serves_tls_clients_at_both_ports(
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("extras", "statement", "names"),
+    [
+        ("", "from pocketmq.testing import InProcess", ("msgpack", "test")),
+        ("", "from pocketmq.bulk import scan", ("pyarrow", "spark")),
+        ("broker", "from pocketmq.spark import PocketMQDataSource", ("pyspark", "spark")),
+    ],
+)
+def test_a_missing_extra_is_named(extras: str, statement: str, names: tuple[str, str]) -> None:
+    """One line says which module is missing and which extra brings it."""
+    process = child(extras, statement)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode != 0
+    module, extra = names
+    last = error.strip().splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: pocketmq.")
+    assert f"needs {module}, which is not installed" in last
+    assert f"[{extra}]" in last

@@ -525,11 +525,11 @@ def test_kills_at_random_moments_lose_nothing_and_keep_the_order(
     load = Load(namesrv)
     with load.running():
         load.more(20)
-        # The four cases share the rounds, rounded up.
-        for number in range(-(-int(pytestconfig.getoption("--replica-kills")) // 4)):
-            # The moment.
-            time.sleep(chance.uniform(0, 1))
-            dying = chance.choice([pair[:1], pair[1:], pair])
+        # The four cases share the kills, rounded up to each of the three deaths as often.
+        turns = range(-(-int(pytestconfig.getoption("--replica-kills")) // 12))
+        kinds = [pair[:1], pair[1:], pair]
+        for number, dying in enumerate(each for _ in turns for each in chance.sample(kinds, 3)):
+            time.sleep(chance.uniform(0, 1))  # the moment
             log.info("round %d: %s", number, [broker.config["brokerRole"] for broker in dying])
             for broker in dying:
                 broker.kill()

@@ -1,11 +1,12 @@
 """Which worker process runs which file of tests, so that all workers end at the same time.
 
-A file stays whole, for its fixtures. Two things differ from the plain `--dist loadfile`:
+A file stays whole, for its fixtures. Three things differ from the plain `--dist loadfile`:
 
 1. The folders that cost most come first, and the many short files of the others last, where they fill what
    is left of each worker's time. xdist sorts by the number of tests, which puts the few long ones at the end.
-2. A worker stays in a folder while there is something left in it, and goes where no other worker is: each
-   that comes to such a folder pays for JVMs, a browser or a Spark session of its own.
+2. A worker stays in a folder while there is something left in it, and goes where no other worker is.
+3. Where each worker pays for JVMs, a browser or a Spark session of its own, a second worker comes only when
+   there is nothing else left: half a minute of CPU each.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ ROOMS = (
     *("soak", "simulation", "e2e", "cli"),
 )
 """Folders of tests whose files are long, the longest sum first."""
+DEAR = ("interop", "spark", "console")
+"""Those of them that a worker enters at a price."""
 
 
 def room_of(path: str) -> str:
@@ -38,13 +41,21 @@ def next_file(waiting: Mapping[str, object], mine: str, others: set[str]) -> str
     >>> next_file(files, "", {"interop"}), next_file(files, "interop", {"spark"})
     ('tests/spark/b.py', 'tests/interop/a.py')
     >>> next_file(files, "", {"interop", "spark"})
+    'tests/store/c.py'
+    >>> next_file({"tests/interop/a.py": 1, "tests/spark/b.py": 1}, "", {"interop", "spark"})
     'tests/interop/a.py'
     """
 
-    def rank(path: str) -> tuple[bool, bool, bool, int]:
+    def rank(path: str) -> tuple[bool, bool, bool, bool, int]:
         room = room_of(path)
-        last = not room
-        return last, room != mine, room in others, ROOMS.index(room) if room else 0
+        crowded = room != mine and room in others
+        return (
+            crowded and room in DEAR,
+            not room,
+            room != mine,
+            crowded,
+            ROOMS.index(room) if room else 0,
+        )
 
     return min(waiting, key=rank)
 

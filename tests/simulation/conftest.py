@@ -4,7 +4,7 @@ import pytest
 
 _BLOCK = 10
 # A run of a pair that fails over takes as long as some of the others.
-_FOR_A_FAILOVER = 25
+_FOR_A_FAILOVER = 10
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

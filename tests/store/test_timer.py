@@ -170,12 +170,12 @@ def test_any_times_are_kept_whatever_the_clock_does(deliver: list[int], steps: l
             timers.close()
 
 
-def test_forty_days_ahead_goes_round_and_comes_on_time(timers: Timers) -> None:
+def test_twelve_days_ahead_goes_round_and_comes_on_time(timers: Timers) -> None:
     """Every two days a new record: retention never reaches it (invariant 1)."""
-    timers.send("T", "far", TIMER_DELIVER_MS=START_MS + 40 * DAY_MS, UNIQ_KEY="K")
+    timers.send("T", "far", TIMER_DELIVER_MS=START_MS + 12 * DAY_MS, UNIQ_KEY="K")
     timers.work()
     records_before = timers.store.max_offset(TIMER_TOPIC, 0)
-    for _ in range(40 * 24 - 1):
+    for _ in range(12 * 24 - 1):
         timers.pass_ms(3_600_000)
         newest = timers.records(TIMER_TOPIC)[-1]
         assert timers.clock.now_ms() - newest.store_ms <= (ROLL_SECONDS + 2) * 1000
@@ -185,8 +185,8 @@ def test_forty_days_ahead_goes_round_and_comes_on_time(timers: Timers) -> None:
     [record] = timers.records("T")
     properties = properties_to_dict(record.properties)
     rolls = timers.store.max_offset(TIMER_TOPIC, 0) - records_before
-    assert int(properties["TIMER_ROLL_TIMES"]) == rolls >= 19
-    assert int(properties["TIMER_DEQUEUE_MS"]) >= START_MS + 40 * DAY_MS
+    assert int(properties["TIMER_ROLL_TIMES"]) == rolls >= 5
+    assert int(properties["TIMER_DEQUEUE_MS"]) >= START_MS + 12 * DAY_MS
 
 
 def test_what_is_recalled_does_not_come_and_its_neighbours_do(timers: Timers) -> None:

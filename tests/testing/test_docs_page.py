@@ -16,10 +16,10 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
         for block in blocks(_PAGE, "python")
         if block.words.get("run by") == "tests/testing/test_docs_page.py"
     ]
-    assert len(texts) == 5
+    assert len(texts) == 6
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     pytester.makepyfile("\n\n".join(texts))
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=7)

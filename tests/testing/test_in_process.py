@@ -49,9 +49,8 @@ def test_what_is_sent_can_be_looked_at(server: InProcess) -> None:
     assert [each.body for each in server.messages("orders", tags="new")] == [b"first"]
 
 
-def test_a_topic_that_is_not_there_is_named(server: InProcess) -> None:
-    with pytest.raises(NoRoute, match="nowhere"):
-        server.messages("nowhere")
+def test_a_topic_that_is_not_there_has_no_messages(server: InProcess) -> None:
+    assert server.messages("nowhere") == []
     with pytest.raises(TimeoutError, match="1 messages of 'nowhere': 0 came"):
         server.wait_for_messages("nowhere", 1, within_s=0)
 

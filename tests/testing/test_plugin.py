@@ -231,3 +231,88 @@ def test_the_plug_in_imports_nothing_heavy_but_pytest() -> None:
         "pocketmq.testing",
         "pocketmq.testing.plugin",
     }
+
+
+def test_an_unknown_setting_fails_with_the_nearest(user: pytest.Pytester) -> None:
+    user.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.pocketmq(autoCreateTopicEnabel=False)
+        def test_marker(pocketmq):
+            pass
+
+        def test_process(pocketmq_proc):
+            with pytest.raises(ValueError, match="did you mean 'flushDiskType'"):
+                pocketmq_proc(flushDisktype="SYNC_FLUSH")
+
+        @pytest.mark.pocketmq(sendMessageThreadPoolNums=4)
+        def test_a_setting_of_rocketmqs_that_changes_nothing(pocketmq):
+            pass
+        """
+    )
+    result = run(user)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*no setting 'autoCreateTopicEnabel' (did you mean 'autoCreateTopicEnable'?)"]
+    )
+
+
+def test_what_fails_in_a_wait_is_told_in_one_trace(user: pytest.Pytester) -> None:
+    """A time-out, and a listener that raised: no frame of ours, and the listener's own exception."""
+    user.makepyfile(
+        """
+        from pocketmq.client import sync
+
+        def test_waits(pocketmq):
+            assert pocketmq.messages("never-sent") == []
+            pocketmq.wait_for_messages("orders", 1, within_s=0.1)
+
+        def listen(messages, context):
+            raise ValueError("no stock")
+
+        def consumed(pocketmq, **how):
+            pocketmq.create_topic("T")
+            consumer = sync.PushConsumer("g", listener=listen, name_server=pocketmq.namesrv)
+            consumer.subscribe("T")
+            with consumer:
+                pocketmq.send("T", "x")
+                pocketmq.wait_until_consumed("g", "T", **how)
+
+        def test_raises(pocketmq):
+            consumed(pocketmq)
+
+        def test_accepts(pocketmq):
+            consumed(pocketmq, accept_failures=True)
+        """
+    )
+    result = run(user)
+    result.assert_outcomes(passed=1, failed=2)
+    text = result.stdout.str().partition("Captured log call")[0]
+    assert "During handling" not in text
+    assert "loop_thread" not in text
+    assert "TimeoutError: waited 0.1 s for 1 messages of 'orders': 0 came" in text
+    assert "ValueError: no stock" in text
+    assert (
+        "1 message of 'T' failed in group 'g': its listener raised ValueError('no stock')" in text
+    )
+
+
+def test_clients_that_a_test_leaves_running_are_named(user: pytest.Pytester) -> None:
+    user.makepyfile(
+        """
+        from pocketmq.client import Message, sync
+
+        def test_leaves_one(pocketmq):
+            producer = sync.Producer("shop", name_server=pocketmq.namesrv)
+            producer.start()
+            producer.send(Message("T", b"x"))
+
+        def test_closes_its_own(pocketmq):
+            with sync.Producer("tidy", name_server=pocketmq.namesrv) as producer:
+                producer.send(Message("T", b"x"))
+        """
+    )
+    result = run(user, "-W", "default::ResourceWarning")
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines(["*ResourceWarning: producer 'shop' of this test still runs: *"])

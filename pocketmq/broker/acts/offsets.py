@@ -88,7 +88,7 @@ class OffsetActs:
         if not is_member:
             old = max(self._offsets.query(*queue), 0)
             kind = EventKind.RESET if by_hand else EventKind.COMMIT
-            text = f"by {peer.address}, which is not a member"
+            text = f"by {peer.address}, which is not a member, with an offset of its own"
             self._deliveries.event(kind, queue, old, offset, text)
         if by_hand:
             self._offsets.set_by_hand(*queue, offset, peer.address)

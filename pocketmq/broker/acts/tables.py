@@ -134,11 +134,13 @@ class TopicActs:
             if self._topics.get(name) is not None:
                 # It was recreated meanwhile.
                 continue
-            self._store.delete_topic(name)
-            # As in 5.x: a topic that is made again under the name must not begin with old offsets.
-            self._offsets.remove_topic(name)
-            self._stats.forget_topic(name)
+            # A kill between the two leaves messages of which nothing is known, and never the other way.
             self._deliveries.forget_topic(name)
+            # As in 5.x: a topic that is made again under the name must not begin with old offsets, nor with
+            # those that a kill would bring back.
+            self._offsets.remove_topic(name)
+            self._store.delete_topic(name)
+            self._stats.forget_topic(name)
             log.info("topic deleted topic=%s by=%s", name, peer.address)
 
 

@@ -10,6 +10,7 @@ record_file.py:
     [4, group, topic, queue, begin, end, count, client, by, own, wishes, way, split, first_ms, ms]     a span
     [5, group, topic, ms]                                      the group's offsets of the topic were removed
     [1, group, topic, queue, begin, end, count, client, by, own, first_ms, ms]      a span of an older version
+    [6, ...]                                                     the sum of dropped rows (ledger/folding.py)
 
 1. A span says: of offsets [begin, end) of a queue, `count` messages went to `client`, filtered by the
    expression `by`; the client itself asks for `own`, the group's members for `wishes`. Pulls that continue
@@ -22,6 +23,7 @@ record_file.py:
    one span per group and queue that a connected client has pulled, nothing else.
 5. Deliveries do not depend on it: rows that cannot be written are counted and left out; after kill -9 up to
    a second of rows is missing; a torn block is cut off. `since_ms` returns how far it reaches back.
+6. A slave has a copy of its master's files, and records nothing of its own (record_copy.py).
 Owner: the Broker, on its event loop; `find` may run in a thread.
 """
 
@@ -68,6 +70,8 @@ _SEEN_MS = 60_000
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 # Numbers for texts of one file; more distinct ones than this begin a new file.
 _TEXTS_MAX = 100_000
+# Rows of rare events that nothing else tells: they are written at once, so that no kill takes them.
+_AT_ONCE = (EventKind.RESET, EventKind.EXPIRED, EventKind.RETRY, EventKind.DEAD)
 # Events that concern what was given before them.
 _IN_ORDER = (EventKind.RESET, EventKind.EXPIRED)
 
@@ -205,7 +209,7 @@ class DeliveryRecord:
         offset = header.queue_offset
         if old is not None:
             self._write(key, old)
-            if offset > old.end:
+            if offset > old.end and old.way is not Way.BROADCAST:
                 self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
         else:
             self._of_group.setdefault(key[0], set()).add(key)
@@ -288,6 +292,8 @@ class DeliveryRecord:
                 self._clock.now_ms(),
             ]
         )
+        if kind in _AT_ONCE:
+            self.flush()
 
     def forget_topic(self, topic: str) -> None:
         """Forget what was delivered of a deleted topic: one made again under the name has other messages."""
@@ -295,6 +301,7 @@ class DeliveryRecord:
         if self.around.size_max() > 0:
             row = [DELETED, self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
+            self.flush()
 
     def forget(self, group: str, topic: str) -> None:
         """Forget what a group was given of a topic, where its offsets were removed: it starts over."""
@@ -302,6 +309,7 @@ class DeliveryRecord:
         if self.around.size_max() > 0:
             row = [FORGOTTEN, self._number(group), self._number(topic), self._clock.now_ms()]
             self._buffer += self._packer.pack(row)
+            self.flush()
 
     def _drop(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -382,6 +390,11 @@ class DeliveryRecord:
         """Write the buffer to the file."""
         if not self._buffer:
             return
+        if self.files.is_copied and self.around.follows:
+            self._buffer.clear()
+            self._numbers.clear()
+            return
+        self.files.own()
         data, self._buffer = bytes(self._buffer), bytearray()
         try:
             if self.files.append(data, full=len(self._numbers) > _TEXTS_MAX):

@@ -1,8 +1,13 @@
-"""RecordFiles: the two files of the delivery record, deliveries/current and deliveries/previous.
+"""RecordFiles: the files of the delivery record, in the folder deliveries.
 
-Blocks: int32 size, int32 CRC-32, msgpack arrays; the rows are those of record.py. The older file goes when
-the newer one is full. A torn block is cut off. Owner: DeliveryRecord; readers may run in a thread, since a
-block is complete or not yet there.
+    sums       what dropped files said, folded (ledger/folding.py)
+    dropped    a file that is to be folded
+    previous, current
+
+Blocks: int32 size, int32 CRC-32, msgpack arrays; the rows are those of record.py. When `current` is full,
+each becomes the one before it. A file that is to be dropped before the last one is folded goes unfolded. A
+torn block is cut off. A slave has a copy of its master's files (record_copy.py). Owner: DeliveryRecord;
+readers may run in a thread, since a block is complete or not yet there.
 """
 
 import os
@@ -16,49 +21,108 @@ import msgpack
 from pocketmq.broker.delivery.rows import TEXT, Row, Texts
 
 _BLOCK = struct.Struct(">II")
+NAMES = SUMS, DROPPED, PREVIOUS, CURRENT = "sums", "dropped", "previous", "current"
 
 
 class RecordFiles:
-    """generation: how often the files have changed places since the start."""
+    """generation: how often the files have changed places since the start; is_copied: they are a master's,
+    and nothing is appended.
+    """
 
     def __init__(self, folder: str, size_max: Callable[[], int]) -> None:
         self._folder = folder
         self._size_max = size_max
         self._size = -1
         self.generation = 0
+        self.is_copied = False
+
+    @property
+    def is_folded(self) -> bool:
+        """Return True if no dropped file waits to be folded."""
+        return not os.path.exists(self.path(DROPPED))
+
+    @property
+    def size_max(self) -> int:
+        """Return the size of all files together, bytes."""
+        return self._size_max()
+
+    def path(self, name: str) -> str:
+        """Return where a file is."""
+        return os.path.join(self._folder, name)
 
     def append(self, data: bytes, *, full: bool = False) -> bool:
         """Append a block. full: begin a new file whatever the size. Returns: whether one is begun now.
 
         Raises: OSError.
         """
-        current = os.path.join(self._folder, "current")
-        os.makedirs(self._folder, exist_ok=True)
-        if self._size < 0:
-            self._size = whole_size(current)
-        with open(current, "r+b" if self._size else "wb") as file:
-            file.truncate(self._size)
-            file.seek(self._size)
-            file.write(_BLOCK.pack(len(data), zlib.crc32(data)) + data)
-        self._size += _BLOCK.size + len(data)
+        self.write(self.current_size, block(data))
         if not full and self._size * 2 < self._size_max():
             return False
-        os.replace(current, os.path.join(self._folder, "previous"))
+        self.turn()
+        return True
+
+    @property
+    def current_size(self) -> int:
+        """Return the size of the whole blocks of the newest file, bytes."""
+        if self._size < 0:
+            self._size = whole_size(self.path(CURRENT))
+        return self._size
+
+    def write(self, at: int, blocks: bytes) -> None:
+        """Write blocks at the end of the newest file, which is at `at`. Raises: OSError."""
+        os.makedirs(self._folder, exist_ok=True)
+        with open(self.path(CURRENT), "r+b" if at else "wb") as file:
+            file.truncate(at)
+            file.seek(at)
+            file.write(blocks)
+        self._size = at + len(blocks)
+
+    def turn(self, *, folds: bool = True) -> None:
+        """Begin a new file. folds: keep the one that is dropped until it is folded. Raises: OSError."""
+        previous, dropped = self.path(PREVIOUS), self.path(DROPPED)
+        if folds and os.path.exists(previous) and not os.path.exists(dropped):
+            os.replace(previous, dropped)
+        if os.path.exists(self.path(CURRENT)):
+            os.replace(self.path(CURRENT), previous)
         self.generation += 1
         self._size = 0
-        return True
+
+    def own(self) -> None:
+        """Continue a master's files as this broker's own."""
+        if self.is_copied:
+            self.is_copied, self._size = False, -1
+
+    def clear(self) -> None:
+        """Delete all files. Raises: OSError."""
+        for name in NAMES:
+            if os.path.exists(self.path(name)):
+                os.unlink(self.path(name))
+        # More than one generation: what is read already is not a beginning of what will be there.
+        self.generation += 2
+        self._size = 0
+
+    def replace_sums(self, blocks: bytes) -> None:
+        """Write the sums. Raises: OSError."""
+        os.makedirs(self._folder, exist_ok=True)
+        with open(self.path("sums.new"), "wb") as file:
+            file.write(blocks)
+        os.replace(self.path("sums.new"), self.path(SUMS))
 
     def rows(self) -> Iterator[tuple[Texts, Row]]:
         """Yield all rows, the oldest first, with the texts of their file."""
-        for name in ("previous", "current"):
-            texts: Texts = {}
-            for block in _blocks(_content(os.path.join(self._folder, name))):
-                yield from rows_of(block, texts)
+        for name in (DROPPED, PREVIOUS, CURRENT):
+            yield from self.rows_in(name)
+
+    def rows_in(self, name: str) -> Iterator[tuple[Texts, Row]]:
+        """Yield the rows of one file."""
+        texts: Texts = {}
+        for data in _blocks(content(self.path(name))):
+            yield from rows_of(data, texts)
 
     def open(self, name: str) -> BinaryIO | None:
         """Open a file to read it, whatever name it has later; None if it is absent."""
         try:
-            return open(os.path.join(self._folder, name), "rb")
+            return open(self.path(name), "rb")
         except FileNotFoundError:
             return None
 
@@ -80,7 +144,10 @@ class RecordReader:
         behind = self._files.generation - self._generation
         if self._generation >= 0 and behind > 1:
             return None
-        names = ("previous", "current") if self._generation < 0 or behind else ("current",)
+        if self._generation < 0:
+            names: tuple[str, ...] = NAMES
+        else:
+            names = (PREVIOUS, CURRENT) if behind else (CURRENT,)
         self._generation = self._files.generation
         places = [self._at if place == 0 else 0 for place in range(len(names))]
         opened = [
@@ -100,15 +167,20 @@ class RecordReader:
                     self._texts = {}
                 self._at = begin
                 file.seek(begin)
-                for block in _blocks(file.read()):
-                    self._at += _BLOCK.size + len(block)
-                    yield from rows_of(block, self._texts)
+                for data in _blocks(file.read()):
+                    self._at += _BLOCK.size + len(data)
+                    yield from rows_of(data, self._texts)
 
 
-def rows_of(block: bytes, texts: Texts) -> Iterator[tuple[Texts, Row]]:
+def block(data: bytes) -> bytes:
+    """Return a block with these rows."""
+    return _BLOCK.pack(len(data), zlib.crc32(data)) + data
+
+
+def rows_of(data: bytes, texts: Texts) -> Iterator[tuple[Texts, Row]]:
     """Yield the rows of a block; new texts are added to `texts`."""
-    unpacker = msgpack.Unpacker(raw=False, max_buffer_size=len(block) + 1)
-    unpacker.feed(block)
+    unpacker = msgpack.Unpacker(raw=False, max_buffer_size=len(data) + 1)
+    unpacker.feed(data)
     for row in unpacker:
         if row[0] == TEXT:
             texts[row[1]] = row[2]
@@ -116,7 +188,8 @@ def rows_of(block: bytes, texts: Texts) -> Iterator[tuple[Texts, Row]]:
             yield texts, row
 
 
-def _content(path: str) -> bytes:
+def content(path: str) -> bytes:
+    """Return a file's bytes; none if it is absent."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -129,13 +202,13 @@ def _blocks(data: bytes) -> Iterator[bytes]:
     at = 0
     while at + _BLOCK.size <= len(data):
         size, crc = _BLOCK.unpack_from(data, at)
-        block = data[at + _BLOCK.size : at + _BLOCK.size + size]
-        if len(block) < size or zlib.crc32(block) != crc:
+        found = data[at + _BLOCK.size : at + _BLOCK.size + size]
+        if len(found) < size or zlib.crc32(found) != crc:
             return
-        yield block
+        yield found
         at += _BLOCK.size + size
 
 
 def whole_size(path: str) -> int:
     """Return the size of a file's whole blocks, bytes; 0 if the file is absent."""
-    return sum(_BLOCK.size + len(block) for block in _blocks(_content(path)))
+    return sum(_BLOCK.size + len(each) for each in _blocks(content(path)))

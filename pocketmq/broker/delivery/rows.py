@@ -5,7 +5,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 # The kind of a row: its first element.
-TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN = range(6)
+TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN, FOLDED = range(7)
 Texts = dict[int, str]
 Row = list[Any]
 Key = tuple[str, str, int]
@@ -31,6 +31,9 @@ class EventKind(StrEnum):
     DEAD = "dead"
     # The message at `begin` of a retry topic is a copy: the text is what `origin_text` makes.
     COPY = "copy"
+    # A member that broadcasts, which keeps its offsets itself, says that it is at `end`; the text is its
+    # client id.
+    REPORT = "report"
 
 
 class Way(IntEnum):

@@ -2,11 +2,11 @@
 
 from collections.abc import Container, Iterator
 
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delivery.rows import Origin
 from pocketmq.broker.delivery.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.node import Node
 from pocketmq.model.message_codec import get_property, parse_offset_msg_id
 from pocketmq.model.record import Record, properties_of, read_record
 from pocketmq.remoting.errors import IllegalArgument
@@ -21,14 +21,15 @@ class Surroundings:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        node: Node,
         offsets: ConsumerOffsetManager,
         isolated: Container[str],
         wishes: Wishes,
         store: MessageStore,
     ) -> None:
         """isolated: the isolated groups."""
-        self._config = config
+        self._config = node.config
+        self._role = node.role
         self._offsets = offsets
         self._isolated = isolated
         self._wishes = wishes
@@ -38,6 +39,11 @@ class Surroundings:
     def size_max(self) -> int:
         """Return the size of the record's files, bytes; 0 turns recording off."""
         return self._config.delivery_record_size
+
+    @property
+    def follows(self) -> bool:
+        """Return True while this broker is a slave."""
+        return not self._role.leads
 
     def stored_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the group's offset; -1 if it has none."""

@@ -17,7 +17,7 @@ A reset of a queue (5.x, server side) is stored like any offset and marked until
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,6 +224,12 @@ class ConsumerOffsetManager(ConfigManager):
         """Return the next offset by queue id; empty if none is stored."""
         return dict(self.offsets.get(f"{topic}{SEPARATOR}{group}", {}))
 
+    def rows(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield topic, group, queue id and next offset of all."""
+        for topic, group in self._pairs():
+            for queue_id, offset in self.offsets[f"{topic}{SEPARATOR}{group}"].items():
+                yield topic, group, queue_id, offset
+
     def topics_of(self, group: str) -> set[str]:
         """Return the topics that the group has offsets of."""
         return {topic for topic, of in self._pairs() if of == group}
@@ -254,16 +260,27 @@ class ConsumerOffsetManager(ConfigManager):
         self._remove(lambda of, group: of == topic)
 
     def _remove(self, which: Callable[[str, str], bool]) -> None:
-        for topic, group in self._pairs():
-            if which(topic, group):
-                del self.offsets[f"{topic}{SEPARATOR}{group}"]
-                self.consumed.forget(f"{topic}{SEPARATOR}{group}")
-                self.dirty = True
-                self._size = None
-                for queue in [key for key in self.resets if key[:2] == (group, topic)]:
-                    del self.resets[queue]
-                self._events.offsets_removed(group, topic)
-                log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
+        """Remove some, on the disk, too: a kill must not bring them back."""
+        found = [(topic, group) for topic, group in self._pairs() if which(topic, group)]
+        self._drop(found)
+        if found:
+            try:
+                self.persist()
+            except OSError as error:
+                log.warning("cannot save the offsets, the next round tries again reason=%s", error)
+            # A save under way in a thread may put its older copy over this one.
+            self.persist_soon()
+
+    def _drop(self, pairs: list[tuple[str, str]]) -> None:
+        for topic, group in pairs:
+            del self.offsets[f"{topic}{SEPARATOR}{group}"]
+            self.consumed.forget(f"{topic}{SEPARATOR}{group}")
+            self.dirty = True
+            self._size = None
+            for queue in [key for key in self.resets if key[:2] == (group, topic)]:
+                del self.resets[queue]
+            self._events.offsets_removed(group, topic)
+            log.warning("remove topic offset, %s%s%s", topic, SEPARATOR, group)
 
     def min_in_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], filter_groups: str | None

@@ -14,7 +14,7 @@ Owner: the broker, on its event loop.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.groups.client_channel import ClientChannel
@@ -25,6 +25,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.headers import GetConsumerRunningInfoHeader
+from pocketmq.remoting.java_number import number
 
 if TYPE_CHECKING:
     from pocketmq.model.diagnosis import MemberFacts
@@ -38,12 +39,12 @@ _TIMEOUT_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """own: the member's queues of this broker, as (topic, queue id). facts counts them; of a topic of
-    which it has none here, those elsewhere.
+    """own: the member's queues of this broker, as (topic, queue id), with the offset that it keeps of each,
+    -1 without one. facts counts them; of a topic of which it has none here, those elsewhere.
     """
 
     facts: "MemberFacts"
-    own: frozenset[tuple[str, int]] = frozenset()
+    own: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 class MemberReports:
@@ -73,17 +74,21 @@ class MemberReports:
         for group in self.by_group.keys() - groups.keys():
             del self.by_group[group]
         for group in list(groups):
-            online = groups.get(group)
-            found: dict[str, Report] = {}
-            members = [] if online is None else list(online.channels.values())
-            for at in range(0, len(members), TOGETHER):
-                async with asyncio.TaskGroup() as tasks:
-                    for member in members[at : at + TOGETHER]:
-                        tasks.create_task(
-                            self._ask(group, member, found), name=f"report of {member.client_id}"
-                        )
-                await asyncio.sleep(PAUSE_S)
-            self.by_group[group] = found
+            self.by_group[group] = await self.of_group(group, PAUSE_S)
+
+    async def of_group(self, group: str, pause_s: float = 0.0) -> dict[str, Report]:
+        """Ask the members of a group now. Returns: by client id what those report that answer."""
+        online = self._consumers.groups.get(group)
+        found: dict[str, Report] = {}
+        members = [] if online is None else list(online.channels.values())
+        for at in range(0, len(members), TOGETHER):
+            async with asyncio.TaskGroup() as tasks:
+                for member in members[at : at + TOGETHER]:
+                    tasks.create_task(
+                        self._ask(group, member, found), name=f"report of {member.client_id}"
+                    )
+            await asyncio.sleep(pause_s)
+        return found
 
     async def _ask(self, group: str, member: ClientChannel, found: dict[str, Report]) -> None:
         if member.version < Version.V3_1_8_SNAPSHOT:
@@ -109,9 +114,12 @@ def report_of(client_id: str, body: bytes, broker_name: str, now_ms: int) -> Rep
 
     data: Mapping[str, Any] = fastjson.loads(body, size_max=SIZE_MAX)
     table = {message_queue(key): row for key, row in (data.get("mqTable") or {}).items()}
-    here = {queue for queue in table if queue.broker_name == broker_name}
+    here = {queue: row for queue, row in table.items() if queue.broker_name == broker_name}
     facts = MemberFacts.of(client_id, table, now_ms)
     return Report(
         replace(facts, queues={**(facts.queues or {}), **Counter(each.topic for each in here)}),
-        frozenset((queue.topic, queue.queue_id) for queue in here),
+        {
+            (queue.topic, queue.queue_id): number(row.get("commitOffset", -1))
+            for queue, row in here.items()
+        },
     )

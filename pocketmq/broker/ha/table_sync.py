@@ -7,6 +7,7 @@
     60 timers            the progress of the master's timers; 5.x
     402 request modes    as they are; 5.x
     900005               what only PocketMQ has beside its log: `PocketState`
+    900014               the delivery record
 
 43, 45, 60 and 900005 say how far the master was: they are taken once the log is here that the master had
 then. Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out
@@ -17,8 +18,7 @@ new group the offset is taken that it began with at the master; an Apache master
 there it is the offset that the group has now.
 
 Requests that the master does not know (4.9: 402, 60) are repeated all the same: it may be replaced.
-Not copied: compiled filters, since consumers send their expressions to slaves, too; and the delivery record,
-which a promoted broker starts afresh.
+Not copied: compiled filters, since consumers send their expressions to slaves, too.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from typing import Any
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.copied_state import CopiedState
+from pocketmq.broker.ha.deliveries import copy_deliveries
 from pocketmq.broker.ha.introduction import DialledMaster, Introducer, own_credentials
 from pocketmq.broker.ha.received_tables import (
     MasterRefused,
@@ -223,6 +224,7 @@ class TableSync:
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         await self._take_progress()
         await self._take_newer()
+        await copy_deliveries(self._copied.deliveries, self._master.ask)
         for topic in list(self._let_go_of):
             await self._let_go(topic)
         self.round_ms = self._monotonic_ms()

@@ -1,7 +1,7 @@
 """Book: what the record says of one queue in one group, row by row. No I/O.
 
-1. An administrator's reset forwards skips all before it that was not acknowledged; one backwards drops what
-   is known from there on, since it will be given again.
+1. An administrator's reset forwards skips all before it that was not acknowledged; what one backwards passes
+   will be given again, unless a kill takes the reset back.
 2. What a member's own move skips is what was never given.
 3. A message that was sent back counts by its copies; `back` has where they went, `copies` where they are.
 """
@@ -9,10 +9,23 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import SPAN, EventKind, Row, Texts, Way, parse_origin
+from pocketmq.broker.delivery.rows import (
+    DELETED,
+    EVENT,
+    FOLDED,
+    FORGOTTEN,
+    SPAN,
+    EventKind,
+    Row,
+    Texts,
+    Way,
+    began_ms,
+    parse_origin,
+)
 from pocketmq.broker.delivery.sorting import Pulling
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs
+from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs, folded_pulling
 from pocketmq.model.balance import State
+from pocketmq.model.pop_receipt import normal_topic
 
 _KINDS = frozenset(each.value for each in EventKind)
 
@@ -44,6 +57,8 @@ class Book:
     lanes: dict[tuple[Way, str], Runs] = field(default_factory=dict)
     back: dict[int, Back] = field(default_factory=dict)
     copies: dict[int, list[Copy]] = field(default_factory=dict)
+    # By client id: the offset that a member that broadcasts has reported last.
+    reports: dict[str, int] = field(default_factory=dict)
 
     def lane(self, way: Way = Way.SHARED, name: str = "") -> Runs:
         """Return the pieces of a lane."""
@@ -75,6 +90,27 @@ class Book:
         else:
             self.lane(way, piece.member).put(piece)
 
+    def folded(self, row: Row, texts: Texts) -> None:
+        """Enter a sum (folding.py)."""
+        begin, end, client, way, lane, cause, state, asks_all = row[4:12]
+        count, kept, discarded, missed = row[12:16]
+        pulling = folded_pulling(asks_all=asks_all)
+        piece = Piece(
+            begin,
+            end,
+            State.of(state) if state else None,
+            texts.get(client, ""),
+            texts.get(cause, ""),
+            row[16],
+            None if state else pulling,
+            count,
+            kept,
+            discarded,
+            missed,
+            way=Way(way),
+        )
+        self.lane(Way(way), texts.get(lane, "")).put(piece)
+
     def event(self, kind: EventKind, begin: int, end: int, text: str, ms: int) -> None:
         """Enter an event that concerns this queue alone."""
         match kind:
@@ -88,11 +124,14 @@ class Book:
             case EventKind.COMMIT | EventKind.JUMP if begin < end:
                 self._mark(Piece(begin, end, State.SKIPPED, "", text, ms), fills=True)
             case EventKind.EXPIRED if begin < end:
+                self._note_begin(begin)
                 for offset in [each for each in self.back if begin <= each < end]:
                     del self.back[offset]
                 self._mark(Piece(begin, end, State.EXPIRED, "", text, ms), fills=False)
             case EventKind.RETRY:
                 self.back[begin] = Back(State.RETRY, text, ms)
+            case EventKind.REPORT:
+                self.reports[text] = end
             case EventKind.DEAD:
                 self.back[begin] = Back(State.DEAD, text, ms)
 
@@ -105,7 +144,7 @@ class Book:
         if self.begin is not None:
             self.begin = min(self.begin, begin)
         for runs in self.lanes.values():
-            runs.drop(begin)
+            runs.age(begin)
         for table in (self.back, self.copies):
             for offset in [offset for offset in table if offset >= begin]:
                 del table[offset]
@@ -140,6 +179,25 @@ class Books:
         for key in [key for key in self.books if key[0] == topic]:
             del self.books[key]
 
+    def enter(self, texts: Texts, row: Row) -> None:
+        """Enter a row, if it concerns this group."""
+        self.since_ms = self.since_ms or began_ms(row)
+        kind = row[0]
+        if kind == DELETED:
+            topic = texts.get(row[1], "")
+            for each in {of for of, _ in self.books if normal_topic(of, self.group) == topic}:
+                self.forget(each)
+        elif texts.get(row[2 if kind == EVENT else 1]) != self.group:
+            return
+        elif kind == FORGOTTEN:
+            self.forget(texts.get(row[2], ""))
+        elif kind == EVENT:
+            self.event(row, texts)
+        elif kind == FOLDED:
+            self.book(texts.get(row[2], ""), row[3]).folded(row, texts)
+        else:
+            self.span(row, texts)
+
     def span(self, row: Row, texts: Texts) -> None:
         """Enter a span of this group."""
         self.book(texts.get(row[2], ""), row[3]).given(row, texts)
@@ -171,6 +229,5 @@ def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
     kept, discarded, missed = split or (UNSURE, UNSURE, UNSURE)
     if split is None and (way in (Way.ISOLATED, Way.STRANGER) or pulling.is_alike):
         kept, discarded, missed = count, 0, 0
-    return Piece(
-        begin, end, None, client, "", row[-1], pulling, count, kept, discarded, missed
-    ), way
+    numbers = (count, kept, discarded, missed)
+    return Piece(begin, end, None, client, "", row[-1], pulling, *numbers, way=way), way

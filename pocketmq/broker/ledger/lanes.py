@@ -1,7 +1,9 @@
 """Lanes as one: the pieces of an isolated group's sub-groups, or of members that broadcast, for one queue.
 
 1. Of an isolated group a message counts as given if it was given to any sub-group: it belongs to one.
-2. Where members broadcast, it counts as given once every member that is online has got it.
+2. Where members broadcast, it counts as given once every member that is online has got it, and as passed once
+   all of them report an offset beyond it. A member that began later does not count for what was before. While
+   none is online, what any of them has got and reported counts.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,13 +34,25 @@ def as_one(book: Book, online: Collection[str]) -> Runs:
     return _merged(list(lanes.values()), everyone=False)
 
 
+def broadcast_offset(book: Book, online: Collection[str]) -> int | None:
+    """Return behind what the members that broadcast have processed; None if none does."""
+    lanes = {name for (way, name), runs in book.lanes.items() if way is Way.BROADCAST and len(runs)}
+    if not lanes:
+        return None
+    here = lanes & set(online)
+    if here:
+        return min(book.reports.get(name, -1) for name in here)
+    return max((book.reports.get(name, -1) for name in lanes), default=-1)
+
+
 def _merged(lanes: Sequence[Runs], *, everyone: bool) -> Runs:
     pieces = [list(_pieces(runs)) for runs in lanes]
     edges = sorted({edge for each in pieces for piece in each for edge in (piece.begin, piece.end)})
     merged = Runs()
     for begin, end in pairwise(edges):
         under = [piece.cut(begin, end) for runs in lanes if (piece := runs.at(begin)) is not None]
-        if under and (not everyone or len(under) == len(lanes)):
+        begun = sum(1 for each in pieces if each and each[0].begin <= begin)
+        if under and (not everyone or len(under) == begun):
             merged.put(reduce(_both, under))
     return merged
 

@@ -9,19 +9,29 @@ Owner: the Broker, on its event loop; the thread has a group's books while its q
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import NamedTuple
 
 from pocketmq.broker.delivery.record_file import RecordReader
-from pocketmq.broker.delivery.rows import DELETED, EVENT, FORGOTTEN, Row, Texts, began_ms
+from pocketmq.broker.delivery.rows import EventKind, Row, Texts
 from pocketmq.broker.delivery.sorting import Sorter
+from pocketmq.broker.groups.consumer_group import BROADCASTING
+from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.ledger.book import Books
 from pocketmq.broker.ledger.reckoning import InState, Now, Reckoning
+from pocketmq.broker.ledger.runs import FOLDED_OWN
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.broker.pop.check_point import CheckPoint
-from pocketmq.model.balance import Balance, ListedMessages, State
+from pocketmq.broker.pop.service import Receipted
+from pocketmq.model.balance import Balance, Cause, ListedMessages, State
 from pocketmq.model.names import dlq_topic, is_retry_topic
-from pocketmq.model.pop_receipt import normal_topic
 
 GROUPS_MAX = 64
 PIECES_MAX = 200_000
@@ -42,13 +52,15 @@ class GroupLedger:
         tables: Tables,
         members: Members,
         messages: Messages,
-        popped: Callable[[str], Iterable[CheckPoint]],
+        receipts: Callable[[str], Iterable[tuple[str, int, int, Receipted]]],
+        reports: Callable[[str], Awaitable[Mapping[str, Report]]],
     ) -> None:
-        """popped(group): its check points in flight."""
+        """receipts: as PopService.receipts; reports: as MemberReports.of_group."""
         self._broker_name = broker_name
         self._tables = tables
         self._members = members
-        self._popped = popped
+        self._receipts = receipts
+        self._reports = reports
         self._store = messages.store
         self._deliveries = messages.deliveries
         self._sorter = Sorter(self._store)
@@ -116,6 +128,8 @@ class GroupLedger:
             yield part.begin, part.end - 1
             return
         kind, pulling = part.of
+        if pulling.own == FOLDED_OWN:
+            return
         classes = self._sorter.classes(topic, queue_id, part.begin, part.end, pulling)
         if classes is None:
             return
@@ -135,6 +149,7 @@ class GroupLedger:
 
     async def _books(self, group: str) -> Books:
         """Return the books with all that is recorded."""
+        await self._note_reports(group)
         self._deliveries.settle()
         kept = self._kept.get(group)
         pieces = None if kept is None else kept.reader.pieces()
@@ -153,6 +168,19 @@ class GroupLedger:
             self._kept.popitem(last=False)
         return books
 
+    async def _note_reports(self, group: str) -> None:
+        """Record where members that broadcast are: they keep their offsets themselves."""
+        online = self._members.consumers.get(group)
+        if online is None or online.message_model != BROADCASTING:
+            return
+        kept = self._kept.get(group)
+        for client_id, report in (await self._reports(group)).items():
+            for (topic, queue_id), offset in report.own.items():
+                book = None if kept is None else kept.books.books.get((topic, queue_id))
+                if offset >= 0 and (book is None or book.reports.get(client_id) != offset):
+                    key = (group, topic, queue_id)
+                    self._deliveries.event(EventKind.REPORT, key, offset, offset, client_id)
+
     def _topics(self, group: str, reckoning: Reckoning) -> list[str]:
         """Return the group's topics without those of its retries and dead letters."""
         dead = dlq_topic(group)
@@ -169,17 +197,16 @@ class GroupLedger:
         online = self._members.consumers.get(group)
         here = [] if online is None else list(online.channels.values())
         unread = self._unread(group)
-        in_flight: dict[tuple[str, int], set[int]] = {}
-        for point in self._popped(group):
-            key = point.name.topic, point.name.queue_id
-            in_flight.setdefault(key, set()).update(point.unacked)
+        told: dict[tuple[str, int], dict[int, Receipted]] = {}
+        for topic, queue_id, offset, found in self._receipts(group):
+            told.setdefault((topic, queue_id), {})[offset] = found
         now = {
             key: Now(
-                low=self._store.min_offset(*key),
+                low=self._low(*key),
                 high=self._store.max_offset(*key),
                 offset=self._tables.offsets.query(group, *key),
-                in_flight=frozenset(in_flight.get(key, ())),
-                unread=key in unread,
+                told=told.get(key, {}),
+                unread=self._why_unread(key, unread),
             )
             for key in self._queues(books)
         }
@@ -200,6 +227,20 @@ class GroupLedger:
             found |= set(self._store.queues(topic))
             found |= {(topic, each) for each in range(0 if config is None else config.read_queues)}
         return found
+
+    def _low(self, topic: str, queue_id: int) -> int:
+        """Return the first offset that is stored; the end of a queue whose messages were all deleted."""
+        low = self._store.min_offset(topic, queue_id)
+        first = self._store.entries(topic, queue_id, low, 1)
+        if first and first[0][0] < self._store.commit_log_min_position:
+            return self._store.max_offset(topic, queue_id)
+        return low
+
+    def _why_unread(self, queue: tuple[str, int], unread: set[tuple[str, int]]) -> Cause | None:
+        config = self._tables.topics.get(queue[0])
+        if config is not None and queue[1] >= config.read_queues:
+            return Cause.GONE
+        return Cause.UNREAD if queue in unread else None
 
     def _unread(self, group: str) -> set[tuple[str, int]]:
         """Return the queues whose holder does not subscribe to their topic."""
@@ -239,19 +280,5 @@ async def _in_turns(
 
 def _enter(books: Books, rows: Iterator[tuple[Texts, Row]]) -> None:
     """Enter the rows that concern a group. In a thread."""
-    group = books.group
     for texts, row in rows:
-        books.since_ms = books.since_ms or began_ms(row)
-        kind = row[0]
-        if kind == DELETED:
-            topic = texts.get(row[1], "")
-            for each in {of for of, _ in books.books if normal_topic(of, group) == topic}:
-                books.forget(each)
-        elif texts.get(row[2 if kind == EVENT else 1]) != group:
-            continue
-        elif kind == FORGOTTEN:
-            books.forget(texts.get(row[2], ""))
-        elif kind == EVENT:
-            books.event(row, texts)
-        else:
-            books.span(row, texts)
+        books.enter(texts, row)

@@ -8,9 +8,10 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from pocketmq.broker.delivery.rows import Way
 from pocketmq.broker.delivery.sorting import (
     ASKS_ALL,
     DISCARDED,
@@ -22,8 +23,9 @@ from pocketmq.broker.delivery.sorting import (
     split_of,
 )
 from pocketmq.broker.ledger.book import Book, Books, Copy
-from pocketmq.broker.ledger.lanes import as_one
+from pocketmq.broker.ledger.lanes import as_one, broadcast_offset
 from pocketmq.broker.ledger.runs import PIECE_MAX, UNSURE, Piece
+from pocketmq.broker.pop.service import Receipted
 from pocketmq.model.balance import Cause, State
 
 Classes = Callable[[str, int, int, int, Pulling], bytes | None]
@@ -33,6 +35,11 @@ _STATES = {
     DISCARDED: (State.LOST, Cause.DISCARDED.value),
     MISSED: (State.LOST, Cause.FILTERED.value),
     UNWANTED: (State.FILTERED, ""),
+}
+_TOLD = {
+    Receipted.OUT: State.IN_HAND,
+    Receipted.ACKED: State.CONSUMED,
+    Receipted.FREE: State.WAITING,
 }
 # Of several copies, the one that says most counts.
 _FINAL = (
@@ -49,15 +56,15 @@ _CLASSES = {"missed": MISSED, "discarded": DISCARDED}
 
 @dataclass(slots=True)
 class Now:
-    """Where a group is in a queue. low, high: bounds of the queue; offset: the group's, -1 without one;
-    in_flight: popped and not acknowledged; unread: its holder does not subscribe to the topic.
+    """Where a group is in a queue. low, high: bounds of the queue; offset: the group's, -1 without one; told:
+    what was popped; unread: why no member reads the queue, None if one may.
     """
 
     low: int
     high: int
     offset: int
-    in_flight: frozenset[int] = frozenset()
-    unread: bool = False
+    told: Mapping[int, Receipted] = field(default_factory=dict)
+    unread: Cause | None = None
 
 
 class InState(NamedTuple):
@@ -98,41 +105,45 @@ class Reckoning:
 
     def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
         """Yield what [begin, end of the queue) consists of."""
-        now = self.now[topic, queue_id]
         book = self.books.books.get((topic, queue_id)) or Book()
+        now = self._where(book, self.now[topic, queue_id])
         special = self._special(topic, queue_id, book, now, begin)
         for each in as_one(book, self.online).between(begin, now.high):
             if isinstance(each, tuple):
                 yield from special.carve(self._gap(*each, now))
             elif each.state is not None:
-                whole = InState(
-                    each.begin, each.end, each.state, each.size, each.cause, each.member, each.ms
-                )
-                yield from special.carve([whole])
+                yield from special.carve(self._moved(each, now))
             else:
                 yield from special.carve(self._given(topic, queue_id, each, now))
+
+    def _where(self, book: Book, now: Now) -> Now:
+        """Of members that broadcast, no offset is stored: what they report counts."""
+        offset = broadcast_offset(book, self.online)
+        return now if offset is None else replace(now, offset=offset)
 
     # ------------------------------------------------------------ one by one
 
     def _special(self, topic: str, queue_id: int, book: Book, now: Now, begin: int) -> "_Singles":
         """Return what is known of single messages (2)."""
         found = _Singles()
-        for offset in now.in_flight:
-            if begin <= offset < now.high:
-                piece = as_one(book, self.online).at(offset)
+        runs = as_one(book, self.online)
+        for offset, told in now.told.items():
+            if begin <= offset < now.high and (told is not Receipted.ACKED or offset >= now.offset):
+                piece = runs.at(offset)
                 member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
-                part = InState(offset, offset + 1, State.IN_HAND, 1, "", member, ms, is_single=True)
+                state = _TOLD[told]
+                part = InState(offset, offset + 1, state, 1, "", member, ms, is_single=True)
                 found.add(offset, KEPT, part)
         for offset in book.back.keys() | book.copies.keys():
-            if begin <= offset < now.high and offset not in now.in_flight:
-                state, taken_from = self._fate(topic, queue_id, offset)
+            if begin <= offset < now.high and now.told.get(offset) is not Receipted.OUT:
+                state, taken_from = self.fate(topic, queue_id, offset)
                 back = book.back.get(offset)
                 cause, ms = ("", 0) if back is None else (back.cause, back.ms)
                 part = InState(offset, offset + 1, state, 1, cause, "", ms, is_single=True)
                 found.add(offset, _CLASSES.get(taken_from, KEPT), part)
         return found
 
-    def _fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
+    def fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
         """Return what became of a message that was sent back or redelivered, and what it was taken from."""
         key = (topic, queue_id, offset)
         book = self.books.books.get((topic, queue_id))
@@ -155,10 +166,10 @@ class Reckoning:
         """Return the state of a copy; RETRY while it is under way."""
         topic, queue_id, offset, _ = copy
         now, book = self.now.get((topic, queue_id)), self.books.books.get((topic, queue_id))
-        if now is None or offset in now.in_flight:
+        if now is None or now.told.get(offset) is Receipted.OUT:
             return State.RETRY
         if book is not None and (offset in book.back or offset in book.copies):
-            return self._fate(topic, queue_id, offset)[0]
+            return self.fate(topic, queue_id, offset)[0]
         piece = None if book is None else as_one(book, self.online).at(offset)
         if piece is not None and piece.state is not None:
             return piece.state
@@ -180,8 +191,20 @@ class Reckoning:
         if passed < stored:
             yield InState(passed, stored, State.EXPIRED, stored - passed)
         if stored < end:
-            state, cause = (State.LOST, Cause.UNREAD) if now.unread else (State.WAITING, "")
-            yield InState(stored, end, state, end - stored, cause)
+            state = State.WAITING if now.unread is None else State.LOST
+            yield InState(stored, end, state, end - stored, now.unread or "")
+
+    def _moved(self, piece: Piece, now: Now) -> Iterator[InState]:
+        """Yield what was never given, as far as the group is behind it: after a kill it may not be."""
+        end = min(piece.end, max(now.offset, piece.begin))
+        if piece.state is State.EXPIRED:
+            end = piece.end
+        if piece.begin < end:
+            state = piece.state or State.UNKNOWN
+            size = end - piece.begin
+            yield InState(piece.begin, end, state, size, piece.cause, piece.member, piece.ms)
+        if end < piece.end:
+            yield from self._gap(end, piece.end, now)
 
     def _given(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
         if piece.begin < now.offset:
@@ -216,7 +239,11 @@ class Reckoning:
     def _held(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:
         """Yield the states of messages that were given, but not acknowledged yet."""
         assert piece.pulling is not None
-        if piece.member not in self.online:
+        if piece.way is Way.BROADCAST and piece.member not in self.online:
+            # It keeps its offsets itself, and has left without saying where it was.
+            yield InState(piece.begin, piece.end, State.UNKNOWN, piece.size)
+            return
+        if piece.is_old or piece.member not in self.online:
             yield from self._gap(piece.begin, piece.end, now)
             return
         for each, numbers in self._numbers(topic, queue_id, piece):
@@ -254,6 +281,9 @@ class Reckoning:
             rest = piece.size - piece.kept - piece.discarded - piece.missed
             numbers = (rest, piece.kept, piece.discarded, piece.missed)
             yield piece, dict(zip((UNWANTED, KEPT, DISCARDED, MISSED), numbers, strict=True))
+            return
+        if piece.is_folded:
+            yield piece, None
             return
         assert piece.pulling is not None
         for begin in range(piece.begin, piece.end, PIECE_MAX):

@@ -6,7 +6,8 @@
    asks for. Only what a member wants is given.
 3. No message is given twice. What was given before a kill is found by the copies themselves, before more is
    given: the record may lack its last second.
-4. Messages in a queue that no member reads are left: they are delivered once the members agree.
+4. Messages in a queue that no member reads are left: they are delivered once the members agree, or the topic
+   has its queues again.
 """
 
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ class GroupRedelivery:
         rows = await self._ledger.listed(group, frozenset({state}), topic, since_ms)
         given = left = unwanted = deleted = 0
         for row, offset in _each(rows):
-            if row.cause == Cause.UNREAD:
+            if row.cause in (Cause.UNREAD, Cause.GONE):
                 continue
             record = self._record(row.topic, row.queue_id, offset)
             if record is None:

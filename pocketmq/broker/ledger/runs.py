@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from pocketmq.broker.delivery.rows import Way
 from pocketmq.broker.delivery.sorting import Pulling
 from pocketmq.model.balance import State
 
 PIECE_MAX = 65_536
 UNSURE = -1
+# Stands for a member's own expression where that was folded (folding.py): no message can be sorted any more.
+FOLDED_OWN = "folded"
 _HOUR_MS = 3_600_000
 _begin = attrgetter("begin")
 
@@ -22,7 +25,8 @@ _begin = attrgetter("begin")
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Offsets [begin, end). state: None if they were given; then `pulling` says how, and of them `count` were
-    let through, `kept` are kept, `discarded` and `missed` are lost (sorting.py); UNSURE is not known.
+    let through, `kept` are kept, `discarded` and `missed` are lost (sorting.py); UNSURE is not known. is_old:
+    the group was set back behind it, so it counts only if it turns out to have moved on all the same.
     """
 
     begin: int
@@ -36,10 +40,16 @@ class Piece:
     kept: int = 0
     discarded: int = 0
     missed: int = 0
+    is_old: bool = False
+    way: Way = Way.SHARED
 
     @property
     def size(self) -> int:
         return self.end - self.begin
+
+    @property
+    def is_folded(self) -> bool:
+        return self.pulling is not None and self.pulling.own == FOLDED_OWN
 
     def cut(self, begin: int, end: int) -> "Piece":
         """Return the part of it between two offsets."""
@@ -60,12 +70,13 @@ class Piece:
             missed=numbers[3],
         )
 
-    def joined(self, other: "Piece") -> "Piece | None":
+    def joined(self, other: "Piece", piece_max: int) -> "Piece | None":
         """Return both as one, if `other` continues it alike; else None."""
         if (
             self.end != other.begin
             or self.state is not other.state
-            or other.end - self.begin > PIECE_MAX
+            or (self.is_old, self.way) != (other.is_old, other.way)
+            or other.end - self.begin > piece_max
             or self.ms // _HOUR_MS != other.ms // _HOUR_MS
             or (self.member, self.cause, self.pulling) != (other.member, other.cause, other.pulling)
         ):
@@ -85,6 +96,11 @@ def _sum(one: int, other: int) -> int:
     return UNSURE if UNSURE in (one, other) else one + other
 
 
+def folded_pulling(*, asks_all: bool) -> Pulling:
+    """Return what stands for how folded messages were given; asks_all: no filter stopped any."""
+    return Pulling("" if asks_all else f"TAG {FOLDED_OWN}", FOLDED_OWN, ())
+
+
 class Runs:
     """The pieces of one queue."""
 
@@ -99,13 +115,13 @@ class Runs:
         """Return the end of the last piece; 0 without one."""
         return self._pieces[-1].end if self._pieces else 0
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: Piece, piece_max: int = PIECE_MAX) -> None:
         """Add a piece, replacing what is under it."""
         if piece.end <= piece.begin:
             return
         pieces = self._pieces
         if not pieces or piece.begin >= pieces[-1].end:
-            joined = pieces[-1].joined(piece) if pieces else None
+            joined = pieces[-1].joined(piece, piece_max) if pieces else None
             if joined is not None:
                 pieces[-1] = joined
             else:
@@ -123,14 +139,15 @@ class Runs:
             if isinstance(gap, tuple):
                 self.put(piece.cut(*gap))
 
-    def drop(self, begin: int) -> None:
-        """Remove all pieces from an offset on."""
+    def age(self, begin: int) -> None:
+        """Mark all pieces from an offset on as old."""
         first, _ = self._under(begin, begin + 1)
-        kept = self._pieces[: first + 1]
-        if kept and kept[-1].end > begin:
-            last = kept.pop()
-            kept += [last.cut(0, begin)] if last.begin < begin else []
-        self._pieces = kept
+        kept, later = self._pieces[:first], self._pieces[first:]
+        if later and later[0].begin < begin:
+            kept.append(later[0].cut(0, begin))
+        self._pieces = kept + [
+            replace(each.cut(begin, each.end), is_old=True) for each in later if each.end > begin
+        ]
 
     def at(self, offset: int) -> Piece | None:
         """Return the piece with this offset, or None."""

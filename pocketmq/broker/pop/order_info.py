@@ -346,6 +346,10 @@ class ConsumerOrderInfo(ConfigManager):
             self._events.poppable(queue.topic, queue.group)
         return info is not None
 
+    def of_group(self, group: str) -> list[tuple[GroupQueue, OrderInfo]]:
+        """Return what blocks the queues of a group. Scans everything."""
+        return [(queue, info) for queue, info in self._table.items() if queue.group == group]
+
     def topics_of(self, group: str) -> set[str]:
         """Return the topics of which something is known for a group."""
         return {queue.topic for queue in self._table if queue.group == group}

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import Enum
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.check_point import CheckPoint, CheckPointName
+from pocketmq.broker.pop.check_point import CheckPointName
 from pocketmq.broker.pop.order_log import REVIVE_QUEUE, OrderLog
 from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import GroupQueue
@@ -24,6 +25,14 @@ STEP_MS = 100
 _GIVEN_BACK_MS = 1_000
 
 
+class Receipted(Enum):
+    """A popped message: not acknowledged yet, acknowledged, or visible to the next pop again."""
+
+    OUT = "out"
+    ACKED = "acked"
+    FREE = "free"
+
+
 class PopService:
     """Attributes: log (what is in flight), order (blocked queues), order_log (what changes them), polling and
     notifications (held requests), revive (redelivery).
@@ -38,6 +47,7 @@ class PopService:
         self._events = node.events
         self._offsets = tables.offsets
         self._monotonic_ms = node.clock.monotonic_ms
+        self._now_ms = node.clock.now_ms
         self._side_tasks = messages.store.side_tasks
         self.order = tables.order_info
         self.log = ReviveLog(node, tables, messages.store)
@@ -158,9 +168,21 @@ class PopService:
         self.log.forget(group, topic)
         self.order_log.forget(group, topic)
 
-    def popped(self, group: str) -> list[CheckPoint]:
-        """Return a group's check points in flight."""
-        return self.log.state.of_group(group)
+    def receipts(self, group: str) -> Iterator[tuple[str, int, int, Receipted]]:
+        """Yield topic, queue id and offset of each popped message that has not been left behind yet."""
+        for point in self.log.state.of_group(group):
+            for offset in point.unacked:
+                yield point.name.topic, point.name.queue_id, offset, Receipted.OUT
+        now_ms = self._now_ms()
+        for queue, info in self.order.of_group(group):
+            for place, offset in enumerate(info.offsets):
+                if info.acked >> place & 1:
+                    found = Receipted.ACKED
+                elif now_ms < info.visible_ms(offset) or info.is_held(now_ms):
+                    found = Receipted.OUT
+                else:
+                    found = Receipted.FREE
+                yield queue.topic, queue.queue_id, offset, found
 
     def group_deleted(self, group: str) -> None:
         """Drop what a deleted group has in flight: redelivering it would make the group again.

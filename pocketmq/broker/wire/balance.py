@@ -29,8 +29,10 @@ def balance_handlers(parts: "Parts") -> dict[int, Handler]:
         from pocketmq.broker.ledger.redelivery import GroupRedelivery
 
         node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
-        popped = parts.services.pop.popped
-        ledger = GroupLedger(node.config.broker_name, tables, members, messages, popped)
+        receipts, reports = parts.services.pop.receipts, parts.reports
+        ledger = GroupLedger(
+            node.config.broker_name, tables, members, messages, receipts, reports.of_group
+        )
         redelivery = GroupRedelivery(node, tables, members, messages, ledger)
         return (
             BalanceActs(tables.groups, ledger),

@@ -3,6 +3,8 @@
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pocketmq.broker.delivery.record import DeliveryRecord
+from pocketmq.broker.delivery.record_copy import Held, next_part
 from pocketmq.broker.ha.config import ASYNC_MASTER, SYNC_MASTER
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.pop.service import PopService
@@ -14,6 +16,8 @@ from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.requests import (
     ChangeRoleHeader,
     FollowHeader,
+    GetDeliveriesHeader,
+    GetDeliveriesResponseHeader,
     IntroduceHeader,
     PocketRequestCode,
 )
@@ -27,11 +31,14 @@ log = logging.getLogger(__name__)
 
 
 class ReplicasProcessor:
-    """Handlers of the seven codes."""
+    """Handlers of the eight codes."""
 
-    def __init__(self, replication: Replication, pop: PopService) -> None:
+    def __init__(
+        self, replication: Replication, pop: PopService, deliveries: DeliveryRecord
+    ) -> None:
         self._replication = replication
         self._pop = pop
+        self._deliveries = deliveries
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -40,6 +47,7 @@ class ReplicasProcessor:
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_changed,
             PocketRequestCode.CHANGE_ROLE: self.change_role,
             PocketRequestCode.GET_REPLICA_TABLES: self.get_tables,
+            PocketRequestCode.GET_DELIVERIES: self.get_deliveries,
             PocketRequestCode.INTRODUCE: self.introduce,
             PocketRequestCode.FOLLOW: self.follow,
         }
@@ -86,6 +94,17 @@ class ReplicasProcessor:
 
     def get_tables(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return json_answer(request, self._replication.copied.ours.to_json())
+
+    def get_deliveries(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        header = GetDeliveriesHeader.parse(request.ext)
+        has = Held(header.size, header.ending, header.before, header.sums)
+        self._deliveries.settle()
+        try:
+            part, data = next_part(self._deliveries.files, has)
+        except OSError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"cannot read the record: {error}")
+        ext = GetDeliveriesResponseHeader(part).ext()
+        return request.answer(ResponseCode.SUCCESS, ext=ext, body=data)
 
     async def change_role(
         self, request: RemotingCommand, connection: Connection

@@ -73,7 +73,7 @@ def handlers(
             config, RecallActs(node, tables, messages), messages.durability
         ).handlers(),
         TimerProcessor(config, services.timer).handlers(),
-        ReplicasProcessor(services.replication, services.pop).handlers(),
+        ReplicasProcessor(services.replication, services.pop, messages.deliveries).handlers(),
         GroupDoctorProcessor(
             members.consumers, members.guard, members.modes, members.policies.describe
         ).handlers(),

@@ -51,14 +51,15 @@ class ListenerLog:
                 self._told.clear()
             self._told[kind] = _Told(now)
             self._log.warning(
-                "listener raised, the messages will %s; further failures of this kind "
-                "are counted group=%s "
-                "queue=%s messages=%s",
+                "listener raised %r, the messages will %s; further failures of this kind "
+                "are counted group=%s queue=%s messages=%s",
+                error,
                 they_will,
                 self._group,
                 queue,
                 [message.msg_id for message in messages],
                 exc_info=error,
+                extra={"group": self._group},
             )
             return
         told.count += 1

@@ -164,11 +164,6 @@ class Rebalance:
         own: Sequence[MessageQueue] | None
         if self.message_model is MessageModel.BROADCASTING:
             if all_queues is None:
-                log.warning(
-                    "a topic does not exist yet, waiting for it group=%s topic=%s",
-                    self.group,
-                    topic,
-                )
                 return
             own = sorted(all_queues)
         else:
@@ -205,12 +200,8 @@ class Rebalance:
         client_ids = await self._environment.find_consumer_ids(topic, self.group)
         if self._left:
             return None
-        if all_queues is None and not is_retry_topic(topic):
-            log.warning(
-                "a topic does not exist yet, waiting for it group=%s topic=%s", self.group, topic
-            )
-        # A group's retry topic is made by its first heartbeat; until then its absence is no warning.
-        if not client_ids and not (all_queues is None and is_retry_topic(topic)):
+        # A topic without a route was reported by the look-up.
+        if not client_ids and all_queues is not None:
             log.warning(
                 "cannot learn the members of the group, will ask again group=%s topic=%s",
                 self.group,

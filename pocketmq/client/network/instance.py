@@ -53,6 +53,9 @@ log = logging.getLogger(__name__)
 # A consumer may start before its topic exists: for so long it is asked for every second.
 MISSING_INTERVAL_MS = 1_000
 MISSING_TIME_MS = 60_000
+# The same failure of a topic's look-ups is logged once in this time.
+SAY_AGAIN_MS = 60_000
+NEVER_MS = 1 << 62
 
 
 class GroupInUse(CallerError):
@@ -85,7 +88,8 @@ class MQClientInstance:
         self._look_ups = LookUps(self.runner, self._look_up, self.clock.monotonic_ms)
         # Since when a topic is subscribed and unknown, monotonic ms.
         self._missing: dict[str, int] = {}
-        self._unknown: set[str] = set()
+        # Why a topic got no new route, and when that was logged, monotonic ms.
+        self._reported: dict[str, tuple[str, int]] = {}
         self.presence = Presence(self)
         self._rebalance_wanted = asyncio.Event()
 
@@ -243,14 +247,22 @@ class MQClientInstance:
         return topic in self.routes
 
     def _say_no_route(self, topic: str, error: Exception) -> None:
-        if not isinstance(error, NoRoute) or topic in self.routes:
-            log.warning("no new route topic=%s reason=%r", topic, str(error))
-            return
-        # Said once: it is looked for again and again.
-        level = logging.DEBUG if topic in self._unknown else logging.WARNING
-        self._unknown.add(topic)
-        how = "it does not exist yet; a first message may create it, or: pocketmq topic create"
-        log.log(level, "no new route topic=%s: %s %s", topic, how, topic)
+        now = self.clock.monotonic_ms()
+        reason, wait_ms = repr(str(error)), SAY_AGAIN_MS
+        if isinstance(error, NoRoute) and topic not in self.routes:
+            # Said once: it is looked for again and again.
+            reason = f"it does not exist yet. A first send may create it, or: pocketmq topic create {topic}"
+            wait_ms = NEVER_MS
+        before, since_ms = self._reported.get(topic, ("", 0))
+        again = reason == before and now - since_ms < wait_ms
+        if not again:
+            self._reported[topic] = reason, now
+        log.log(
+            logging.DEBUG if again else logging.WARNING,
+            "no new route topic=%s reason=%s",
+            topic,
+            reason,
+        )
 
     def broker_failed(self, topic: str, error: PocketMQError) -> None:
         """Look for another route of a topic, if its broker's name may have another master (look_ups.py)."""
@@ -275,7 +287,7 @@ class MQClientInstance:
             route = self.routes[topic]
         else:
             self.routes[topic] = route
-            self._unknown.discard(topic)
+            self._reported.pop(topic, None)
             log.info("route changed topic=%s queues=%s", topic, list(route.queues))
             if route.malformed_order:
                 log.warning(

@@ -72,3 +72,8 @@ async def release(instance: "MQClientInstance") -> None:
     if shared.users == 0:
         del table[instance.client_id]
         await instance.shutdown()
+
+
+def running_instances() -> "list[MQClientInstance]":
+    """Return those of all event loops that were not shut down. For a look from another thread."""
+    return [shared.instance for table in list(_loops.values()) for shared in list(table.values())]

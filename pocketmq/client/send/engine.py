@@ -260,7 +260,7 @@ class SendEngine:
             if flight.result is not None:
                 return flight.result
             raise error
-        _log_retry(outgoing, flight.queue, error)
+        _log_retry(plan, outgoing, flight.queue, error)
         return await self._follow(plan, outgoing)
 
     async def _attempts(
@@ -308,7 +308,7 @@ class SendEngine:
             except PocketMQError as error:
                 self.instance.broker_failed(outgoing.topic, error)
                 if plan.failed(error):
-                    _log_retry(outgoing, target, error)
+                    _log_retry(plan, outgoing, target, error)
                     continue
                 pause_ms = plan.pause_ms(error)
                 if pause_ms:
@@ -460,8 +460,13 @@ async def _within(timeout_ms: int, topic: str, looking: Coroutine[Any, Any, T]) 
         ) from None
 
 
-def _log_retry(outgoing: OutgoingMessage, queue: MessageQueue, error: PocketMQError) -> None:
-    log.warning(
+def _log_retry(
+    plan: SendAttempts, outgoing: OutgoingMessage, queue: MessageQueue, error: PocketMQError
+) -> None:
+    # An attempt that fails like the one before it says nothing new.
+    repeated = len(plan.attempts) > 1 and type(plan.attempts[-2].error) is type(error)
+    log.log(
+        logging.DEBUG if repeated else logging.WARNING,
         "send failed, trying again topic=%s broker=%s reason=%r",
         outgoing.topic,
         queue.broker_name,

@@ -31,6 +31,8 @@ def twin(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any
 
     @wraps(method)
     def blocking(self: Any, /, *args: P.args, **options: P.kwargs) -> Any:
+        # The trace of a test that fails shows the test.
+        __tracebackhide__ = True
         if waits:
             return self._call(method(self._client, *args, **options))
         return self._do(partial(method, self._client, *args, **options))

@@ -142,7 +142,7 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
   );
 }
 
-/** Whether a figure of the scale is what it is written as: half of one message is none. */
+/** Whether a figure of the scale is what it is written as: nothing is half a message. */
 const isShown = (value, top, format) => value === top || value === 0 || format(value) !== format(Math.floor(value)) || Number.isInteger(value);
 
 function mark(index) {

@@ -349,9 +349,10 @@ class ConsumeQueue:
         if self._min_for != log_min:
             found = self.first_at_or_behind(log_min)
             first = self.files.min_position // ENTRY_SIZE
-            self._min_offset = found if found < self.max_offset else first
-            # An empty queue gets its minimum with its first record: do not remember it.
-            self._min_for = log_min if self.max_offset > first else -1
+            is_left = found < self.max_offset
+            self._min_offset = found if is_left else first
+            # Without a record, the next one will be the minimum: do not remember it.
+            self._min_for = log_min if is_left else -1
         return self._min_offset
 
     def first_at_or_behind(self, log_position: int) -> int:
