@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from pocketmq.model.tables import reader_attribute
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.flags import Perm
@@ -80,7 +79,6 @@ class Ledger:
                 "brokerId": 0,
                 "whichBrokerWhenConsumeSlowly": 1,
                 "notifyConsumerIdsChangedEnable": False,
-                "attributes": reader_attribute(batch=True),
             }
         )
         raw = body if isinstance(body, bytes) else body.encode()
