@@ -64,9 +64,18 @@ def addresses(mixed: Mixed) -> list[str]:
         "/messages?by=queue",
         f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}",
         f"/trace?id={mixed.sent[0].msg_id}",
+        f"/topic?name={TOPIC}&tab=live",
+        f"/messages?by=content&topic={TOPIC}&tag=tagB",
+        f"/search?q={GROUP}",
         "/login",
         "/nowhere",
     ]
+
+
+def keep(browser: Browser, screens: Path, language: str, address: str) -> None:
+    """Keep a page as pictures, named by its address without what a message is called."""
+    name = re.sub(r"id=\w+", "id", address).strip("/") or "overview"
+    browser.pictures(screens, f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}-{language}")
 
 
 def choose(browser: Browser, name: str, value: str) -> None:
@@ -132,7 +141,12 @@ def chinese_words() -> set[str]:
 
 
 def test_pages_and_dialogs_are_translated_and_legible_in_dark(
-    browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path, axe: str
+    browser: Browser,
+    mixed: Mixed,
+    chinese_words: set[str],
+    screens: Path,
+    picture_folder: Path,
+    axe: str,
 ) -> None:
     """No sentence bypasses the tables; contrast and names hold in the dark, in Chinese."""
     browser.open("/")
@@ -155,6 +169,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, COLOURS)
+        keep(browser, screens, "zh", address)
     for address, key in DIALOGS:
         browser.open(address)
         browser.click(pages.sentences("zh")[key])
@@ -171,7 +186,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
 
 
 def test_every_page_has_names_headings_and_contrast_in_the_light(
-    browser: Browser, stage: Stage, mixed: Mixed, axe: str
+    browser: Browser, stage: Stage, mixed: Mixed, screens: Path, axe: str
 ) -> None:
     """English, light; on a narrow window nothing is wider than the page, on a telephone no table either."""
     make_topic(stage.broker, LONG)
@@ -182,6 +197,7 @@ def test_every_page_has_names_headings_and_contrast_in_the_light(
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, ALL_RULES)
+        keep(browser, screens, "en", address)
         try:
             for width in (520, 375):
                 screen = {"width": width, "height": 812, "deviceScaleFactor": 1, "mobile": True}
