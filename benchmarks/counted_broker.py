@@ -69,6 +69,11 @@ def _find(kind: type, fits: Callable[[Any], bool] = lambda each: True) -> Any:
     return found[-1] if found else None
 
 
+def _part(connection: Any, name: str) -> Any:
+    """The part of a connection that does this; of an older commit, which has no such part, all of it."""
+    return getattr(connection, name, connection)
+
+
 async def _handle(handle: Callable[[bytes], None], index: Any, reads: Iterable[bytes]) -> None:
     def one(_: None, read: bytes) -> None:
         handle(read)
@@ -150,7 +155,7 @@ class _WaitingMaster:
         self._client.data_received(read)
         self._listener._send()
         self._acknowledge()
-        self._client._flush()
+        _part(self._client, "_outbox").flush()
 
     def _acknowledge(self) -> None:
         self._slave.data_received(self._listener.store.commit_log_max_position.to_bytes(8, "big"))
@@ -221,10 +226,12 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
         time.sleep(0.1)
         remoting = sys.modules["pocketmq.remoting.transport.connection"]
         connection = _find(remoting.Connection, lambda each: bool(each.peer == peer))
-    loop = connection._loop
+    loop = _find(asyncio.Task).get_loop()
     index = _find(sys.modules["pocketmq.store.index.index_service"].IndexService)
     grpc = _find(sys.modules["pocketmq.grpc.server"].GrpcServer)
-    remoting.TURN_MS = 1 << 40  # type: ignore[attr-defined]
+    for module in ("connection", "dispatch"):
+        if f"pocketmq.remoting.transport.{module}" in sys.modules:
+            sys.modules[f"pocketmq.remoting.transport.{module}"].TURN_MS = 1 << 40  # type: ignore[attr-defined]
     opened = threading.Event()
 
     def open_sink() -> None:
@@ -262,7 +269,7 @@ async def _work(name: str, connection: Any, index: Any, reads: list[bytes], coun
         await _handle(slave.take, slave.index, slices)
     else:
         await _handle(connection.data_received, index, several)
-    assert not connection._waiting
+    assert not _part(connection, "_dispatch")._waiting
 
 
 @functools.cache

@@ -109,6 +109,9 @@ def all_works() -> list[Work]:
     """The rows."""
     sends = raw_load.Frames(TOPIC, QUEUES, 128).frames
     binary = [_in_encoding(frame, SerializeType.ROCKETMQ) for frame in sends[:1024]]
+    # Keys of 1 to 40 letters, as orders and persons have them.
+    varying = [_keyed(frame, "k" * (1 + n % 40)) for n, frame in enumerate(sends[:1024])]
+    varying_binary = [_in_encoding(frame, SerializeType.ROCKETMQ) for frame in varying]
     batches = raw_load.Frames(TOPIC, QUEUES, 128, batch=16).frames[:256]
     pulls = [_pull(place * 32, "*") for place in range(8)]
     tagged = [_pull(place * 32, "rare") for place in range(8)]
@@ -118,6 +121,8 @@ def all_works() -> list[Work]:
         Work("send, 64 in a read", _joined(sends, 64), 48, 64),
         Work("send, 1 in a read", sends[:1024], 1024, 1),
         Work("send, ROCKETMQ header, 64 in a read", _joined(binary, 64), 32, 64),
+        Work("send, keys of any length", varying, 1024, 1),
+        Work("send, ROCKETMQ header, keys of any length", varying_binary, 1024, 1),
         Work("send, batches of 16, 8 in a read", _joined(batches, 8), 32, 128),
         Work("waited for, 64 in a read", _joined(sends, 64), 48, 64),
         Work("copied, 64 in a slice", _joined(sends, 64), 48, 64),
@@ -201,7 +206,8 @@ def _client(
         ],
         check=True,
         capture_output=True,
-        cwd=ROOT,
+        # The folder of a module that is run comes before all others.
+        cwd=tree,
         env=_environment(tree),
     )
     return _total(out) / messages
@@ -345,6 +351,13 @@ def _joined(frames: Sequence[bytes], count: int) -> list[bytes]:
 def _in_encoding(frame: bytes, encoding: SerializeType) -> bytes:
     command = decode(frame[4:])
     command.encoding = encoding
+    return encode(command)
+
+
+def _keyed(frame: bytes, keys: str) -> bytes:
+    command = decode(frame[4:])
+    assert command.ext is not None
+    command.ext["i"] += f"KEYS\x01{keys}\x02"
     return encode(command)
 
 

@@ -22,7 +22,7 @@ from pocketmq.client import forks
 from pocketmq.client.errors import ForkedClient
 from pocketmq.client.network.api import MQClientApi
 from pocketmq.client.network.probe import what_listens
-from pocketmq.client.network.requests import Remoting
+from pocketmq.client.network.requests import ApiRequests, Remoting
 from pocketmq.client.options import ClientOptions, OptionRange, takes
 from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.command import RemotingCommand, SerializeType
@@ -64,7 +64,7 @@ class Admin:
             before_send=config.credentials.sign if config.credentials else None,
         )
         own = _OfOneProcess(self._remoting)
-        api = MQClientApi(
+        requests = ApiRequests(
             own if config.around is None else config.around(own),
             config.name_servers,
             timeout_ms=config.request_timeout_ms,
@@ -74,7 +74,7 @@ class Admin:
         self._own = own
         self.clock = config.clock
         self._client_ip = config.client_ip
-        self.site = Cluster(api)
+        self.site = Cluster(MQClientApi(requests))
         self.topics = TopicAdmin(self.site)
         self.groups = GroupAdmin(self.site)
 
@@ -120,7 +120,7 @@ class Admin:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        return self.site.api.name_servers
+        return self.site.api.requests.name_servers
 
     async def __aenter__(self) -> Self:
         self._own.pid = os.getpid()

@@ -30,7 +30,7 @@ class Cluster:
 
         Raises: IllegalArgument if the cluster is unknown.
         """
-        found = await self.api.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        found = await self.api.requests.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         data = fastjson.loads(found.body)
         names = {
             str(name): [str(each) for each in members]
@@ -105,7 +105,7 @@ class Cluster:
         for each in brokers:
             name, address = (each.name, each.address) if isinstance(each, ClusterBroker) else each
             try:
-                answer = await self.api.ask(address, code, header, body, about=about)
+                answer = await self.api.requests.ask(address, code, header, body, about=about)
             except skipping:
                 continue
             yield name, fastjson.loads(answer.body) if answer.body else None

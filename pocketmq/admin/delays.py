@@ -108,7 +108,7 @@ class DelayAdmin:
             runtime = await self._settings.runtime(master.address)
             levels = {number: end - begin for number, (begin, end) in _spans(runtime).items()}
             try:
-                answer = await self._site.api.ask(
+                answer = await self._site.api.requests.ask(
                     master.address,
                     PocketRequestCode.GET_TIMERS,
                     GetTimersHeader(topic, count),
@@ -140,7 +140,7 @@ class DelayAdmin:
 
     async def _counts(self, address: str) -> dict[str, int] | None:
         try:
-            answer = await self._site.api.ask(address, RequestCode.GET_TIMER_METRICS)
+            answer = await self._site.api.requests.ask(address, RequestCode.GET_TIMER_METRICS)
         except RequestNotSupported:
             return None
         table = fastjson.loads(answer.body).get("timingCount") or {}

@@ -78,14 +78,14 @@ class DoctorAdmin:
         attribute = {f"+{MODE_ATTRIBUTE}": mode} if mode else {f"-{MODE_ATTRIBUTE}": ""}
         masters = await self._site.masters()
         for master in masters:
-            answer = await self._api.ask(
+            answer = await self._api.requests.ask(
                 master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
             )
             table: Mapping[str, Any] = (
                 fastjson.loads(answer.body).get("subscriptionGroupTable") or {}
             )
             config = {**table.get(group, {"groupName": group}), "attributes": attribute}
-            await self._api.ask(
+            await self._api.requests.ask(
                 master.address,
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
                 None,
@@ -97,7 +97,7 @@ class DoctorAdmin:
     async def is_pocketmq(self, address: str) -> bool:
         """Return True if a broker knows PocketMQ's own requests. Raises: RemotingError."""
         try:
-            await self._api.ask(
+            await self._api.requests.ask(
                 address,
                 PocketRequestCode.GET_GROUP_FINDINGS,
                 GetGroupFindingsHeader(None),

@@ -15,7 +15,9 @@ from pocketmq.admin.types import (
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
 from pocketmq.client.network.gather import together
+from pocketmq.client.network.namespace import check_group
 from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import is_legal
 from pocketmq.model.queue_json import message_queue
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.model.tables import GroupConfig
@@ -40,7 +42,11 @@ class GroupAdmin:
     async def create(
         self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Create or change a group on masters chosen as for topics. Returns: their names."""
+        """Create or change a group on masters chosen as for topics. Returns: their names. Raises:
+        IllegalGroup for a name that RocketMQ does not allow.
+        """
+        if not is_legal(config.group):
+            check_group(config.group)
         return await self._site.tell_each(
             await self._site.masters(cluster, broker),
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -92,7 +98,7 @@ class GroupAdmin:
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
             try:
-                answer = await self._api.ask(
+                answer = await self._api.requests.ask(
                     address,
                     RequestCode.GET_CONSUMER_CONNECTION_LIST,
                     admin_headers.GetConsumerConnectionListHeader(group),
@@ -148,7 +154,7 @@ class GroupAdmin:
         last: PocketMQError | None = None
         for _, address in await self._site.masters_of_group(group):
             try:
-                answer = await self._api.ask(
+                answer = await self._api.requests.ask(
                     address,
                     RequestCode.GET_CONSUMER_RUNNING_INFO,
                     headers.GetConsumerRunningInfoHeader(group, client_id, stack),
@@ -241,7 +247,7 @@ class GroupAdmin:
 
     async def _has_members(self, address: str, group: str) -> bool:
         try:
-            await self._api.ask(
+            await self._api.requests.ask(
                 address,
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,
                 admin_headers.GetConsumerConnectionListHeader(group),
@@ -261,7 +267,7 @@ class GroupAdmin:
         """Have a broker send its members the new offsets. Raises: BrokerRefused."""
 
         async def tell() -> None:
-            await self._api.ask(
+            await self._api.requests.ask(
                 address,
                 RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
                 header,

@@ -300,7 +300,9 @@ class MessageAdmin:
         """
         addresses = dict(await self._site.masters_of(queue.topic))
         if queue.broker_name not in addresses:
-            raise NoRoute(queue.topic, self._api.name_servers, f"not on {queue.broker_name!r}")
+            raise NoRoute(
+                queue.topic, self._api.requests.name_servers, f"not on {queue.broker_name!r}"
+            )
         found = {"UNIQ_KEY": self._unique_keys.make(), "WAIT": "true", **(properties or {})}
         header = headers.SendMessageV2Header(
             producer_group=SENDER_GROUP,
@@ -370,7 +372,7 @@ class MessageAdmin:
         """
         offset_id = message.offset_msg_id
         address, _ = parse_offset_msg_id(offset_id)
-        answer = await self._api.ask(
+        answer = await self._api.requests.ask(
             address,
             RequestCode.CONSUME_MESSAGE_DIRECTLY,
             headers.ConsumeMessageDirectlyHeader(

@@ -40,7 +40,7 @@ class ReplicaAdmin:
 
     async def status(self, address: str) -> dict[str, Any]:
         """Return HARuntimeInfo of one broker. Raises: RemotingError."""
-        answer = await self._site.api.ask(address, RequestCode.GET_BROKER_HA_STATUS)
+        answer = await self._site.api.requests.ask(address, RequestCode.GET_BROKER_HA_STATUS)
         return dict(fastjson.loads(answer.body))
 
     async def change(
@@ -61,7 +61,7 @@ class ReplicaAdmin:
         if act == "demote" and broker_id is None:
             broker_id = await self._free_id(address)
         header = ChangeRoleHeader(act, role, force, broker_id, target)
-        await self._site.api.ask(address, PocketRequestCode.CHANGE_ROLE, header, about=act)
+        await self._site.api.requests.ask(address, PocketRequestCode.CHANGE_ROLE, header, about=act)
 
     async def resync(self, address: str) -> list[str]:
         """Resync one broker, and wait until a slave follows. Returns: the files at the broker that keep what

@@ -38,13 +38,13 @@ class SettingsAdmin:
 
     async def runtime(self, address: str) -> dict[str, str]:
         """Return a broker's figures (GET_BROKER_RUNTIME_INFO)."""
-        answer = await self._api.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._api.requests.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = fastjson.loads(answer.body).get("table") or {}
         return {str(name): str(value) for name, value in table.items()}
 
     async def broker(self, address: str) -> dict[str, str]:
         """Return a broker's settings."""
-        answer = await self._api.ask(address, RequestCode.GET_BROKER_CONFIG)
+        answer = await self._api.requests.ask(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8"))
 
     async def accounts(self, address: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class SettingsAdmin:
 
         Raises: BrokerFailed where access is not checked; RequestNotSupported by brokers of 5.x.
         """
-        answer = await self._api.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        answer = await self._api.requests.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
         return dict(fastjson.loads(answer.body))
 
     async def account_files(self, address: str) -> dict[str, dict[str, Any]]:
@@ -60,7 +60,7 @@ class SettingsAdmin:
 
         Raises: BrokerFailed where access is not checked; RequestNotSupported by brokers of 5.x.
         """
-        answer = await self._api.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+        answer = await self._api.requests.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
         told = (answer.ext or {}).get("allAclFileVersion") or "{}"
         return {str(name): dict(version) for name, version in fastjson.loads(told.encode()).items()}
 
@@ -98,7 +98,7 @@ class SettingsAdmin:
         self, address: str, code: RequestCode, header: Header, what: str
     ) -> None:
         try:
-            await self._api.ask(address, code, header, about=what)
+            await self._api.requests.ask(address, code, header, about=what)
         except BrokerFailed as error:
             # Their codes mean something else since 5.0: the broker's words alone say what was wrong.
             if error.code not in _ACCOUNTS_REFUSED:
@@ -108,16 +108,16 @@ class SettingsAdmin:
     async def update_broker(self, address: str, **settings: str) -> None:
         """Change runtime settings of a broker. Raises: NoPermission, BrokerFailed."""
         body = format_properties(settings).encode("utf-8")
-        await self._api.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+        await self._api.requests.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
 
     async def name_server(self, address: str) -> dict[str, str]:
         """Return a name server's settings."""
-        answer = await self._api.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+        answer = await self._api.requests.ask(address, RequestCode.GET_NAMESRV_CONFIG)
         return parse_properties(bytes(answer.body).decode("utf-8"))
 
     async def update_name_server(self, address: str, **settings: str) -> None:
         body = format_properties(settings).encode("utf-8")
-        await self._api.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+        await self._api.requests.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
 
     async def set_writable(self, broker_name: str, writable: bool) -> int:
         """Set a broker's write permission at every name server; return the number of topics."""
@@ -127,8 +127,8 @@ class SettingsAdmin:
             else RequestCode.WIPE_WRITE_PERM_OF_BROKER
         )
         count = 0
-        for address in self._api.name_servers:
-            answer = await self._api.ask(
+        for address in self._api.requests.name_servers:
+            answer = await self._api.requests.ask(
                 address,
                 code,
                 admin_headers.WipeWritePermHeader(broker_name),
@@ -142,7 +142,7 @@ class SettingsAdmin:
         sum, tps and avgpt; None if the broker has not counted it.
         """
         try:
-            answer = await self._api.ask(
+            answer = await self._api.requests.ask(
                 address,
                 RequestCode.VIEW_BROKER_STATS_DATA,
                 admin_headers.ViewBrokerStatsDataHeader(name, key),
@@ -175,7 +175,7 @@ class SettingsAdmin:
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         try:
-            answer = await self._api.ask_name_server(
+            answer = await self._api.requests.ask_name_server(
                 RequestCode.GET_KV_CONFIG, admin_headers.GetKVConfigHeader(namespace, key)
             )
         except QueryNotFound:
@@ -186,8 +186,8 @@ class SettingsAdmin:
         self, namespace: str, key: str, value: str, *, at: Iterable[str] | None = None
     ) -> None:
         """Set a value at every name server, or at some. Raises: RemotingError; others may have it then."""
-        for address in self._api.name_servers if at is None else at:
-            await self._api.ask(
+        for address in self._api.requests.name_servers if at is None else at:
+            await self._api.requests.ask(
                 address,
                 RequestCode.PUT_KV_CONFIG,
                 admin_headers.PutKVConfigHeader(namespace, key, value),
@@ -195,8 +195,8 @@ class SettingsAdmin:
 
     async def delete_kv(self, namespace: str, key: str, *, at: Iterable[str] | None = None) -> None:
         """Delete a value at every name server, or at some. Raises: RemotingError, as put_kv."""
-        for address in self._api.name_servers if at is None else at:
-            await self._api.ask(
+        for address in self._api.requests.name_servers if at is None else at:
+            await self._api.requests.ask(
                 address,
                 RequestCode.DELETE_KV_CONFIG,
                 admin_headers.DeleteKVConfigHeader(namespace, key),
@@ -208,9 +208,9 @@ class SettingsAdmin:
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         try:
             if at is None:
-                answer = await self._api.ask_name_server(code, header)
+                answer = await self._api.requests.ask_name_server(code, header)
             else:
-                answer = await self._api.ask(at, code, header)
+                answer = await self._api.requests.ask(at, code, header)
         except QueryNotFound:
             return {}
         table = fastjson.loads(answer.body).get("table") or {}

@@ -3,6 +3,7 @@
 from pocketmq.admin.cluster import Cluster, unique
 from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported, TopicNotExist
+from pocketmq.client.network.namespace import check_topic
 from pocketmq.client.network.route import TopicRoute
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.model.queue_json import message_queue
@@ -37,8 +38,10 @@ class TopicAdmin:
         """Create or change a topic on the masters of a cluster, on one broker, or on all masters.
 
         order: also enter it into the name servers' order configuration. attributes: 5.x,
-        `+message.type=FIFO`. Returns: names of the brokers.
+        `+message.type=FIFO`. Returns: names of the brokers. Raises: IllegalTopic for a name that RocketMQ
+        does not allow.
         """
+        check_topic(topic)
         masters = await self._site.masters(cluster, broker)
         reads = queues if read_queues is None else read_queues
         writes = queues if write_queues is None else write_queues
@@ -62,8 +65,8 @@ class TopicAdmin:
 
     async def _set_order(self, topic: str, value: str) -> None:
         header = admin_headers.PutKVConfigHeader(ORDER_NAMESPACE, topic, value)
-        for address in self._api.name_servers:
-            await self._api.ask(address, RequestCode.PUT_KV_CONFIG, header)
+        for address in self._api.requests.name_servers:
+            await self._api.requests.ask(address, RequestCode.PUT_KV_CONFIG, header)
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic from its brokers, then from every name server. Returns: names of the brokers.
@@ -77,8 +80,8 @@ class TopicAdmin:
             admin_headers.DeleteTopicHeader(topic),
             about=f"topic {topic!r}",
         )
-        for address in self._api.name_servers:
-            await self._api.ask(
+        for address in self._api.requests.name_servers:
+            await self._api.requests.ask(
                 address,
                 RequestCode.DELETE_TOPIC_IN_NAMESRV,
                 admin_headers.DeleteTopicInNamesrvHeader(topic, cluster),
@@ -89,10 +92,12 @@ class TopicAdmin:
     async def names(self, cluster: str | None = None) -> list[str]:
         """Return all topics, or those of a cluster, including system, retry and dead-letter topics."""
         if cluster is None:
-            found = await self._api.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            found = await self._api.requests.ask_name_server(
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+            )
         else:
             await self._site.brokers(cluster)
-            found = await self._api.ask_name_server(
+            found = await self._api.requests.ask_name_server(
                 RequestCode.GET_TOPICS_BY_CLUSTER, admin_headers.GetTopicsByClusterHeader(cluster)
             )
         return sorted(str(each) for each in fastjson.loads(found.body).get("topicList") or ())
@@ -109,7 +114,7 @@ class TopicAdmin:
         found: dict[str, TopicConfig] = {}
         for name, address in await self._site.masters_of(topic):
             try:
-                answer = await self._api.ask(
+                answer = await self._api.requests.ask(
                     address,
                     RequestCode.GET_TOPIC_CONFIG,
                     admin_headers.GetTopicConfigHeader(topic),
@@ -120,7 +125,7 @@ class TopicAdmin:
                 continue
             except RequestNotSupported:
                 # Apache 4.9 has no request for one topic.
-                answer = await self._api.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                answer = await self._api.requests.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
                 data = fastjson.loads(answer.body)["topicConfigTable"].get(topic)
             if data is not None:
                 found[name] = TopicConfig.from_json(data)

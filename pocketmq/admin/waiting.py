@@ -24,7 +24,7 @@ async def waiting_ms(admin: Admin, rows: Iterable[QueueProgress]) -> int | None:
     queue = furthest.queue
     try:
         address = next(each.address for each in await admin.site.masters(None, queue.broker_name))
-        answer = await admin.site.api.ask(
+        answer = await admin.site.api.requests.ask(
             address,
             RequestCode.QUERY_CONSUME_QUEUE,
             QueryConsumeQueueHeader(queue.topic, queue.queue_id, furthest.consumer_offset, 1),

@@ -1,6 +1,4 @@
-"""The broker's settings, under their broker.conf names; broker_conf.py reads such a file. Source:
-BrokerConfig, NettyServerConfig, MessageStoreConfig, RocketMQ 4.9.7.
-"""
+"""The broker's settings, as broker.conf names them. Source: BrokerConfig, NettyServerConfig, 4.9.7."""
 
 import socket
 from collections.abc import Mapping
@@ -9,7 +7,9 @@ from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.figures.doctor_config import DoctorConfig
+from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
+from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
@@ -35,7 +35,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, ElectionConfig, TableConfig, DoctorConfig):
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, DoctorConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -123,26 +123,25 @@ class Message(Late):
     transaction_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.__class__ is Message:
+        if self.topic.__class__ is not str or self.body.__class__ is not bytes:
             self._check()
-        properties = self.properties
-        if self.tags is not None:
-            properties[_TAGS] = self.tags
+        properties, tags, keys = self.properties, self.tags, self.keys
+        if tags is not None:
+            if tags.__class__ is not str:
+                self._check()
+            properties[_TAGS] = tags
         elif properties:
             self.tags = properties.get(_TAGS)
-        if self.keys is not None:
-            properties[_KEYS] = self.keys
+        if keys is not None:
+            if keys.__class__ is not str:
+                self._check()
+            properties[_KEYS] = keys
         elif properties:
             self.keys = properties.get(_KEYS)
 
     def _check(self) -> None:
-        """Check what the caller wrote. Raises: IllegalArgument."""
-        if (
-            self.topic.__class__ is str
-            and self.body.__class__ is bytes
-            and (self.tags is None or self.tags.__class__ is str)
-            and (self.keys is None or self.keys.__class__ is str)
-        ):
+        """Check what the caller wrote; what a decoder made is its own. Raises: IllegalArgument."""
+        if self.__class__ is not Message:
             return
         for name, kinds in _KINDS.items():
             value = getattr(self, name)

@@ -37,7 +37,8 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import AnsweringServer, complete
 from pocketmq.remoting.settings import format_properties, parse_properties
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 
 log = logging.getLogger(__name__)
 

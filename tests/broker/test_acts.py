@@ -447,7 +447,7 @@ def test_what_official_clients_write_is_cut(shared: Site, encoding: SerializeTyp
     pattern = request_pattern(first, decode(first), handler)
     assert pattern is not None
     at = shared.store.commit_log_max_position
-    reply = pattern.answer(second, int.from_bytes(second[:4], "big"), connection)
+    reply = pattern.answer(second, 4 + int.from_bytes(second[1:4], "big"), connection)
     assert isinstance(reply, bytes)
     assert (decode(reply[4:]).opaque, decode(reply[4:]).encoding) == (9, encoding)
     stored = shared.store.record_at(at)
@@ -476,7 +476,7 @@ def test_a_batch_is_cut(shared: Site, encoding: SerializeType) -> None:
     pattern = request_pattern(frame, decode(frame), handler)
     assert pattern is not None
     at = shared.store.commit_log_max_position
-    cut = pattern.answer(frame, int.from_bytes(frame[:4], "big"), connection)
+    cut = pattern.answer(frame, 4 + int.from_bytes(frame[1:4], "big"), connection)
     assert isinstance(parsed, bytes)
     assert isinstance(cut, bytes)
     one, two = decode(parsed[4:]), decode(cut[4:])

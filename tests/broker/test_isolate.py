@@ -157,7 +157,7 @@ class Client:
             self.held.pop(key, None)
             self.next[key] = moved.offset
             return True
-        matches = isolated.filter(me, topic, queue_id, offset)
+        matches = isolated.order.filter(me, topic, queue_id, offset)
         result = self.broker.store.read(topic, queue_id, offset, count, matches)
         isolated.pulled(me, key, result.next_offset)
         # The client's own second look: two tags can share a code.
@@ -308,7 +308,7 @@ def test_what_is_not_asked_for_in_time_is_forgotten(broker: Broker, topic: str) 
     broker.send(topic, "B")
     one.drain(topic)
     broker.tick(REMEMBER_MS)
-    assert len(broker.groups.groups["g"].sub_groups) == 1
+    assert len(broker.groups.groups["g"].order.sub_groups) == 1
     assert broker.join("c3", {topic: "B"}).drain(topic) == []
 
 
@@ -325,7 +325,7 @@ def test_a_settled_sub_group_that_others_cover_is_dropped(broker: Broker, topic:
         broker.tick(KEEP_MS)
         client.drain(topic)
         broker.tick(1_000)
-    assert len(broker.groups.groups["g"].sub_groups) == 1
+    assert len(broker.groups.groups["g"].order.sub_groups) == 1
     assert broker.offsets.query("g", topic, 0) == 10
 
 
@@ -508,7 +508,7 @@ class Model(RuleBasedStateMachine):
     @rule(tag=st.sampled_from(TAGS))
     def send(self, tag: str) -> None:
         isolated = self.broker.groups.groups.get("g")
-        live = [] if isolated is None else isolated.live()
+        live = [] if isolated is None else isolated.order.live()
         asked = any(wants(_text(each.subscriptions[self.topic].sub_string), tag) for each in live)
         offset = self.broker.send(self.topic, tag)
         assert offset == len(self.tags)

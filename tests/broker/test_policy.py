@@ -141,7 +141,7 @@ class Bare:
     def __init__(self, rewind: Rewind) -> None:
         self.group = IsolatedGroup("g")
         self.sub_group = SubGroup(1, {"T": build_subscription("T", "A")}, 0)
-        self.group.add(self.sub_group)
+        self.group.order.add(self.sub_group)
         self.state = self.sub_group.queues[KEY] = QueueState(10, 10, [], rewind, 20)
         self.group.begun[KEY] = 0
 
@@ -184,7 +184,7 @@ def test_a_sub_group_does_in_each_state_what_the_table_says(
     elif heard is QueueEvent.OWED:
         departed = SubGroup(0, {"T": build_subscription("T", "A")}, 0)
         departed.queues[KEY] = QueueState.at(3)
-        owe(group, group.begun, departed, sub_group, lambda *_: 3, rewind=True)
+        owe(group.order, group.begun, departed, sub_group, lambda *_: 3, rewind=True)
         state = sub_group.queues[KEY]
         assert state.debts == [Debt(departed.id, 3, 20, True)]
         assert state.offset == 3
@@ -209,7 +209,7 @@ def test_a_sub_group_lives_as_the_table_says(
     sub_group = SubGroup(1, asked, 0 if life is SubGroupState.ACTIVE else 100)
     sub_group.departure = 1 if life is SubGroupState.DEPARTED else 0
     group.sequence = 1
-    group.add(sub_group)
+    group.order.add(sub_group)
     connection = Asker()
     channel = ClientChannel(connection, "c", "JAVA", 407, subscriptions=asked)
     store = MessageStore(
@@ -227,20 +227,20 @@ def test_a_sub_group_lives_as_the_table_says(
         elif change is SubGroupEvent.KEEP_OVER:
             # Remembered, whatever time passes: a later one that left leans on it.
             isolated.tick({})
-            if sub_group in group.sub_groups and after is not SubGroupState.DEPARTED:
+            if sub_group in group.order.sub_groups and after is not SubGroupState.DEPARTED:
                 assert sub_group.life is after
-            group.sub_groups = [sub_group]
+            group.order.sub_groups = [sub_group]
         elif change is SubGroupEvent.SETTLED:
             group.forget_departed(10**15, 1)
         else:
             group = IsolatedGroup.from_json("g", group.to_json(), 300)
-            sub_group = group.sub_groups[0]
+            sub_group = group.order.sub_groups[0]
         if after is SubGroupState.FORGOTTEN:
-            assert sub_group not in group.sub_groups
+            assert sub_group not in group.order.sub_groups
         else:
             assert sub_group.life is after
         # Who comes when its sub-group has left for good begins a new one behind it.
-        made = [each for each in group.sub_groups if each is not sub_group]
+        made = [each for each in group.order.sub_groups if each is not sub_group]
         is_reborn = life is SubGroupState.DEPARTED and change is SubGroupEvent.MEMBER_IN
         assert [each.life for each in made] == ([SubGroupState.ACTIVE] if is_reborn else [])
     finally:

@@ -89,7 +89,7 @@ class End:
             if self._checked:
                 self._sends.parts.forget_topics()
             self._connection.data_received(data)
-            self._connection._flush()
+            self._connection._outbox.flush()
             answers += self._sink.take()
         return answers
 

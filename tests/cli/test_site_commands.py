@@ -278,7 +278,9 @@ def test_a_topic_left_at_name_servers_only_can_be_managed(ask: Ask, namesrv: str
         async with Admin(name_server=namesrv) as admin:
             [broker] = await admin.site.masters()
             header = DeleteTopicHeader(topic)
-            await admin.site.api.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+            await admin.site.api.requests.ask(
+                broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, header
+            )
 
     for topic in ("HalfA", "HalfB"):
         ask("topic", "create", topic, "--queues", "4")

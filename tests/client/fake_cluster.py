@@ -29,7 +29,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.transport.waiter import Waiter
+from pocketmq.remoting.transport.own_requests import Waiter
 
 NAME_SERVER = "10.0.0.1:9876"
 RC = RequestCode

@@ -106,11 +106,11 @@ def test_name_servers_that_move_are_found_again(
         made = {**options(cluster), "name_server": site.url}
         async with Producer("p", **made) as producer:
             instance = producer._running().instance
-            assert instance.api.name_servers == ("10.0.0.9:9876",)
+            assert instance.api.requests.name_servers == ("10.0.0.9:9876",)
             await asyncio.sleep(11)
-            assert instance.api.name_servers == ("10.0.0.1:9876",)
+            assert instance.api.requests.name_servers == ("10.0.0.1:9876",)
             await asyncio.sleep(120)
-            assert instance.api.name_servers == ("10.0.0.1:9876",)
+            assert instance.api.requests.name_servers == ("10.0.0.1:9876",)
             await producer.send(Message("T", b"x"))
             cluster.auto_create = False
             with pytest.raises(NoRoute, match=r"10\.0\.0\.1:9876"):

@@ -357,7 +357,7 @@ def test_what_keeps_a_real_broker_from_storing(
             header = RegisterBrokerHeader(
                 source.name, other, source.cluster, other, MASTER_ID, compressed=False, body_crc32=0
             )
-            await admin.site.api.ask(broker.namesrv, RequestCode.REGISTER_BROKER, header)
+            await admin.site.api.requests.ask(broker.namesrv, RequestCode.REGISTER_BROKER, header)
             assert await source.is_routed_to(other)
             await source.register()
             assert await source.is_routed_to(source.address)

@@ -33,7 +33,8 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.transport import connection
 from pocketmq.remoting.transport.client import RemotingClient
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 from pocketmq.remoting.transport.limits import ConnectionLimits
 from pocketmq.remoting.transport.outbox import PIECE_SIZE
 from pocketmq.remoting.transport.peer import TURN_MS
@@ -522,7 +523,7 @@ async def test_the_connection_with_most_unread_bytes_is_closed(
     secure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each connection is bounded; a thousand of them would take a gigabyte all the same."""
-    limits = ConnectionLimits(output_size_max=3 << 20)
+    limits = ConnectionLimits(output_size_max=2 << 20)  # 20 TLS peers hold 128 KiB encrypted each
     tls = ServerTls(TlsConfig()) if secure else None
     context = client_context() if secure else None
     async with running(Peer(), ManualClock(), tls=tls, limits=limits) as (server, address):
@@ -611,9 +612,7 @@ async def test_writes_of_one_turn_leave_in_pieces_a_single_at_once() -> None:
     reason="mypyc frees an object without clearing the weak references to it, and this test has one",
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-async def test_a_closed_connection_needs_no_garbage_collection(
-    tls: bool,
-) -> None:
+async def test_a_closed_connection_needs_no_garbage_collection(tls: bool) -> None:
     """A server's collector leaves old objects alone, so what is a cycle then is there for good."""
     clock = ManualClock()
     how: dict[str, Any] = {"tls": ServerTls(TlsConfig())} if tls else {}

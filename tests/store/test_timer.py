@@ -325,7 +325,7 @@ def test_units_that_a_power_cut_took_are_made_again(tmp_path: Path) -> None:
     for number in range(8):
         timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + 9_000)
     timers.work()
-    timers.timer.sync()
+    timers.timer.files.sync()
     synced_to = timers.timer.check.log_position
     for number in range(8, 24):
         timers.send("T", str(number), TIMER_DELIVER_MS=START_MS + 9_000 + number % 3 * 4_000)
@@ -415,7 +415,7 @@ def before_three_are_lost(folder: Path, kept_ms: int) -> tuple[Timers, int]:
     timers = Timers(folder / "s")
     timers.send("T", "kept", TIMER_DELIVER_MS=kept_ms)
     timers.work()
-    timers.timer.sync()
+    timers.timer.files.sync()
     end = timers.store.commit_log_max_position
     for number in range(3):
         timers.send("T", f"lost{number}", TIMER_DELIVER_MS=START_MS + 5_000)
@@ -799,8 +799,8 @@ def test_files_of_the_log_go_with_the_records_that_they_are_for(timers: Timers) 
     files = sorted((timers.folder / "timerlog").iterdir())
     assert len(files) == 4
     end = timers.store.commit_log_max_position
-    assert timers.timer._log.delete_before(0) == 0
-    assert timers.timer._log.delete_before(end) == 3
+    assert timers.timer.files.log.delete_before(0) == 0
+    assert timers.timer.files.log.delete_before(end) == 3
     assert sorted((timers.folder / "timerlog").iterdir()) == files[3:]
 
 
@@ -814,7 +814,7 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
         flushing = tasks.create_task(timers.store._flush.run_log())
         await asyncio.sleep(0)
         timers.send("T", "x", TIMER_DELAY_SEC=3)
-        while timers.timer._log.end == 0:
+        while timers.timer.files.log.end == 0:
             await asyncio.sleep(0)
         timers.clock.advance_ms(5_000)
         timers.timer._arrived.set()
@@ -873,7 +873,7 @@ def test_a_crash_after_a_clock_was_set_right_loses_no_timer(timers: Timers) -> N
     timers.work()
     timers.clock.jump_ms(3_600_000)
     timers.work()
-    timers.timer.sync()
+    timers.timer.files.sync()
     timers.clock.jump_ms(-3_600_000)
     timers.work()
     timers.send("T", "after", TIMER_DELAY_MS=3_000)
@@ -892,11 +892,11 @@ def test_a_full_disk_leaves_no_unit_outside_the_wheel(
 
     timers.send("T", "x", TIMER_DELAY_SEC=2)
     with monkeypatch.context() as full:
-        full.setattr(timers.timer._wheel, "put", refuse)
+        full.setattr(timers.timer.files.wheel, "put", refuse)
         assert all(timers.timer.step() > 0 for _ in range(3))
-    assert timers.timer._log.end == 0
+    assert timers.timer.files.log.end == 0
     timers.work()
-    assert timers.timer._log.end == UNIT_SIZE
+    assert timers.timer.files.log.end == UNIT_SIZE
     timers.pass_ms(4_000)
     assert timers.delivered("T") == ["x"]
 

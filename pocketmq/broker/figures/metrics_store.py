@@ -168,14 +168,14 @@ STORE_METRICS = (
         "counter",
         "Messages taken by the timer wheel",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.parts.services.timer.taken_count)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.flow.taken_count)],
     ),
     Metric(
         "rocketmq_timer_dequeue_total",
         "counter",
         "Messages delivered by the timer wheel",
         _STORAGE_LABELS,
-        lambda broker: [(_STORAGE, broker.parts.services.timer.delivered_count)],
+        lambda broker: [(_STORAGE, broker.parts.services.timer.flow.delivered_count)],
     ),
     Metric(
         "rocketmq_half_messages",

@@ -4,17 +4,16 @@ MessageStoreConfig, RocketMQ 4.9.7 and 5.3.3.
 
 from dataclasses import dataclass
 
-from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.model.names import MASTER_ID
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.settings import key
+from pocketmq.remoting.settings import Settings, key
 
 SLAVE, SYNC_MASTER, ASYNC_MASTER = "SLAVE", "SYNC_MASTER", "ASYNC_MASTER"
 REFUSE, CUT = "refuse", "cut"
 
 
 @dataclass
-class HaConfig(AddressConfig):
+class HaConfig(Settings):
     """The broker's role among the brokers of its name."""
 
     broker_id: int = key(

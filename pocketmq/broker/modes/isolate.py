@@ -153,9 +153,9 @@ class IsolatedGroups(ConfigManager):
     def refusal(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> str | None:
         """Why one more subscription is refused; None if it is accepted."""
         isolated = self.groups.get(group)
-        if isolated is None or len(isolated.live()) < SUB_GROUPS_MAX:
+        if isolated is None or len(isolated.order.live()) < SUB_GROUPS_MAX:
             return None
-        if isolated.find(subscriptions) is not None:
+        if isolated.order.find(subscriptions) is not None:
             return None
         return (
             f"group {group} is isolated and already has {SUB_GROUPS_MAX} different subscriptions, which is "
@@ -239,7 +239,7 @@ class IsolatedGroups(ConfigManager):
             self._end(name)
         now = self._clock.now_ms()
         for isolated in self.groups.values():
-            for sub_group in isolated.live():
+            for sub_group in isolated.order.live():
                 is_over = now - sub_group.left_ms >= self._config.isolate_keep_time
                 if (
                     is_over
@@ -275,7 +275,7 @@ class IsolatedGroups(ConfigManager):
             self._events.shares_changed(topic)
 
     def _topics(self, isolated: IsolatedGroup) -> Iterator[str]:
-        seen = {topic for each in isolated.sub_groups for topic in each.subscriptions}
+        seen = {topic for each in isolated.order.sub_groups for topic in each.subscriptions}
         yield from seen
         yield retry_topic(isolated.name)
 
@@ -284,7 +284,7 @@ class IsolatedGroups(ConfigManager):
     def describe(self, group: str) -> list[dict[str, Any]]:
         """Describe the sub-groups for the doctor, in their order; empty if the group is not isolated."""
         isolated = self.groups.get(group)
-        return [] if isolated is None else [_described(each) for each in isolated.sub_groups]
+        return [] if isolated is None else [_described(each) for each in isolated.order.sub_groups]
 
 
 def _described(sub_group: SubGroup) -> dict[str, Any]:

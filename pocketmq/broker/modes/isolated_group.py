@@ -31,12 +31,12 @@ from pocketmq.remoting.transport.peer import Peer
 log = logging.getLogger(__name__)
 
 
-class IsolatedGroup(SubGroupOrder):
-    """The sub-groups of one group, their members and their offsets. A pure state machine."""
+class IsolatedGroup:
+    """The members of one group's sub-groups, and their offsets. A state machine; order: the sub-groups."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
         self.name = name
+        self.order = SubGroupOrder()
         self.sequence = 0
         # Where the first sub-group began in each queue: a later one begins there, too.
         self.begun: dict[QueueKey, int] = {}
@@ -65,10 +65,10 @@ class IsolatedGroup(SubGroupOrder):
         """Put each member into its sub-group; True if a sub-group was created."""
         made = False
         before, of = self._of, dict[Peer, SubGroup]()
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             each.connections.clear()
         for connection, channel in channels.items():
-            sub_group = self.find(channel.subscriptions)
+            sub_group = self.order.find(channel.subscriptions)
             if sub_group is None:
                 sub_group = self._make(channel.subscriptions, now_ms, offsets, first_match)
                 made = True
@@ -77,7 +77,7 @@ class IsolatedGroup(SubGroupOrder):
             if before.get(connection, sub_group) is not sub_group:
                 _send_back(sub_group)
         self._of = of
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             before_it = each.life
             life = LIFE[
                 before_it, SubGroupEvent.MEMBER_IN if each.connections else SubGroupEvent.LAST_OUT
@@ -99,15 +99,15 @@ class IsolatedGroup(SubGroupOrder):
         """Append a new sub-group, which inherits the group's offsets, and debts (4)."""
         self.sequence += 1
         made = SubGroup(self.sequence, subscriptions, now_ms)
-        self.add(made)
+        self.order.add(made)
         for topic in [*made.subscriptions, retry_topic(self.name)]:
             for queue_id, offset in offsets.of_topic(self.name, topic).items():
                 made.queues[topic, queue_id] = QueueState.at(offset)
                 self.begun.setdefault((topic, queue_id), offset)
         _send_back(made)
-        for departed in self.sub_groups:
+        for departed in self.order.sub_groups:
             if departed.departed:
-                owe(self, self.begun, departed, made, first_match, rewind=False)
+                owe(self.order, self.begun, departed, made, first_match, rewind=False)
         log.info("a sub-group begins group=%s %s", self.name, made)
         return made
 
@@ -131,7 +131,7 @@ class IsolatedGroup(SubGroupOrder):
         """
         state = asker.queues[key] = QueueState.at(offset)
         self.begun.setdefault(key, offset)
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             if each.departed and key not in each.queues and each.subscribes(key[0]):
                 each.queues[key] = QueueState.at(offset)
         return state
@@ -196,7 +196,7 @@ class IsolatedGroup(SubGroupOrder):
     def reset(self, topic: str, queue_id: int, offset: int) -> None:
         """Set every sub-group to `offset` (7)."""
         key = (topic, queue_id)
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             state = each.queues.get(key)
             if each.departed:
                 if state is not None:
@@ -208,7 +208,7 @@ class IsolatedGroup(SubGroupOrder):
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:
         """Forget progress beyond the ends of the queues: those messages are lost, and others replace them."""
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             for key, state in each.queues.items():
                 state.cut(max_offset(*key))
         for key, offset in self.begun.items():
@@ -216,7 +216,7 @@ class IsolatedGroup(SubGroupOrder):
 
     def forget_topic(self, topic: str) -> None:
         """Forget all progress in a topic's queues."""
-        for each in self.sub_groups:
+        for each in self.order.sub_groups:
             each.queues = {key: state for key, state in each.queues.items() if key[0] != topic}
         self.begun = {key: offset for key, offset in self.begun.items() if key[0] != topic}
 
@@ -224,7 +224,7 @@ class IsolatedGroup(SubGroupOrder):
         """Return the group's offset: the lowest of its live sub-groups; None if none has one (5)."""
         found = [
             each.queues[key].offset
-            for each in self.sub_groups
+            for each in self.order.sub_groups
             if not each.departed and key in each.queues and each.subscribes(key[0])
         ]
         return min(found, default=None)
@@ -234,7 +234,7 @@ class IsolatedGroup(SubGroupOrder):
     def depart(self, leaving: SubGroup, now_ms: int, first_match: FirstMatch) -> set[QueueKey]:
         """Remove a sub-group for good (3). Returns: the queues in which others were sent back."""
         # Queues that it never read, where others, live or departed, have passed messages that it owned.
-        begun = {key: 0 for heir in self.live() for key in heir.queues} | self.begun
+        begun = {key: 0 for heir in self.order.live() for key in heir.queues} | self.begun
         for key, offset in begun.items():
             if key not in leaving.queues and leaving.subscribes(key[0]):
                 leaving.queues[key] = QueueState.at(offset)
@@ -242,8 +242,8 @@ class IsolatedGroup(SubGroupOrder):
         leaving.departure = self.sequence
         leaving.left_ms = now_ms
         moved: set[QueueKey] = set()
-        for heir in self.live():
-            moved |= owe(self, self.begun, leaving, heir, first_match, rewind=True)
+        for heir in self.order.live():
+            moved |= owe(self.order, self.begun, leaving, heir, first_match, rewind=True)
         log.info(
             "a sub-group has ended; its unread messages go to members that ask for them group=%s %s "
             "queues_sent_back=%d",
@@ -255,12 +255,12 @@ class IsolatedGroup(SubGroupOrder):
 
     def forget_departed(self, now_ms: int, remember_ms: int) -> bool:
         """Forget departed sub-groups that no longer matter; True if there were any (4)."""
-        gone = forgettable(self, now_ms, remember_ms)
-        for each in self.sub_groups:
+        gone = forgettable(self.order, now_ms, remember_ms)
+        for each in self.order.sub_groups:
             if each.id in gone:
                 log.info("a sub-group was forgotten group=%s %s", self.name, each)
         if gone:
-            write_off(self, gone)
+            write_off(self.order, gone)
         return bool(gone)
 
     # ------------------------------------------------------------ the file
@@ -272,7 +272,7 @@ class IsolatedGroup(SubGroupOrder):
         return {
             "begun": begun,
             "sequence": self.sequence,
-            "subGroups": [each.to_json() for each in self.sub_groups],
+            "subGroups": [each.to_json() for each in self.order.sub_groups],
         }
 
     @classmethod
@@ -283,8 +283,10 @@ class IsolatedGroup(SubGroupOrder):
             for queue_id, offset in queues.items():
                 made.begun[str(topic), int(queue_id)] = int(offset)
         for each in data["subGroups"]:
-            made.add(SubGroup.from_json(each, now_ms))
-        made.sequence = max([int(data["sequence"]), *(each.sequence for each in made.sub_groups)])
+            made.order.add(SubGroup.from_json(each, now_ms))
+        made.sequence = max(
+            [int(data["sequence"]), *(each.sequence for each in made.order.sub_groups)]
+        )
         return made
 
 

@@ -173,7 +173,7 @@ class Isolate(Compatible):
         if online.message_model == BROADCASTING:
             return self._filters.tags(own) if own.is_tag else self._filters.own(pull)
         isolated.check_pull(sub_group, (topic, pull.queue_id), pull.queue_offset)
-        return isolated.filter(sub_group, topic, pull.queue_id, pull.queue_offset)
+        return isolated.order.filter(sub_group, topic, pull.queue_id, pull.queue_offset)
 
     def reset_to(self, queue: GroupQueue, offset: int, peer: Peer) -> int | None:
         # It has sent its members there by itself.

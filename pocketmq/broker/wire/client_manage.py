@@ -13,7 +13,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import UnregisterClientHeader
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 
 log = logging.getLogger(__name__)
 

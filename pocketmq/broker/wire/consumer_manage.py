@@ -22,7 +22,8 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from pocketmq.remoting.java_number import number
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 
 # Queues of one request that are locked before others are served.
 _LOCKS_AT_ONCE = 50

@@ -17,7 +17,8 @@ from pocketmq.remoting.headers import (
     PopMessageHeader,
     PopMessageResponseHeader,
 )
-from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Reply
 
 
 class PopMessageProcessor:

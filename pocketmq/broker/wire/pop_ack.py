@@ -21,7 +21,8 @@ from pocketmq.remoting.headers import (
     ChangeInvisibleTimeResponseHeader,
 )
 from pocketmq.remoting.java_number import number
-from pocketmq.remoting.transport.connection import Connection, Handler, Steps
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Steps
 
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8

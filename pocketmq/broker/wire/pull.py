@@ -19,7 +19,8 @@ from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.headers import PullMessageHeader
 from pocketmq.remoting.java_number import long
 from pocketmq.remoting.quick.by_pattern import CutRule, Cuttable, Quick
-from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Reply
 from pocketmq.remoting.transport.outbox import JOIN_SIZE_MAX
 from pocketmq.store import ReadResult
 

@@ -11,7 +11,8 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
     ViewMessageHeader,
 )
-from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Reply
 from pocketmq.store import MessageStore
 
 # defaultQueryMaxNum: what a query by unique key looks at, whatever it asks for.

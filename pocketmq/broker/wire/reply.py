@@ -6,7 +6,8 @@ from pocketmq.broker.wire.sends.plain_send import parse_send
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.transport.connection import Connection, Handler, Later
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Later
 
 _TOO_MANY = (
     "too many replies wait for their askers to take them (keptRequestsMaxSize): send this one again once "

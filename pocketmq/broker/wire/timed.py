@@ -13,7 +13,8 @@ from pocketmq.broker.figures.latencies import Latencies
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Reply
 
 _COUNT_THEMSELVES = frozenset(
     (

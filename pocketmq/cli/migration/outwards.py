@@ -298,7 +298,7 @@ class Outwards:
 
     async def _offsets(self, address: str) -> Offsets:
         api = self._admin.site.api
-        answer = await api.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = await api.requests.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
         table = fastjson.loads(answer.body).get("offsetTable") or {}
         return {
             str(key): {str(queue): int(offset) for queue, offset in queues.items()}

@@ -72,7 +72,7 @@ class Source:
         return next(n for n in range(1, len(self.numbers) + 2) if n not in self.numbers)
 
     async def _json(self, code: RequestCode) -> Any:
-        answer = await self.admin.site.api.ask(self.address, code)
+        answer = await self.admin.site.api.requests.ask(self.address, code)
         return fastjson.loads(answer.body) if answer.body else {}
 
     async def facts(self) -> BrokerFacts:
@@ -174,7 +174,7 @@ class Source:
     async def is_routed_to(self, address: str) -> bool:
         """Return True if every name server names this address as the master. Raises: PocketMQError."""
         for name_server in self.admin.name_servers:
-            answer = await self.admin.site.api.ask(name_server, _C.GET_BROKER_CLUSTER_INFO)
+            answer = await self.admin.site.api.requests.ask(name_server, _C.GET_BROKER_CLUSTER_INFO)
             table = fastjson.loads(answer.body).get("brokerAddrTable") or {}
             addresses = (table.get(self.name) or {}).get("brokerAddrs") or {}
             if {str(key): value for key, value in addresses.items()}.get(str(MASTER_ID)) != address:

@@ -122,7 +122,7 @@ def _say_follower(client: dict[str, Any]) -> None:
 
 async def broker_consume_stats(admin: Admin, given: GivenOptions) -> None:
     (master, *_) = await admin.site.masters(None, given["b"])
-    answer = await admin.site.api.ask(
+    answer = await admin.site.api.requests.ask(
         master.address,
         RequestCode.GET_BROKER_CONSUME_STATS,
         admin_headers.GetBrokerConsumeStatsHeader(given.flag("o", False)),
@@ -238,5 +238,5 @@ async def delete_expired_commit_log(admin: Admin, given: GivenOptions) -> None:
 
 async def _ask_each(admin: Admin, given: GivenOptions, code: RequestCode) -> None:
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
-        await admin.site.api.ask(master.address, code, timeout_ms=60_000)
+        await admin.site.api.requests.ask(master.address, code, timeout_ms=60_000)
     say("success")

@@ -61,7 +61,7 @@ def _java(value: object) -> str:
 async def delete_sub_group(admin: Admin, given: GivenOptions) -> None:
     group, forget = given["g"], given.flag("r", False)
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
-        await admin.site.api.ask(
+        await admin.site.api.requests.ask(
             master.address,
             RequestCode.DELETE_SUBSCRIPTIONGROUP,
             admin_headers.DeleteSubscriptionGroupHeader(group, forget, forget),
@@ -243,7 +243,7 @@ async def set_consume_mode(admin: Admin, given: GivenOptions) -> None:
     topic, group, mode, shared = given["t"], given["g"], given["m"].upper(), given.number("q", 0)
     body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": shared}
     for master in await admin.site.masters(given.maybe("c"), given.maybe("b")):
-        await admin.site.api.ask(
+        await admin.site.api.requests.ask(
             master.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=fastjson.dumps(body)
         )
         say(f"set consume mode to {master.address} success.")

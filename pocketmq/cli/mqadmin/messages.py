@@ -304,7 +304,7 @@ async def query_cq(admin: Admin, given: GivenOptions) -> None:
     addresses = dict(await admin.site.masters_of(topic))
     name = given.text("b") or next(iter(each.broker_name for each in route.queues))
     address = addresses.get(name, name)
-    answer = await admin.site.api.ask(
+    answer = await admin.site.api.requests.ask(
         address,
         RequestCode.QUERY_CONSUME_QUEUE,
         headers.QueryConsumeQueueHeader(

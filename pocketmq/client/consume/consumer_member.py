@@ -263,7 +263,7 @@ class ConsumerMember(Generic[Options]):
             "PROP_CONSUMEORDERLY": str(self.options.orderly).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
             "PROP_CONSUME_TYPE": self.options.consume_type.value,
-            "PROP_NAMESERVER_ADDR": ";".join(self.instance.api.name_servers),
+            "PROP_NAMESERVER_ADDR": ";".join(self.instance.api.requests.name_servers),
             "PROP_THREADPOOL_CORE_SIZE": "0",
             "consumerGroup": self.group,
             "consumeFromWhere": self.options.consume_from_where.value,

@@ -40,8 +40,13 @@ NOTHING_POPPED = (
 _QUERIED_SIZE_MAX = 256 << 20
 
 
-class MQClientApi(ApiRequests):
-    """Requests to name servers and brokers. Times in ms, offsets in messages."""
+class MQClientApi:
+    """Requests to name servers and brokers. Times in ms, offsets in messages; requests: any other one."""
+
+    def __init__(self, requests: ApiRequests) -> None:
+        self.requests = requests
+        self._remoting = requests.remoting
+        self._encoding = requests.encoding
 
     # ------------------------------------------------------------ routes and membership
 
@@ -52,7 +57,7 @@ class MQClientApi(ApiRequests):
 
         tell_when_known: PocketMQ's name servers may send NOTIFY_TOPIC_KNOWN later.
         """
-        found = await self.ask_name_server(
+        found = await self.requests.ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             WaitingRouteHeader(topic, True, tell_when_known),
             timeout_ms=timeout_ms,
@@ -61,18 +66,20 @@ class MQClientApi(ApiRequests):
         )
         if found.code == ResponseCode.SUCCESS and found.body:
             return TopicRoute.parse(found.body)
-        raise NoRoute(topic, self.name_servers, found.remark or "")
+        raise NoRoute(topic, self.requests.name_servers, found.remark or "")
 
     async def heartbeat(
         self, address: str, body: bytes, timeout_ms: int | None = None
     ) -> RemotingCommand:
         """Send a heartbeat; the answer's version and fields say what the broker can do."""
-        return await self.ask(address, RequestCode.HEART_BEAT, None, body, timeout_ms=timeout_ms)
+        return await self.requests.ask(
+            address, RequestCode.HEART_BEAT, None, body, timeout_ms=timeout_ms
+        )
 
     async def unregister(
         self, address: str, client_id: str, producer_group: str | None, consumer_group: str | None
     ) -> None:
-        await self.ask(
+        await self.requests.ask(
             address,
             RequestCode.UNREGISTER_CLIENT,
             headers.UnregisterClientHeader(client_id, producer_group, consumer_group),
@@ -81,7 +88,7 @@ class MQClientApi(ApiRequests):
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of a group. Raises: BrokerFailed if it has no member."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
             headers.GetConsumerListHeader(group),
@@ -100,7 +107,7 @@ class MQClientApi(ApiRequests):
             "namespace": "",
             "subscriptionData": subscription,
         }
-        await self.ask(
+        await self.requests.ask(
             address,
             RequestCode.CHECK_CLIENT_CONFIG,
             None,
@@ -112,7 +119,7 @@ class MQClientApi(ApiRequests):
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
         """Lock queues for this client; return those that it holds now."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.LOCK_BATCH_MQ,
             None,
@@ -126,7 +133,7 @@ class MQClientApi(ApiRequests):
     async def unlock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        await self.tell(
+        await self.requests.tell(
             address,
             RequestCode.UNLOCK_BATCH_MQ,
             None,
@@ -190,7 +197,7 @@ class MQClientApi(ApiRequests):
             raise from_remoting(error, address, _about_send(ext)) from error
 
     async def end_transaction(self, address: str, header: headers.EndTransactionHeader) -> None:
-        await self.tell(
+        await self.requests.tell(
             address,
             RequestCode.END_TRANSACTION,
             header,
@@ -199,7 +206,7 @@ class MQClientApi(ApiRequests):
 
     async def recall(self, address: str, topic: str, group: str, handle: str) -> str:
         """Cancel a delayed message (5.x). Returns: its id."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.RECALL_MESSAGE,
             headers.RecallMessageHeader(topic, handle, group),
@@ -228,8 +235,8 @@ class MQClientApi(ApiRequests):
     ) -> tuple[headers.PopMessageResponseHeader, bytes] | None:
         """Pop once (5.x); the messages are not decoded. None: none came in time. Raises: BrokerRefused."""
         what = f"popping (topic {header.topic!r}, group {header.consumer_group!r})"
-        command = self._command(RequestCode.POP_MESSAGE, header)
-        found = await self._answer(address, command, timeout_ms, what)
+        command = self.requests.command(RequestCode.POP_MESSAGE, header)
+        found = await self.requests.answer(address, command, timeout_ms, what)
         if found.code in NOTHING_POPPED:
             return None
         if found.code != ResponseCode.SUCCESS:
@@ -241,21 +248,23 @@ class MQClientApi(ApiRequests):
     ) -> headers.NotificationResponseHeader:
         """Ask whether there is something to pop; the broker may hold the request. Raises: BrokerRefused."""
         about = f"topic {header.topic!r}, group {header.consumer_group!r}"
-        found = await self.ask(
+        found = await self.requests.ask(
             address, RequestCode.NOTIFICATION, header, timeout_ms=timeout_ms, about=about
         )
         return headers.NotificationResponseHeader.parse(found.ext)
 
     async def ack(self, address: str, header: headers.AckMessageHeader) -> None:
         """Acknowledge a popped message. Raises: BrokerRefused, e.g. for a receipt that is not valid."""
-        await self.ask(address, RequestCode.ACK_MESSAGE, header, about=_about_receipt(header))
+        await self.requests.ask(
+            address, RequestCode.ACK_MESSAGE, header, about=_about_receipt(header)
+        )
 
     async def change_invisible_time(
         self, address: str, header: headers.ChangeInvisibleTimeHeader
     ) -> headers.ChangeInvisibleTimeResponseHeader:
         """Change when a popped message is redelivered, counted from now. Raises: BrokerRefused."""
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
-        found = await self.ask(address, code, header, about=_about_receipt(header))
+        found = await self.requests.ask(address, code, header, about=_about_receipt(header))
         return headers.ChangeInvisibleTimeResponseHeader.parse(found.ext)
 
     async def send_message_back(
@@ -268,7 +277,7 @@ class MQClientApi(ApiRequests):
         timeout_ms: int,
     ) -> None:
         """Have the broker redeliver the message to the group, later."""
-        await self.ask(
+        await self.requests.ask(
             address,
             RequestCode.CONSUMER_SEND_MSG_BACK,
             headers.ConsumerSendMsgBackHeader(
@@ -289,7 +298,7 @@ class MQClientApi(ApiRequests):
         self, address: str, group: str, queue: MessageQueue
     ) -> int | None:
         """Return the committed offset; None if the broker has none."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.QUERY_CONSUMER_OFFSET,
             headers.QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id),
@@ -306,18 +315,26 @@ class MQClientApi(ApiRequests):
         header = headers.UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, offset)
         about = f"group {group!r}, {queue_text(queue)}"
         if oneway:
-            await self.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about)
+            await self.requests.tell(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about
+            )
         else:
-            await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about)
+            await self.requests.ask(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, header, about=about
+            )
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         header = headers.GetMaxOffsetHeader(queue.topic, queue.queue_id)
-        found = await self.ask(address, RequestCode.GET_MAX_OFFSET, header, about=queue_text(queue))
+        found = await self.requests.ask(
+            address, RequestCode.GET_MAX_OFFSET, header, about=queue_text(queue)
+        )
         return headers.GetMaxOffsetResponseHeader.parse(found.ext).offset
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         header = headers.GetMinOffsetHeader(queue.topic, queue.queue_id)
-        found = await self.ask(address, RequestCode.GET_MIN_OFFSET, header, about=queue_text(queue))
+        found = await self.requests.ask(
+            address, RequestCode.GET_MIN_OFFSET, header, about=queue_text(queue)
+        )
         return headers.GetMinOffsetResponseHeader.parse(found.ext).offset
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -326,7 +343,7 @@ class MQClientApi(ApiRequests):
         RocketMQ 4.9 knows no such question: its answer is the message stored next to the time.
         """
         header = headers.SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER")
-        found = await self.ask(
+        found = await self.requests.ask(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, about=queue_text(queue)
         )
         return headers.SearchOffsetResponseHeader.parse(found.ext).offset
@@ -337,7 +354,7 @@ class MQClientApi(ApiRequests):
         self, address: str, position: int, topic: str | None = None
     ) -> MessageExt:
         """Return the message at a position of the commit log. Raises: BrokerFailed if absent."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.VIEW_MESSAGE_BY_ID,
             headers.ViewMessageHeader(position, topic),
@@ -358,7 +375,7 @@ class MQClientApi(ApiRequests):
         timeout_ms: int = 15_000,
     ) -> list[MessageExt]:
         """Return messages by key from the index, not re-checked (it holds hashes); [] if none match."""
-        found = await self.ask(
+        found = await self.requests.ask(
             address,
             RequestCode.QUERY_MESSAGE,
             headers.QueryMessageHeader(topic, key, count_max, begin_ms, end_ms, unique),

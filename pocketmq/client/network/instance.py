@@ -33,7 +33,7 @@ from pocketmq.client.network.config import parse_name_servers
 from pocketmq.client.network.look_ups import LookUps
 from pocketmq.client.network.presence import Presence
 from pocketmq.client.network.probe import what_listens
-from pocketmq.client.network.requests import Remoting
+from pocketmq.client.network.requests import ApiRequests, Remoting
 from pocketmq.client.network.route import BrokerAddresses, BrokerUnknown, TopicRoute
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.network.top_addressing import FIRST_LOOKUP_MS, LOOKUP_INTERVAL_MS, look_up
@@ -133,13 +133,14 @@ class MQClientInstance:
     async def _set_up(self, stack: AsyncExitStack) -> None:
         encoding = SerializeType[self.config.header_encoding]
         transport = self.config.transport or self._connect
-        self.api = MQClientApi(
+        requests = ApiRequests(
             await transport(stack, self.processor.handlers()),
             self.config.name_servers,
             timeout_ms=self.config.request_timeout_ms,
             encoding=encoding,
             what_listens=None if self.config.transport else what_listens,
         )
+        self.api = MQClientApi(requests)
 
     async def _connect(self, stack: AsyncExitStack, handlers: Mapping[int, Handler]) -> Remoting:
         tls = self.config.tls
@@ -197,9 +198,9 @@ class MQClientInstance:
         url = self.config.name_server_url
         assert url is not None
         found = parse_name_servers(await asyncio.to_thread(look_up, url))
-        if found != self.api.name_servers:
-            log.info("name servers changed from=%s to=%s", self.api.name_servers, found)
-            self.api.name_servers = found
+        if found != self.api.requests.name_servers:
+            log.info("name servers changed from=%s to=%s", self.api.requests.name_servers, found)
+            self.api.requests.name_servers = found
 
     async def update_all_routes(self) -> None:
         """Update the routes of all topics in use."""
@@ -282,6 +283,7 @@ class MQClientInstance:
     def take_route(self, topic: str, route: TopicRoute) -> None:
         """Apply a route: its addresses for all, its queues for the consumers."""
         self.addresses.learn(route)
+        self.presence.announce_to(each.addresses.get(MASTER_ID) for each in route.brokers)
         if self.routes.get(topic) == route:
             # Callers that compare routes by identity keep the old object.
             route = self.routes[topic]
@@ -402,6 +404,11 @@ class MQClientInstance:
     def _connection_over(self, address: str, silent: bool) -> None:
         if silent:
             self.runner.spawn(self.presence.announce_again(address), name="heartbeat")
+            return
+        # Its name may have another master now, and this client may have nothing to ask of that for long.
+        for topic, route in list(self.routes.items()):
+            if any(each.addresses.get(MASTER_ID) == address for each in route.brokers):
+                self._look_ups.broker_failed(topic, route)
 
     # ------------------------------------------------------------ rebalance and offsets
 

@@ -45,7 +45,7 @@ class Remoting(Protocol):
 
 
 class ApiRequests:
-    """Base of MQClientApi. Times in ms."""
+    """Sends requests of any code. Times in ms."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class ApiRequests:
     ) -> None:
         """what_listens: describes the peer at an address that does not answer; None: do not look."""
         self._what_listens = what_listens
-        self._remoting = remoting
+        self.remoting = remoting
         self.name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
-        self._encoding = int(encoding)
+        self.encoding = int(encoding)
         self._name_server = 0
         # Whether a frame may be put together by hand: JSON headers without a signature.
         self.plain_frames = encoding == SerializeType.JSON and not remoting.signs
@@ -70,14 +70,15 @@ class ApiRequests:
 
     # ------------------------------------------------------------ asking
 
-    def _command(
+    def command(
         self,
         code: RequestCode | PocketRequestCode,
         header: Header | Mapping[str, str] | None,
         body: bytes = b"",
     ) -> RemotingCommand:
+        """Return a request, encoded as all of this client's are."""
         ext = header.ext() if isinstance(header, Header) else dict(header) if header else None
-        return RemotingCommand(int(code), ext, body, encoding=self._encoding)
+        return RemotingCommand(int(code), ext, body, encoding=self.encoding)
 
     async def ask(
         self,
@@ -96,17 +97,17 @@ class ApiRequests:
         ConnectionBroken.
         """
         what = code.in_words(about)
-        found = await self._answer(address, self._command(code, header, body), timeout_ms, what)
+        found = await self.answer(address, self.command(code, header, body), timeout_ms, what)
         if found.code not in (ResponseCode.SUCCESS, also):
             raise refusal(found.code, found.remark, address, what)
         return found
 
-    async def _answer(
+    async def answer(
         self, address: str, command: RemotingCommand, timeout_ms: int | None, what: str
     ) -> RemotingCommand:
         """Return the answer whatever its code."""
         try:
-            return await self._remoting.invoke(address, command, timeout_ms or self._timeout_ms)
+            return await self.remoting.invoke(address, command, timeout_ms or self._timeout_ms)
         except RemotingError as error:
             asks = request_name(command.code).startswith(_ASKING)
             raise from_remoting(error, address, what, only_asks=asks) from error
@@ -122,7 +123,7 @@ class ApiRequests:
     ) -> None:
         """Send one-way. Raises: Unreachable, ConnectionBroken."""
         try:
-            await self._remoting.oneway(address, self._command(code, header, body))
+            await self.remoting.oneway(address, self.command(code, header, body))
         except RemotingError as error:
             raise from_remoting(error, address, code.in_words(about)) from error
 
@@ -143,8 +144,8 @@ class ApiRequests:
         for _ in self.name_servers:
             address = self.name_servers[self._name_server % len(self.name_servers)]
             try:
-                found = await self._answer(
-                    address, self._command(code, header, body), timeout_ms, what
+                found = await self.answer(
+                    address, self.command(code, header, body), timeout_ms, what
                 )
             except RemotingError as error:
                 self._name_server += 1

@@ -200,7 +200,7 @@ class SendEngine:
         else:
             target = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
         address = instance.addresses.master(target.broker_name)
-        connection = None if address is None else instance.api.open_connection(address)
+        connection = None if address is None else instance.api.requests.open_connection(address)
         if address is None or connection is None:
             return target
         try:
@@ -211,7 +211,11 @@ class SendEngine:
         flight.chosen = queue is not None
         if self.hooks:
             flight.tokens = [hook.before(outgoing, target, address) for hook in self.hooks]
-        frame = self.packer.frame(outgoing, target, opaque) if instance.api.plain_frames else None
+        frame = (
+            self.packer.frame(outgoing, target, opaque)
+            if instance.api.requests.plain_frames
+            else None
+        )
         if frame is None:
             frame = instance.api.frame(
                 outgoing.code, self.packer.ext(outgoing, target), outgoing.body, opaque
@@ -328,7 +332,7 @@ class SendEngine:
         try:
             return plan.next_queue()
         except NoQueueToSendTo as error:
-            raise NoRoute(topic, self.instance.api.name_servers, closed=True) from error
+            raise NoRoute(topic, self.instance.api.requests.name_servers, closed=True) from error
 
     async def _send_to(
         self,
@@ -397,7 +401,7 @@ class SendEngine:
         inner = with_namespace(self._namespace, topic)
         info, _ = await self._publish_info(inner, timeout_ms or self.options.send_timeout_ms)
         if not info.ok:
-            raise NoRoute(topic, self.instance.api.name_servers, closed=True)
+            raise NoRoute(topic, self.instance.api.requests.name_servers, closed=True)
         return list(info.queues)
 
     async def _publish_info(self, topic: str, timeout_ms: int) -> tuple[TopicPublishInfo, bool]:
@@ -443,7 +447,7 @@ class SendEngine:
         try:
             template = await instance.fetch_route(self.options.create_topic_key)
         except NoRoute as error:
-            raise NoRoute(topic, instance.api.name_servers) from error
+            raise NoRoute(topic, instance.api.requests.name_servers) from error
         limited = template.limited_to(self.options.default_topic_queue_nums)
         return TopicPublishInfo.of(topic, limited, instance.random_index())
 

@@ -6,7 +6,7 @@ own. The engine handles failures.
 
 import asyncio
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pocketmq.client.errors import ConnectionBroken
 from pocketmq.client.network.instance import MQClientInstance
@@ -48,6 +48,20 @@ class Engine(Protocol):
         queue: MessageQueue | None,
         error: PocketMQError,
     ) -> SendResult: ...
+
+
+class _CommonAnswer(NamedTuple):
+    """What answers share that differ in a few values, and at which place of these each is."""
+
+    result: SendResult
+    at_queue_id: int
+    at_queue_offset: int
+    at_msg_id: int
+    at_transaction_id: int | None
+
+
+# A named tuple without the cost of its own __new__, for every message.
+_new_tuple = tuple.__new__
 
 
 class Flight:
@@ -117,39 +131,52 @@ class Flight:
         else:
             self._failed(result)
 
-    # What an answer is that differs from earlier ones in these fields only: see remoting's AnswerShapes.
+    # What an answer is that differs from earlier ones in these fields only: see remoting's CutWaiter.
     cut_names: ClassVar[Sequence[str]] = ("queueId", "queueOffset", "msgId", "transactionId")
 
-    def common(self, answer: RemotingCommand) -> SendResult | None:
-        """Return the result that all such answers share."""
+    def common(self, answer: RemotingCommand, names: Sequence[str]) -> "_CommonAnswer | None":
+        """Return what all such answers share."""
         if answer.code or answer.body or "recallHandle" in (answer.ext or ()):
             return None
-        return send_result(answer, "", self.queue)
+        result = send_result(answer, "", self.queue)
+        at = {name: place for place, name in enumerate(names)}
+        if result is None or not {"queueId", "queueOffset", "msgId"} <= at.keys():
+            return None
+        return _CommonAnswer(
+            result, at["queueId"], at["queueOffset"], at["msgId"], at.get("transactionId")
+        )
 
-    def set_cut(self, common: SendResult, values: Sequence[bytes]) -> bool:
-        """See `set_result`. values: by `cut_names`. Returns: False if the answer has to be parsed."""
+    def set_cut(self, common: "_CommonAnswer", values: Sequence[bytes]) -> bool:
+        """See `set_result`. Returns: False if the answer has to be parsed."""
         outgoing, queue = self.outgoing, self.queue
-        if outgoing is None or not values[0].isdigit() or not values[1].isdigit():
+        alike, at_queue, at_offset, at_id, at_transaction = common
+        id_digits, offset_digits = values[at_queue], values[at_offset]
+        if outgoing is None or not id_digits.isdigit() or not offset_digits.isdigit():
             return False
+        status, _, _, _, _, transaction_id, _, region_id, trace_on = alike
         try:
-            queue_id, queue_offset = int(values[0]), int(values[1])
-            msg_id = values[2].decode()
-            transaction_id = values[3].decode() if len(values) > 3 else common.transaction_id
+            queue_id, queue_offset = int(id_digits), int(offset_digits)
+            msg_id = values[at_id].decode()
+            if at_transaction is not None:
+                transaction_id = values[at_transaction].decode()
         except ValueError:  # more digits than Python reads, or no UTF-8
             return False
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         self._stored(
-            SendResult(
-                common.status,
-                outgoing.unique_key,
-                queue,
-                queue_offset,
-                msg_id,
-                transaction_id,
-                None,
-                common.region_id,
-                common.trace_on,
+            _new_tuple(
+                SendResult,
+                (
+                    status,
+                    outgoing.unique_key,
+                    queue,
+                    queue_offset,
+                    msg_id,
+                    transaction_id,
+                    None,
+                    region_id,
+                    trace_on,
+                ),
             )
         )
         return True

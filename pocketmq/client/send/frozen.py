@@ -25,7 +25,7 @@ async def unless_frozen(
 
     def look_first() -> None:
         nonlocal reached
-        connection = instance.api.open_connection(address)
+        connection = instance.api.requests.open_connection(address)
         if connection is None:
             reached = False
             limit.reschedule(loop.time())
@@ -33,7 +33,7 @@ async def unless_frozen(
             instance.presence.probe(address)
 
     def look_again() -> None:
-        connection = instance.api.open_connection(address)
+        connection = instance.api.requests.open_connection(address)
         waited_ms = instance.clock.monotonic_ms() - began_ms
         if plan.may_repeat and connection is not None and connection.last_read_ms <= began_ms:
             connection.in_vain(waited_ms)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pocketmq.remoting.transport.waiter import Waiter
+from pocketmq.remoting.transport.own_requests import Waiter
 
 _SWEEP_SIZE = 2_048
 _LOOKS = 6

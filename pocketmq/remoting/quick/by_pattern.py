@@ -4,8 +4,8 @@
 
 1. What is between the values must be the same, byte for byte: so a cut says what a parser says.
 2. A value is printable ASCII that needs no escape, and stands for itself. It ends where the constant text
-   continues: in JSON it may have another length than that of the earlier one; in a ROCKETMQ header, where its
-   length is before it, it may not.
+   continues, so it may have another length than that of the earlier one; in a ROCKETMQ header the length that
+   stands before its field must say the same.
 3. The values of properties are cut one by one.
 4. What does not fit is parsed. A pattern belongs to one connection (`Patterns`) and is made of a frame that
    was parsed: a request for a handler that wants it (`Cuttable`), or an answer to a waiter that takes values.
@@ -82,13 +82,15 @@ class Cuttable:
 
 class Layout(NamedTuple):
     """Where the values of one frame lie. header: behind the mark; places: in it, in the order of the values,
-    with that of the opaque at the end. is_text: whether the opaque is decimal digits, or four bytes.
+    with that of the opaque at the end. is_text: whether the opaque is decimal digits, or four bytes. sized:
+    parts with such values (all fields, and each) whose length stands before them, in four bytes.
     """
 
     mark: bytes
     header: bytes
     places: Sequence[Place]
     is_text: bool
+    sized: Sequence[Place]
 
 
 class Pattern:
@@ -100,37 +102,45 @@ class Pattern:
         self.code = code
         self.handler = handler
         self.is_text = layout.is_text
+        self.encoding = layout.mark[0]
         self.way = way
         self._answer = way.answer
         self._fixed = fixed
         # What `run` keeps, by the size of a frame.
         self.runs: dict[int, Any] = {}
-        places = layout.places
-        ordered = sorted(places)
+        ordered = sorted(layout.places)
         header = layout.header
         # Long constant text is compared quicker than matched.
         self._first, self._last = header[: ordered[0][0]], header[ordered[-1][1] :]
-        middle = _pattern_of(layout, ordered)
-        self.text = self._first, middle, self._last
         self._begin, self._last_size = 4 + len(self._first), len(self._last)
+        self._size = len(header)
+        middle, groups, sizes = _expression(layout, of_any_size=layout.is_text)
         self._fits = re.compile(middle, re.DOTALL).fullmatch
-        self._groups = [1 + ordered.index(place) for place in places]
+        self._groups = groups
         # As the groups of a match come.
-        self._in_order = self._groups == sorted(self._groups)
+        self._in_order = groups == sorted(groups)
+        # In a ROCKETMQ header lengths that stay the same cost least; others have an expression of their own.
+        if not layout.is_text:
+            middle, groups, sizes = _expression(layout, of_any_size=True)
+        self.text = self._first, middle, self._last
+        self._resized = _Resized(middle, groups, sizes)
 
-    def answer(self, frame: bytes, mark: int, connection: Any) -> Quick:
+    def answer(self, frame: bytes, end: int, connection: Any) -> Quick:
         """Return the handler's response to a frame of this encoding; None if its header does not fit.
 
-        mark: its first word.
+        end: of the header.
         """
-        end = 4 + (mark & 0xFF_FFFF)
         begin, last = self._begin, end - self._last_size
-        if end > len(frame) or frame[4:begin] != self._first or frame[last:end] != self._last:
+        # A header that the frame does not hold whole lacks its last text, or has not the size of its values.
+        if frame[4:begin] != self._first or frame[last:end] != self._last:
             return None
         found = self._fits(frame, begin, last)
-        if found is None:
+        if found is not None:
+            values = found.groups() if self._in_order else found.group(*self._groups)
+        elif self.is_text or (found := self._resized.fits(frame, begin, last)) is None:
             return None
-        values = found.groups() if self._in_order else found.group(*self._groups)
+        else:
+            values = found.group(*self._resized.groups)
         number = values[-1]
         if self.is_text:
             opaque = int(number)
@@ -142,13 +152,14 @@ class Pattern:
 
     def layout(self, frame: bytes) -> Layout | None:
         """Return where the values of a frame lie that was answered before; None if it does not fit."""
-        end = 4 + (_MARK(frame)[0] & 0xFF_FFFF)
-        found = self._fits(frame, self._begin, end - self._last_size)
+        end = _end_of_header(frame)
+        resized, last = self._resized, end - self._last_size
+        found = resized.fits(frame, self._begin, last)
         if found is None:
             return None
-        spans = [found.span(group) for group in self._groups]
-        places = [(start - 4, stop - 4) for start, stop in spans]
-        return Layout(frame[:4], frame[4:end], places, self.is_text)
+        places = [(found.start(group) - 4, found.end(group) - 4) for group in resized.groups]
+        sized = [(start - 4, stop - 4) for start, stop in resized.sized(found)]
+        return Layout(frame[:4], frame[4:end], places, self.is_text, sized)
 
     def answer_run(self, frames: Sequence[bytes], connection: Any) -> bytes | None:
         """Return the handler's responses to frames of one size; None if they are to be asked one by one."""
@@ -156,30 +167,82 @@ class Pattern:
         return None if run is None else run(self, self._fixed, frames, connection)
 
 
-def _pattern_of(layout: Layout, ordered: Sequence[Place]) -> bytes:
-    """Return a regular expression for the values, and what is between them."""
+# Of a part that is sized: the groups of its length and of its last value, and how much follows that in it.
+_Size = tuple[int, int, int]
+
+
+class _Resized:
+    """What finds values of any length. It is compiled at the first that has another one."""
+
+    def __init__(self, expression: bytes, groups: Sequence[int], sizes: Sequence[_Size]) -> None:
+        self.groups = groups
+        self._expression = expression
+        self._sizes = sizes
+        self._match: Callable[[bytes, int, int], re.Match[bytes] | None] | None = None
+
+    def fits(self, frame: bytes, begin: int, end: int) -> re.Match[bytes] | None:
+        """Return the match of this part of a frame, if the lengths in it are those of the values."""
+        if self._match is None:
+            self._match = re.compile(self._expression, re.DOTALL).fullmatch
+        found = self._match(frame, begin, end)
+        if found is not None:
+            for size, last, rest in self._sizes:
+                if int.from_bytes(found[size], "big") != found.end(last) + rest - found.end(size):
+                    return None
+        return found
+
+    def sized(self, found: "re.Match[bytes]") -> list[Place]:
+        """Return where the sized parts of a match lie."""
+        return [(found.end(size), found.end(last) + rest) for size, last, rest in self._sizes]
+
+
+def _expression(layout: Layout, *, of_any_size: bool) -> tuple[bytes, list[int], list[_Size]]:
+    """Return a regular expression for what lies between the first and the last constant text.
+
+    Its groups are those of the values, in their order, and those that say sizes. of_any_size: values may have
+    other lengths.
+    """
     header, is_text = layout.header, layout.is_text
+    # By where they begin: what is captured there, the sizes among it.
+    captured = dict.fromkeys(layout.places, _VALUE)
+    captured[layout.places[-1]] = _NUMBER if is_text else b"(.{4})"
+    # The last values of the sized parts.
+    last: dict[Place, Place] = {}
+    if of_any_size:
+        for part in layout.sized:
+            within = [place for place in layout.places if part[0] <= place[0] < part[1]]
+            if within:
+                last[part] = max(within)
+                captured[part[0] - 4, part[0]] = b"(.{4})"
+    else:
+        for start, end in layout.places[:-1]:
+            captured[start, end] = _VALUE[:-3] + b"{%d})" % (end - start)
     pieces: list[bytes] = []
+    ordered = sorted(captured)
     at = ordered[0][0]
-    for place in ordered:
-        start, end = place
-        pieces.append(re.escape(header[at:start]))
-        if place == layout.places[-1]:
-            pieces.append(_NUMBER if is_text else b"(.{4})")
-        else:
-            # Of the same length, where the header has its length: `++` would do, too, but say less.
-            pieces.append(_VALUE if is_text else _VALUE[:-3] + b"{%d})" % (end - start))
+    for start, end in ordered:
+        pieces += re.escape(header[at:start]), captured[start, end]
         at = end
-    return b"".join(pieces)
+    groups = {place: 1 + number for number, place in enumerate(ordered)}
+    sizes = [
+        (groups[start - 4, start], groups[place], end - place[1])
+        for (start, end), place in last.items()
+    ]
+    return b"".join(pieces), [groups[place] for place in layout.places], sizes
+
+
+def _end_of_header(frame: bytes) -> int:
+    end: int = 4 + (_MARK(frame)[0] & 0xFF_FFFF)
+    return end
 
 
 class Patterns:
     """The patterns of one connection."""
 
     def __init__(self) -> None:
-        # By the mark: encoding and size of a header.
-        self._by_mark: dict[int, Pattern] = {}
-        # In JSON, the latest first.
+        # By the mark, which is encoding and size of a header; with the end of that.
+        self._by_mark: dict[bytes, tuple[Pattern, int]] = {}
+        # The latest first.
         self._latest: list[Pattern] = []
         self._misses = 0
         # The least of any pattern.
@@ -190,19 +253,25 @@ class Patterns:
 
         handlers: those of now; a handler that was exchanged meanwhile is not asked.
         """
-        mark = _MARK(frame)[0]
-        known = self._by_mark.get(mark)
-        if known is not None and handlers.get(known.code) is known.handler:
-            reply = known.answer(frame, mark, connection)
-            if reply is not None:
-                return reply
-        if frame[0]:
-            return None
-        for pattern in self._latest:
-            if pattern is not known and handlers.get(pattern.code) is pattern.handler:
-                reply = pattern.answer(frame, mark, connection)
+        known = self._by_mark.get(frame[:4])
+        tried: Pattern | None = None
+        if known is not None:
+            tried, end = known
+            handler = tried.handler
+            if handler is None or handlers.get(tried.code) is handler:
+                reply = tried.answer(frame, end, connection)
                 if reply is not None:
-                    self._note(mark, pattern)
+                    return reply
+        encoding, end = frame[0], _end_of_header(frame)
+        for pattern in self._latest:
+            if (
+                pattern is not tried
+                and pattern.encoding == encoding
+                and handlers.get(pattern.code) is pattern.handler
+            ):
+                reply = pattern.answer(frame, end, connection)
+                if reply is not None:
+                    self._note(frame, pattern)
                     return reply
         return None
 
@@ -214,8 +283,11 @@ class Patterns:
         Returns: how many, or 0, and their answers.
         """
         first = frames[0]
-        pattern = self._by_mark.get(_MARK(first)[0])
-        if pattern is None or handlers.get(pattern.code) is not pattern.handler:
+        known = self._by_mark.get(first[:4])
+        if known is None:
+            return 0, b""
+        pattern, _ = known
+        if handlers.get(pattern.code) is not pattern.handler:
             return 0, b""
         size, most = len(first), pattern.way.run_max
         count = 0
@@ -235,17 +307,16 @@ class Patterns:
 
     def add(self, frame: bytes, pattern: Pattern) -> None:
         """Cut what fits from now on; frame: what the pattern was made of."""
-        self._note(_MARK(frame)[0], pattern)
-        if pattern.is_text:
-            others = [each for each in self._latest if each.text != pattern.text]
-            self._latest = [pattern, *others[: _LATEST_MAX - 1]]
+        self._note(frame, pattern)
+        others = [each for each in self._latest if each.text != pattern.text]
+        self._latest = [pattern, *others[: _LATEST_MAX - 1]]
         if pattern.way.run is not None:
             self.run_min = min(self.run_min, pattern.way.run_min)
 
-    def _note(self, mark: int, pattern: Pattern) -> None:
+    def _note(self, frame: bytes, pattern: Pattern) -> None:
         if len(self._by_mark) >= _SIZES_MAX:
             self._by_mark.clear()
-        self._by_mark[mark] = pattern
+        self._by_mark[frame[:4]] = pattern, _end_of_header(frame)
 
 
 def learn_request(
@@ -287,12 +358,15 @@ class CutWaiter(Protocol):
 
     cut_names: Sequence[str]
 
-    def common(self, answer: RemotingCommand) -> object | None:
-        """Return what all answers have in common that differ in nothing else; None: they are not cut."""
+    def common(self, answer: RemotingCommand, names: Sequence[str]) -> object | None:
+        """Return what all answers have in common that differ in nothing else; None: they are not cut.
+
+        names: the fields whose values are cut, in the order in which they will come.
+        """
         ...
 
     def set_cut(self, common: Any, values: tuple[bytes, ...]) -> bool:
-        """Take the values of `cut_names` that the answer had; False: it has to be parsed."""
+        """Take the values that the answer had, and one more; False: it has to be parsed."""
         ...
 
 
@@ -322,10 +396,14 @@ def _answer_pattern(
     """Return the pattern of this answer; None if it has none, or its waiter wants none."""
     names = [name for name in waiter.cut_names if name in (answer.ext or ())]
     layout = _layout_of(frame, answer, names)
-    common = waiter.common(answer)
-    if layout is None or common is None or len(names) < 3:
+    if layout is None or len(names) < 3 or any(start == end for start, end in layout.places):
         return None
-    if any(start == end for start, end in layout.places):
+    # As they come in the header: what finds them has nothing to sort.
+    *places, opaque = layout.places
+    places, names = map(list, zip(*sorted(zip(places, names, strict=True)), strict=True))
+    layout = layout._replace(places=[*places, opaque])
+    common = waiter.common(answer, names)
+    if common is None:
         return None
 
     def take(
@@ -334,7 +412,7 @@ def _answer_pattern(
         waiter = pending.get(opaque)
         if waiter is None or body or not hasattr(waiter, "set_cut"):
             return None
-        if not waiter.set_cut(common, values[:-1]):
+        if not waiter.set_cut(common, values):
             return None
         del pending[opaque]
         return b""
@@ -354,12 +432,13 @@ def _layout_of(frame: bytes, command: RemotingCommand, names: Sequence[str]) -> 
     header = frame[4 : 4 + size]
     try:
         if encoding:
-            places = [*_places_in_fields(header, ext, names), _OPAQUE]
-        else:
-            places = [*_places_in_json(header, ext, names), _opaque_in_json(header, command.opaque)]
+            places = _places_in_fields(header, ext, names)
+            sized = [(_FIELDS_AT, size), *places]
+            return Layout(frame[:4], header, [*places, _OPAQUE], False, sized)
+        places = [*_places_in_json(header, ext, names), _opaque_in_json(header, command.opaque)]
     except (KeyError, ValueError, IndexError):
         return None
-    return Layout(frame[:4], header, places, not encoding)
+    return Layout(frame[:4], header, places, True, ())
 
 
 def _opaque_in_json(header: bytes, opaque: int) -> Place:

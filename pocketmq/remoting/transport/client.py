@@ -207,8 +207,7 @@ class RemotingClient:
             await asyncio.sleep(_LOOK_S)
             before_ms = self._clock.monotonic_ms() - IDLE_MS
             for address, connection in list(self._connections.items()):
-                last_ms = max(connection.last_read_ms, connection.last_write_ms)
-                if last_ms <= before_ms and not connection.is_asking:
+                if connection.last_ms <= before_ms and not connection.is_asking:
                     self.close_address(address)
 
     # ------------------------------------------------------------ requests

@@ -15,7 +15,7 @@ from pocketmq.remoting.transport.peer import PeerAnswer
 
 
 class Asker(Protocol):
-    """A connection over which requests are sent and answered: sending.Sending."""
+    """A connection over which requests are sent and answered: connection.Connection."""
 
     peer: str
 

@@ -1,7 +1,8 @@
 """Outbox: data that one connection has still to send.
 
-1. Frames are gathered, and leave in one write. Those that are small together are joined, others are handed
-   over as they are.
+1. Frames are gathered, and leave in one write: those of a read that is worked on (`corked`) at its end,
+   others soon, with the rest of this turn's frames. Those that are small together are joined, others are
+   handed over as they are.
 2. Data for a slow TLS peer waits unencrypted, without a copy; it is encrypted as the peer reads.
 3. `unread` is the memory used by unread data: bytes that are mapped from files do not count, but what was
    encrypted of them does.
@@ -29,12 +30,19 @@ _TLS_PIECE = 65_536
 
 
 class Outbox:
-    """Attributes: size (collected bytes), is_blocked (the peer does not read)."""
+    """Attributes: size (collected bytes), is_blocked (the peer does not read), corked (see invariant 1),
+    is_over (nothing more is taken), last_write_ms (monotonic).
+    """
 
-    def __init__(self, count_unread: Callable[[int], None]) -> None:
+    def __init__(
+        self, count_unread: Callable[[int], None], monotonic_ms: Callable[[], int]
+    ) -> None:
         """count_unread: called with the bytes waiting in memory while the peer does not read."""
         self.size = 0
-        self.is_blocked = False
+        self.is_blocked = self.corked = self.is_over = False
+        self.last_write_ms = 0
+        self._is_scheduled = False
+        self._monotonic_ms = monotonic_ms
         self._count_unread = count_unread
         self._gathered: list[Buffer] = []
         # Bytes of buffers that are mapped from files: gathered, and handed over since the peer last read.
@@ -50,6 +58,7 @@ class Outbox:
         """Set the transport."""
         transport.set_write_buffer_limits(high=BUFFER_HIGH)
         self._transport = transport
+        self.last_write_ms = self._monotonic_ms()
 
     def encrypt_by(self, tls: TlsLayer) -> None:
         """Encrypt everything from now on."""
@@ -71,23 +80,60 @@ class Outbox:
             if isinstance(buffer, memoryview):
                 self._mapped_gathered += len(buffer)
 
-    def flush(self) -> bool:
-        """Write what was collected; False if there is nothing, or no transport."""
+    def send(self, frame: bytes | Sequence[Buffer]) -> None:
+        """Collect one frame, which leaves soon; dropped if the connection is over."""
+        if self.is_over:
+            return
+        if isinstance(frame, bytes):
+            self.add(frame)
+        else:
+            self.add_buffers(frame)
+        if self.corked:
+            return
+        if self.size > BUFFER_HIGH:
+            self.flush()
+        elif not self._is_scheduled:
+            self._flush_soon()
+
+    def post(self, frame: bytes, *, alone: bool) -> None:
+        """Like `send`. One that is alone is written at once; many in one turn of the loop in several pieces,
+        so that the peer can begin.
+        """
+        self._gathered.append(frame)
+        self.size += len(frame)
+        if self.corked:
+            return
+        if self.size > PIECE_SIZE or (alone and not self._is_scheduled):
+            self.flush()
+        elif not self._is_scheduled:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._is_scheduled = False
+        self.flush()
+
+    def flush(self, now_ms: int = 0) -> None:
+        """Write what was collected. now_ms: monotonic, 0: unknown."""
         gathered, transport = self._gathered, self._transport
         if not gathered:
-            return False
+            return
         size, self.size = self.size, 0
         self._gathered = []
         mapped, self._mapped_gathered = self._mapped_gathered, 0
         if transport is None or transport.is_closing():
-            return False
+            return
+        self.last_write_ms = now_ms or self._monotonic_ms()
         self._mapped_size = self._mapped_size + mapped if self.is_blocked else mapped
         if self._tls is not None:
             self._backlog.extend((each, isinstance(each, memoryview)) for each in gathered)
             self._backlog_size += size
             self._backlog_mapped += mapped
             self._encrypt()
-            return True
+            return
         if len(gathered) == 1:
             transport.write(gathered[0])
         elif size <= JOIN_SIZE_MAX:
@@ -96,7 +142,6 @@ class Outbox:
             transport.writelines(gathered)
         if self.is_blocked:
             self._note_unread()
-        return True
 
     def block(self) -> None:
         """Note that the peer does not read."""
@@ -114,7 +159,7 @@ class Outbox:
 
     def end(self) -> None:
         """Close the transport after everything written has left."""
-        self._is_ending = True
+        self.is_over = self._is_ending = True
         if self._transport is not None and not self._backlog:
             self._transport.close()
 
@@ -122,6 +167,7 @@ class Outbox:
         """Drop everything: the connection is closed."""
         # The counter leads back to the connection, and a cycle would wait for the garbage collector.
         self._count_unread = _count_nothing
+        self.is_over = True
         self._gathered.clear()
         self._backlog.clear()
         self.size = self._backlog_size = self._backlog_mapped = 0

@@ -192,9 +192,10 @@ class RemotingServer:
         now = self._clock.monotonic_ms()
         closed = 0
         for connection in list(self.connections):
-            last = max(connection.last_read_ms, connection.last_write_ms)
             partial = connection.partial_since_ms
-            if now - last > self.idle_ms or (partial and now - partial > self.idle_ms):
+            if now - connection.last_ms > self.idle_ms or (
+                partial and now - partial > self.idle_ms
+            ):
                 log.info("connection closed: idle peer=%s", connection.peer)
                 connection.abort()
                 closed += 1

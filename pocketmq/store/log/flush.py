@@ -62,7 +62,7 @@ class Flush:
         self._config = config
         self._log, self._table, self._index, self._abort = files
         self.checkpoint = checkpoint
-        self._pool = pool
+        self._work = _PoolWork(pool)
         self._on_failed = on_failed
         self._side_tasks = side_tasks
         self.flushed_position = 0
@@ -71,8 +71,6 @@ class Flush:
         self._group: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
-        # Work in the pool that may still run after the task that started it was cancelled.
-        self._in_pool: set[Future[None]] = set()
         # An fsync of queues or index failed (invariant 4).
         self._checkpoints_end: OSError | None = None
         # The newest file of the log whose name is on the disk, by its position.
@@ -158,7 +156,7 @@ class Flush:
         files = self._files_between(self.flushed_position, target)
         while True:
             try:
-                await self._run_in_pool(lambda: self._sync_files(files))
+                await self._work.run(lambda: self._sync_files(files))
             except StoreUnreadable as error:
                 self._side_tasks.failed("flush", error)
                 await asyncio.sleep(self._side_tasks.retry_ms / 1000)
@@ -178,22 +176,6 @@ class Flush:
                 raise StoreUnreadable(folder, error) from error
             sync_opened(descriptor)
             self._named = files[-1].start
-
-    async def _run_in_pool(self, work: Callable[[], None]) -> None:
-        """Run `work` in the pool; if the wait is cancelled, flush_all_now picks up the result."""
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-        running: Future[None] = self._pool.submit(work)
-        self._in_pool.add(running)
-
-        def tell(_: Future[None]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_end, ended)
-
-        running.add_done_callback(tell)
-        await ended
-        self._in_pool.discard(running)
-        running.result()
 
     def _files_between(self, start: int, end: int) -> list[MappedFile]:
         return [file for file in self._log.files.files if file.start < end and file.end > start]
@@ -241,7 +223,7 @@ class Flush:
             await self.flush_log()
             if self.flushed_position < work.target or self._checkpoints_end is not None:
                 return
-            await self._run_in_pool(work.run)
+            await self._work.run(work.run)
         except (OSError, StoreError) as error:
             self._side_tasks.failed("checkpoint", error)
         else:
@@ -255,9 +237,7 @@ class Flush:
         work = self._collect()
         files = self._files_between(min(self.flushed_position, work.target), work.target)
         try:
-            for running in self._in_pool:
-                # Cancelled with its task, and perhaps the one that hears of an error.
-                running.result()
+            self._work.join()
             self._sync_files(files)
         except OSError as error:
             self._fail(error, None)
@@ -292,6 +272,35 @@ class Flush:
             "disk and restart, which rebuilds them from the log error=%s",
             error,
         )
+
+
+class _PoolWork:
+    """Work in the pool, which may still run after the task that started it was cancelled."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+        self._running: set[Future[None]] = set()
+
+    async def run(self, work: Callable[[], None]) -> None:
+        """Run `work` in the pool; if the wait is cancelled, `join` picks up the result."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        running: Future[None] = self._pool.submit(work)
+        self._running.add(running)
+
+        def tell(_: Future[None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_end, ended)
+
+        running.add_done_callback(tell)
+        await ended
+        self._running.discard(running)
+        running.result()
+
+    def join(self) -> None:
+        """Wait for what was cancelled with its task, and may be the one that hears of an error; blocks."""
+        for running in self._running:
+            running.result()
 
 
 class _Round:

@@ -10,8 +10,8 @@ it is over: so no message is early, although TIMER_OUT_MS is truncated to a whol
 2. A recall is a message with TIMER_DEL_UNIQKEY for the same second; it and the message it names are dropped
    together. What arrived before the end of a second is read before that second is delivered, however much it
    is: so no acknowledged recall comes too late.
-3. timercheck only covers what is on disk: messages read are in the log and the wheel, delivered ones in the
-   commit log. It is written once a second, after them; a crash loses nothing, and redelivers that second.
+3. Progress is on disk once a second, after what it covers: files.py. A crash loses nothing, and redelivers
+   that second.
 4. After a crash wheel, log and queue offset are made to agree: recovery.py.
 5. If a clock that ran ahead is set back, the next second goes back with it; slots delivered meanwhile are
    emptied, so that nothing is delivered twice.
@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import replace
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.message_codec import add_property, get_property, remove_property
@@ -33,10 +32,11 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.store.delay import Deliver
 from pocketmq.store.errors import RecordIllegal, StoreError
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.side_tasks import SURVIVED, in_thread
-from pocketmq.store.timer.check import TimerCheck, TimerCheckFile, correct
+from pocketmq.store.side_tasks import SURVIVED
+from pocketmq.store.timer.check import TimerCheck
 from pocketmq.store.timer.due import Due
-from pocketmq.store.timer.log import DELETE, TimerLog, TimerUnit, unit_of
+from pocketmq.store.timer.files import TimerFiles
+from pocketmq.store.timer.log import DELETE, TimerUnit, unit_of
 from pocketmq.store.timer.pending import TimerPending, destination, waiting_record
 from pocketmq.store.timer.properties import (
     DEL_KEY,
@@ -47,8 +47,7 @@ from pocketmq.store.timer.properties import (
     passed_on,
     recalls_of,
 )
-from pocketmq.store.timer.recovery import recover
-from pocketmq.store.timer.wheel import NONE, SLOTS, Slot, TimerWheel
+from pocketmq.store.timer.wheel import NONE, SLOTS, Slot
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,28 @@ _BEHIND_MS_MAX = (SLOTS - ROLL_SECONDS - 3600) * 1000
 MASTER_GRACE_MS = 3_000
 
 
+class TimerFlow:
+    """Messages that came and went. Attributes: in_rate, out_rate (a second, over the last second or so)."""
+
+    def __init__(self, now_ms: int) -> None:
+        """now_ms: monotonic."""
+        self.taken_count = self.delivered_count = 0
+        self.in_rate = self.out_rate = 0.0
+        self._counted_ms = now_ms
+        self._counted = (0, 0)
+
+    def measure(self, now_ms: int) -> None:
+        """Set the rates, once a second."""
+        passed_ms = now_ms - self._counted_ms
+        if passed_ms >= _RATE_INTERVAL_MS:
+            taken, delivered = self._counted
+            self.in_rate = (self.taken_count - taken) * 1000 / passed_ms
+            self.out_rate = (self.delivered_count - delivered) * 1000 / passed_ms
+            self._counted_ms, self._counted = now_ms, (self.taken_count, self.delivered_count)
+
+
 class TimerService:
-    """Watches the clock and the wheel."""
+    """Watches the clock and the wheel. Attributes: check (the progress), pending, flow (figures), files."""
 
     def __init__(
         self,
@@ -84,12 +103,9 @@ class TimerService:
         self._clock = clock
         self._deliver: Deliver = deliver or store.append
         root = store.config.store_path_root_dir
-        self._wheel = TimerWheel(os.path.join(root, "timerwheel"))
-        self._log = TimerLog(os.path.join(root, "timerlog"), log_file_size)
-        self._check_file = TimerCheckFile(os.path.join(root, "config", "timercheck"))
-        self.check = TimerCheck()
+        self.files = files = TimerFiles(store, root, log_file_size)
         self.pending = TimerPending(
-            store, self._wheel, self._log, os.path.join(root, "config", "timermetrics")
+            store, files.wheel, files.log, os.path.join(root, "config", "timermetrics")
         )
         self._arrived = asyncio.Event()
         # Of the second that is being delivered: the records still to be delivered.
@@ -99,72 +115,36 @@ class TimerService:
         # Up to this second all is taken in that may belong to it: the queue up to this offset (2).
         self._over_ms = 0
         self._over_offset = 0
-        # Whether timercheck says where to begin, and what of the progress it has.
-        self._has_begun = False
-        self._synced = (0, 0, 0)
-        # Seconds with messages that were delivered.
-        self._done = 0
-        self._sync_error: OSError | None = None
         self._side_tasks = store.side_tasks
-        self._next_sync_ms = self._next_clean_ms = self._counted_ms = clock.monotonic_ms()
-        self._counted = (0, 0)
-        self.delivered_count = 0
-        self.taken_count = 0
-        # Messages a second, over the last second or so.
-        self.in_rate = self.out_rate = 0.0
+        self._next_sync_ms = self._next_clean_ms = clock.monotonic_ms()
+        self.flow = TimerFlow(self._next_sync_ms)
+
+    @property
+    def check(self) -> TimerCheck:
+        """Return the progress of now."""
+        return self.files.check
 
     # ------------------------------------------------------------ start and end
 
     def load(self) -> None:
         """Open the files and correct them (4). Raises: StoreForeign, StoreUnreadable, OSError."""
-        self.check = self._check_file.load()
-        self._wheel.load()
-        self._log.load(max(0, self.check.log_position - self._log.file_size))
-        self._revise()
-        self.check.log_position = min(self.check.log_position, self._log.end)
-        self._synced = self._progress()
-        correct(self.check, self._wheel, self._now_second())
-        self._has_begun = self.check.read_ms != 0
-        if not self._has_begun:
-            self.check.read_ms = self._now_second()
-        self.pending.load(self.check.read_ms)
+        self.files.load(self._now_second())
+        self.pending.load(self.files.check.read_ms)
 
     def load_anew(self) -> None:
         """Reload: the log was a master's until now, or was cut back. Raises: StoreError."""
         self._drop_second()
-        self._revise()
-        self.pending.count_anew(self.check.read_ms)
-
-    def _revise(self) -> None:
-        if recover(self._store, self._wheel, self._log, self.check):
-            # Before anything takes the place of what was cut.
-            with self._side_tasks.attempt("timer-sync"):
-                self.sync()
+        self.files.revise()
+        self.pending.count_anew(self.files.check.read_ms)
 
     def close(self) -> None:
         """Save what can be saved, and close the files; the next start rebuilds what is not saved."""
         with self._side_tasks.attempt("timer-sync"):
-            self.sync()
+            self.files.sync()
             # While a second is being delivered the counts are not exact: the next start rebuilds them.
             if self._due is None:
-                self.pending.save(self.check.read_ms)
-        self._wheel.close()
-        self._log.close()
-        self._check_file.close()
-
-    def _save(self, check: TimerCheck, end: int) -> None:
-        """Write timercheck as of the synced end `end` of the log (3); not without timers."""
-        self.check.log_position = end
-        if end or check.queue_offset:
-            self._check_file.save(replace(check, log_position=end))
-
-    def sync(self) -> None:
-        """Sync everything at a stop, the store's log included. Blocks. Raises: OSError, StoreError."""
-        self._sync_files()
-        if self._progress() != self._synced:
-            # As in _sync_in_pool; the power may go during the stop, too.
-            self._store.flush_now()
-        self._save(self.check, self._log.end)
+                self.pending.save(self.files.check.read_ms)
+        self.files.close()
 
     # ------------------------------------------------------------ in
 
@@ -190,19 +170,16 @@ class TimerService:
 
         master: while this broker follows, read no further than its master has.
         """
-        offset = self.check.queue_offset
+        offset = self.files.check.queue_offset
         end = self._store.max_offset(TIMER_TOPIC, 0)
         if master is not None:
             end = min(end, master.queue_offset)
         if offset >= end:
             return False
-        if not self._has_begun:
-            # A unit without a time to begin at would be taken for delivered, once its second is over.
-            self._check_file.save(self.check)
-            self._has_begun = True
+        self.files.begin()
         entries = self._store.entries(TIMER_TOPIC, 0, offset, min(_STEP, end - offset))
         if not entries:
-            self.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
+            self.files.check.queue_offset = max(offset + 1, self._store.min_offset(TIMER_TOPIC, 0))
             return True
         for position, size, _ in entries:
             record = waiting_record(self._store, position, size)
@@ -213,8 +190,8 @@ class TimerService:
                 )
             else:
                 self._place(record, position, size, master)
-            self.check.queue_offset += 1
-        self.taken_count += len(entries)
+            self.files.check.queue_offset += 1
+        self.flow.taken_count += len(entries)
         return True
 
     def _place(
@@ -227,7 +204,7 @@ class TimerService:
                 "dropped a timer message that does not say when it is due position=%d", position
             )
             return
-        read_ms, write_ms, roll = self.check.read_ms, self._now_second(), self._roll_seconds()
+        read_ms, write_ms, roll = self.files.check.read_ms, self._now_second(), self._roll_seconds()
         if master is not None:
             read_ms, write_ms = master.read_ms, record.store_ms // 1000 * 1000
             due_ms = max(unit_of(int(text), write_ms, roll)[0], write_ms)
@@ -239,16 +216,19 @@ class TimerService:
         if get_property(record.properties, DEL_KEY) is not None:
             magic |= DELETE
         second = at_ms // 1000
-        slot, name_hash = self._wheel.get(second), string_hash(topic.decode("utf-8", "replace"))
+        slot, name_hash = (
+            self.files.wheel.get(second),
+            string_hash(topic.decode("utf-8", "replace")),
+        )
         unit = TimerUnit(slot.last, magic, write_ms, at_ms - write_ms, position, size, name_hash)
-        at = self._log.append(unit)
+        at = self.files.log.append(unit)
         first = at if slot.first == NONE else slot.first
         step = -1 if magic & DELETE else 1
         try:
-            self._wheel.put(Slot(second, first, at, slot.number + step))
+            self.files.wheel.put(Slot(second, first, at, slot.number + step))
         except StoreError:
             # It is appended when the wheel takes it.
-            self._log.cut(at)
+            self.files.log.cut(at)
             raise
         if magic & DELETE:
             self.pending.recall(record, unit, write_ms)
@@ -262,12 +242,12 @@ class TimerService:
     async def follow(self, master: TimerCheck) -> None:
         """Catch up with the master's timers, delivering nothing. Raises: StoreError, OSError."""
         self._drop_second()
-        if 0 < master.read_ms < self.check.read_ms:
+        if 0 < master.read_ms < self.files.check.read_ms:
             # This clock ran ahead, or this log was cut: what is due from there on may still wait.
-            self._save_back(master.read_ms)
+            self.files.save_back(master.read_ms)
         while self._enqueue(master):
             await asyncio.sleep(0)
-        self.check.read_ms = master.read_ms or self.check.read_ms
+        self.files.check.read_ms = master.read_ms or self.files.check.read_ms
 
     # ------------------------------------------------------------ out
 
@@ -286,7 +266,7 @@ class TimerService:
             return 0
         if self.pending.count_some(self._clock.now_ms()):
             return _COUNT_PAUSE_MS
-        next_ms = self.check.read_ms + PRECISION_MS
+        next_ms = self.files.check.read_ms + PRECISION_MS
         return min(max(next_ms - self._clock.now_ms(), 1), _WAIT_MS_MAX)
 
     def _work(self) -> bool:
@@ -295,15 +275,15 @@ class TimerService:
             self._deliver_some()
             return True
         now_ms = self._clock.now_ms()
-        if self.check.read_ms > now_ms + PRECISION_MS:
+        if self.files.check.read_ms > now_ms + PRECISION_MS:
             self._go_back(self._now_second())
-        if self.check.read_ms > now_ms - PRECISION_MS:
+        if self.files.check.read_ms > now_ms - PRECISION_MS:
             return self._enqueue()
-        if self._over_ms < self.check.read_ms:
+        if self._over_ms < self.files.check.read_ms:
             self._over_ms = now_ms - PRECISION_MS
             self._over_offset = self._store.max_offset(TIMER_TOPIC, 0)
-        near = now_ms - self.check.read_ms < _BEHIND_MS_MAX
-        if near and self.check.queue_offset < self._over_offset and self._enqueue():
+        near = now_ms - self.files.check.read_ms < _BEHIND_MS_MAX
+        if near and self.files.check.queue_offset < self._over_offset and self._enqueue():
             return True
         self._dequeue()
         return True
@@ -315,38 +295,33 @@ class TimerService:
 
     def _go_back(self, second_ms: int) -> None:
         """Handle a clock that was set back (5)."""
-        self._save_back(second_ms)
-        log.warning("the clock was set back ms=%d", self.check.read_ms - second_ms)
-        delivered = range(second_ms // 1000, self.check.read_ms // 1000)
-        self._wheel.empty(delivered)
-        self.check.read_ms = second_ms
+        self.files.save_back(second_ms)
+        log.warning("the clock was set back ms=%d", self.files.check.read_ms - second_ms)
+        delivered = range(second_ms // 1000, self.files.check.read_ms // 1000)
+        self.files.wheel.empty(delivered)
+        self.files.check.read_ms = second_ms
         self._over_ms = 0
-
-    def _save_back(self, second_ms: int) -> None:
-        """Save that delivery begins at an earlier second."""
-        if self._has_begun:
-            # Before anything is due earlier: a start that took this time for past would skip it.
-            _, offset, _ = self._synced
-            self._check_file.save(replace(self.check, read_ms=second_ms, queue_offset=offset))
 
     def _dequeue(self) -> None:
         """Advance to the next second with messages, at most to the last that is over."""
         for _ in range(_SECONDS_STEP):
-            if self.check.read_ms > self._over_ms:
+            if self.files.check.read_ms > self._over_ms:
                 break
-            slot = self._wheel.get(self.check.read_ms // 1000)
+            slot = self.files.wheel.get(self.files.check.read_ms // 1000)
             if slot.last != NONE:
                 self._collect(slot)
                 return
-            self.check.read_ms += PRECISION_MS
-        if self._over_ms - self.check.read_ms > SLOTS * 1000:
+            self.files.check.read_ms += PRECISION_MS
+        if self._over_ms - self.files.check.read_ms > SLOTS * 1000:
             # After a stop of weeks, empty seconds are skipped: one by one they take too long.
-            self.check.read_ms = self._wheel.next(self.check.read_ms, self._over_ms)
+            self.files.check.read_ms = self.files.wheel.next(
+                self.files.check.read_ms, self._over_ms
+            )
 
     def _collect(self, slot: Slot) -> None:
         """Collect the positions of a second, and what is recalled in it."""
         self._recalled.clear()
-        self._due = Due(self._store, self._log, slot, self._recall)
+        self._due = Due(self._store, self.files.log, slot, self._recall)
 
     def _recall(self, unit: TimerUnit) -> bool:
         """Note the recalled message; False if the record waits itself: its unit is marked by mistake."""
@@ -355,7 +330,7 @@ class TimerService:
         if record is not None and key is not None:
             topic = get_property(record.properties, b"REAL_TOPIC") or b""
             self._recalled.add((topic, key))
-            self.pending.recall_is_over(record, self.check.read_ms)
+            self.pending.recall_is_over(record, self.files.check.read_ms)
         return record is None or key is not None
 
     def _deliver_some(self) -> None:
@@ -367,9 +342,9 @@ class TimerService:
             due.pop()
         if not due:
             self._due = None
-            self._done += 1
+            self.files.done += 1
             self._recalled.clear()
-            self.check.read_ms += PRECISION_MS
+            self.files.check.read_ms += PRECISION_MS
 
     def _deliver_one(self, position: int, record: Record | None, goes_round: bool) -> None:
         if record is None:
@@ -386,9 +361,9 @@ class TimerService:
             log.info("not delivering a recalled message topic=%r key=%r", topic, key)
         # Not before: a store that takes nothing has raised, and it waits on.
         if get_property(record.properties, DEL_KEY) is not None:
-            self.pending.recall_is_over(record, self.check.read_ms)
+            self.pending.recall_is_over(record, self.files.check.read_ms)
         else:
-            self.pending.add(record, -1, self.check.read_ms)
+            self.pending.add(record, -1, self.files.check.read_ms)
 
     def _append(self, record: Record, *, goes_round: bool) -> None:
         """Store a waiting message in its own topic, or once more in the timers'."""
@@ -423,7 +398,7 @@ class TimerService:
                 error,
             )
             return
-        self.delivered_count += not goes_round
+        self.flow.delivered_count += not goes_round
 
     # ------------------------------------------------------------ time
 
@@ -435,19 +410,14 @@ class TimerService:
         self._arrived.clear()
         wait_ms = self.step()
         now = self._clock.monotonic_ms()
-        if now >= self._next_sync_ms and self._progress() != self._synced:
+        if now >= self._next_sync_ms and self.files.is_behind:
             self._next_sync_ms = now + _SYNC_INTERVAL_MS
             with self._side_tasks.attempt("timer-sync"):
-                await self._sync_in_pool()
-        passed_ms = now - self._counted_ms
-        if passed_ms >= _RATE_INTERVAL_MS:
-            taken, delivered = self._counted
-            self.in_rate = (self.taken_count - taken) * 1000 / passed_ms
-            self.out_rate = (self.delivered_count - delivered) * 1000 / passed_ms
-            self._counted_ms, self._counted = now, (self.taken_count, self.delivered_count)
+                await self.files.sync_in_pool()
+        self.flow.measure(now)
         if now >= self._next_clean_ms:
             self._next_clean_ms = now + _CLEAN_INTERVAL_MS
-            self._log.delete_before(self._store.commit_log_min_position)
+            self.files.log.delete_before(self._store.commit_log_min_position)
         if wait_ms == 0:
             await asyncio.sleep(0)
             return
@@ -455,40 +425,15 @@ class TimerService:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._arrived.wait()
 
-    async def _sync_in_pool(self) -> None:
-        check, progress = replace(self.check), self._progress()
-        await in_thread(self._sync_files)
-        await self._store.on_disk()
-        await in_thread(lambda: self._save(check, progress[0]))
-        self._synced = progress
-
-    def _progress(self) -> tuple[int, int, int]:
-        """Return what timercheck must record; not the passing of time, which is cheap to find out again."""
-        return self._log.end, self.check.queue_offset, self._done
-
-    def _sync_files(self) -> None:
-        """Sync log and wheel; after an fsync error never again, as their content on disk is unknown.
-
-        Then log_position stays where it is, and the next start checks the files from there on.
-        """
-        if self._sync_error is not None:
-            raise self._sync_error
-        try:
-            self._log.sync()
-            self._wheel.sync()
-        except OSError as error:
-            self._sync_error = error
-            raise
-
     def _now_second(self) -> int:
         return self._clock.now_ms() // PRECISION_MS * PRECISION_MS
 
     @property
     def behind_ms(self) -> int:
         """Return how far delivery lags behind the clock."""
-        return max(0, self._clock.now_ms() - self.check.read_ms - PRECISION_MS)
+        return max(0, self._clock.now_ms() - self.files.check.read_ms - PRECISION_MS)
 
     @property
     def offset_behind(self) -> int:
         """Return the number of records of the timers' queue not read yet."""
-        return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.check.queue_offset)
+        return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.files.check.queue_offset)

@@ -31,7 +31,8 @@ from pocketmq.remoting.headers import (
     GetConsumerStatusHeader,
     ResetOffsetHeader,
 )
-from pocketmq.remoting.transport.connection import Connection, Handler, Reply
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Reply
 from pocketmq.store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -203,8 +203,8 @@ class AdminStatsProcessor:
         timer = self._timer
         return {
             "timerCongestNum": str(sum(timer.pending.counts.values())),
-            "timerDequeueTps": str(timer.out_rate),
-            "timerEnqueueTps": str(timer.in_rate),
+            "timerDequeueTps": str(timer.flow.out_rate),
+            "timerEnqueueTps": str(timer.flow.in_rate),
             "timerOffsetBehind": str(timer.offset_behind),
             "timerReadBehind": str(timer.behind_ms // 1000),
         }

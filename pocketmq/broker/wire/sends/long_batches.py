@@ -21,7 +21,8 @@ from pocketmq.broker.wire.admin.answers import asks_as_five
 from pocketmq.model.record import BATCH_COUNT_MAX, BATCH_MEMBER, BATCH_MEMBER_SIZE_MIN
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.transport.connection import Connection, Reply
+from pocketmq.remoting.transport.connection import Connection
+from pocketmq.remoting.transport.dispatch import Reply
 
 log = logging.getLogger(__name__)
 
