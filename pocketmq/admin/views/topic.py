@@ -114,7 +114,7 @@ async def mean_size(admin: Admin, status: Iterable[QueueStatus]) -> float | None
     try:
         address = next(each.address for each in await admin.site.masters(None, queue.broker_name))
         header = QueryConsumeQueueHeader(queue.topic, queue.queue_id, first, _SIZES)
-        answer = await admin.site.api.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        answer = await admin.site.api.requests.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
         rows = fastjson.loads(answer.body).get("queueData") if answer.body else None
         sizes = [int(row["physicSize"]) for row in rows or ()]
     except (PocketMQError, StopIteration, KeyError, TypeError, ValueError):
