@@ -72,7 +72,7 @@ function search(page, by, topics) {
   const time = (name, label) => field(name, label, { type: "datetime-local", step: 1, value: page.get(name) && toInput(Number(page.get(name))) });
   const fields = {
     time: () => [time("begin", t("from")), time("end", t("until"))],
-    content: () => [time("begin", t("from")), time("end", t("until")), field("tag", t("tag")), field("key", t("content.key")), field("property", t("content.property"), { placeholder: "region=eu" }), field("text", t("content.text"))],
+    content: () => [time("begin", t("from")), time("end", t("until")), field("tag", t("tag")), field("key", t("content.key")), field("property", t("content.property")), field("text", t("content.text"))],
     key: () => field("key", t("key"), { required: true }),
     id: () => field("id", t("messageId"), { required: true }),
     queue: () => [field("broker", t("broker"), { required: true }), field("queue", t("queue"), { type: "number", min: 0, required: true }), field("offset", t("offset"), { type: "number", min: 0 })],
