@@ -310,6 +310,13 @@ TRAFFIC_METRICS = (
         _sent_to_dlq,
     ),
     Metric(
+        "pocketmq_sends_repeated_total",
+        "counter",
+        "Sends that repeated an earlier one and were answered as that was (sendOnce)",
+        ("topic",),
+        lambda broker: (((topic,), n) for topic, n in broker.parts.messages.once.repeated.items()),
+    ),
+    Metric(
         "pocketmq_sent_back_messages_total",
         "counter",
         "Messages sent back by consumers to be delivered again",
