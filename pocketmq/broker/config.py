@@ -28,7 +28,8 @@ _FIXED = {
     "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr "
+    "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
