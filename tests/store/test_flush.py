@@ -15,6 +15,7 @@ import pytest
 
 from pocketmq.model.java_hash import string_hash
 from pocketmq.store import FlushFailed, MessageStore, StoreError, StoreFailed
+from pocketmq.store.log.mapped_file import MappedFile
 from pocketmq.store.store_lock import AbortFile, LastStop
 from tests.store.stores import HOST, Tags, open_store, read_all, running_store, send
 
@@ -474,3 +475,20 @@ def test_a_message_with_a_lost_unit_is_found_by_its_tag(tmp_path: Path) -> None:
     found = read_all(store, matches=Tags(string_hash("a")))
     assert [record.queue_offset for record in found] == list(range(0, 200, 2))
     store.close()
+
+
+def test_a_file_deleted_while_it_is_flushed_is_no_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention on a full disk takes files that the flush has in hand; the store became read-only."""
+    file = MappedFile.create(str(tmp_path), 0, 4096, keep_open=True)
+    file.reserve(4096)
+    real = os.fdatasync
+
+    def late(descriptor: int) -> None:
+        file.delete()
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", late)
+    file.sync()
+    assert not list(tmp_path.iterdir())

@@ -37,7 +37,7 @@ class MappedFile:
     """
 
     __slots__ = (
-        *("_descriptor", "_folder", "_map", "_view"),
+        *("_descriptor", "_folder", "_is_deleted", "_map", "_view"),
         *("keep_open", "name", "reserved", "size", "start"),
     )
 
@@ -57,6 +57,7 @@ class MappedFile:
         self.reserved = 0
         self.keep_open = keep_open
         self._descriptor = -1
+        self._is_deleted = False
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
@@ -198,7 +199,12 @@ class MappedFile:
         """
         descriptor = self._descriptor
         if descriptor >= 0:
-            os.fdatasync(descriptor)
+            try:
+                os.fdatasync(descriptor)
+            except OSError:
+                # Deleted on another thread meanwhile: the descriptor was closed. No disk has failed.
+                if not self._is_deleted:
+                    raise
             return
         try:
             descriptor = open_file(self.path, os.O_RDWR)
@@ -284,6 +290,7 @@ class MappedFile:
 
     def delete(self) -> None:
         """Remove the file from its folder; slices handed out stay readable."""
+        self._is_deleted = True
         self.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
