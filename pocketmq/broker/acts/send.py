@@ -217,7 +217,7 @@ class SendActs:
         found = plain.queues.get(number) or plain.open(number)
         if found is None:
             return None
-        put = self._store.append(
+        put = self._store.appends.append(
             plain.name,
             queue_id,
             body,
@@ -391,7 +391,9 @@ class SendActs:
         store = self._store
         end_before = store.commit_log_max_position
         try:
-            batch = store.append_batch(topic, queue_id, body, properties, sys_flag, born_ms, host)
+            batch = store.appends.append_batch(
+                topic, queue_id, body, properties, sys_flag, born_ms, host
+            )
         except StoreError as error:
             raise store_refusal(error, store) from error
         end = store.commit_log_max_position
