@@ -15,7 +15,9 @@ from pocketmq.admin.types import (
 )
 from pocketmq.client.errors import BrokerFailed, BrokerRefused, ConsumerNotOnline
 from pocketmq.client.network.gather import together
+from pocketmq.client.network.namespace import check_group
 from pocketmq.model.message import MessageQueue
+from pocketmq.model.names import is_legal
 from pocketmq.model.queue_json import message_queue
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.model.tables import GroupConfig
@@ -40,7 +42,11 @@ class GroupAdmin:
     async def create(
         self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Create or change a group on masters chosen as for topics. Returns: their names."""
+        """Create or change a group on masters chosen as for topics. Returns: their names. Raises:
+        IllegalGroup for a name that RocketMQ does not allow.
+        """
+        if not is_legal(config.group):
+            check_group(config.group)
         return await self._site.tell_each(
             await self._site.masters(cluster, broker),
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,

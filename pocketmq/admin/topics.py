@@ -3,6 +3,7 @@
 from pocketmq.admin.cluster import Cluster, unique
 from pocketmq.admin.types import QueueStatus
 from pocketmq.client.errors import NoRoute, RequestNotSupported, TopicNotExist
+from pocketmq.client.network.namespace import check_topic
 from pocketmq.client.network.route import TopicRoute
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.model.queue_json import message_queue
@@ -37,8 +38,10 @@ class TopicAdmin:
         """Create or change a topic on the masters of a cluster, on one broker, or on all masters.
 
         order: also enter it into the name servers' order configuration. attributes: 5.x,
-        `+message.type=FIFO`. Returns: names of the brokers.
+        `+message.type=FIFO`. Returns: names of the brokers. Raises: IllegalTopic for a name that RocketMQ
+        does not allow.
         """
+        check_topic(topic)
         masters = await self._site.masters(cluster, broker)
         reads = queues if read_queues is None else read_queues
         writes = queues if write_queues is None else write_queues

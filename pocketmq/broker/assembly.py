@@ -13,6 +13,7 @@ from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
 from pocketmq.broker.figures.lags import Lags
+from pocketmq.broker.figures.log_levels import apply_levels
 from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
 from pocketmq.broker.filters.pull_filter import PullFilters
@@ -116,6 +117,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
 def connect(parts: Parts) -> None:
     """Subscribe each part to the events it needs."""
+    if parts.node.config.log_levels:
+        apply_levels(parts.node.config.log_levels)
     events, tables, members = parts.node.events, parts.tables, parts.members
     pop, long_polling = parts.services.pop, parts.services.long_polling
 
@@ -132,6 +135,8 @@ def connect(parts: Parts) -> None:
             parts.messages.store.take_settings()
         if "enableCalcFilterBitMap" in names:
             calculate_bit_maps()
+        if "logLevels" in names:
+            apply_levels(parts.node.config.log_levels)
 
     def calculate_bit_maps() -> None:
         enabled = parts.node.config.enable_calc_filter_bit_map

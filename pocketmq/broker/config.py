@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.broker.table_config import TableConfig
@@ -33,7 +34,7 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig):
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -34,6 +34,7 @@ class Key:
     max: int | float | None = None
     choices: tuple[str, ...] = ()
     runtime: bool = False
+    form: str = ""
 
     def parse(self, text: str) -> Any:
         """Parse `text`. Raises: IllegalArgument with the allowed values."""
@@ -60,6 +61,8 @@ class Key:
             raise IllegalArgument(
                 f"{self.name} must be one of {', '.join(self.choices)}, not {raw!r}"
             )
+        if self.form and not re.fullmatch(self.form, raw):
+            raise IllegalArgument(f"{self.name} cannot be {raw!r}: {self.help}")
         return raw
 
     def format(self, value: Any) -> str:
@@ -83,8 +86,12 @@ def key(
     max: int | float | None = None,
     choices: tuple[str, ...] = (),
     runtime: bool = False,
+    form: str = "",
 ) -> Any:
-    """Declare a setting in a Settings dataclass; `name` is RocketMQ's (or ours, in its spelling)."""
+    """Declare a setting in a Settings dataclass; `name` is RocketMQ's (or ours, in its spelling).
+
+    form: a regular expression that a text must match; `help` says what that is.
+    """
     return dataclasses.field(
         default=default,
         metadata={
@@ -95,6 +102,7 @@ def key(
             "max": max,
             "choices": choices,
             "runtime": runtime,
+            "form": form,
         },
     )
 

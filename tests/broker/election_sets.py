@@ -53,7 +53,7 @@ class Set(Pair):
             masters = [each for each in brokers if leads(each)]
             return len(masters) == 1 and replication_of(masters[0]).in_sync.confirmed == ids
 
-        await until(is_so, "one leads and all are in sync", 30)
+        await until(is_so, "one leads and all are in sync")
         return next(each for each in brokers if leads(each))
 
 

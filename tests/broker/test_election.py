@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.broker import Broker
 from pocketmq.broker.election.controllers import NoController
 from pocketmq.broker.election.switch_listener import SwitchConnection
 from pocketmq.client import Message, Producer, SendStatus
@@ -52,7 +53,9 @@ async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_tha
 ) -> None:
     """Its clients still reach it. RocketMQ 5.5.0 lost 377 of 2,218 acknowledged messages so."""
     async with controlled(tmp_path) as set_:
-        old, *others = await set_.of(3, slave_timeout=300)
+        # What heartbeats say counts for the controller, 10 s by default.
+        settings = {"slave_timeout": 300, "controller_heart_beat_timeout_mills": 2_000}
+        old, *others = await set_.of(3, **settings)
         async with Producer("p", name_server=set_.namesrv) as producer:
             await producer.send(Message("T", b"first"))
         kept: list[bytes] = []
@@ -120,7 +123,7 @@ async def test_a_reader_sees_what_no_failover_takes_away(
 ) -> None:
     """The slave's reports are held up: the message is stored, and not with every broker in sync."""
     async with controlled(tmp_path) as set_:
-        brokers = await set_.of(2)
+        brokers = await set_.of(2, ha_send_heartbeat_interval=100)
         late: list[tuple[SwitchConnection, bytes]] = []
         async with await Peer.at(brokers[0]) as peer:
             await peer.answer(peer.send_message("T", b"first"))
@@ -148,3 +151,23 @@ async def test_a_reader_sees_what_no_failover_takes_away(
             assert await end() == 2
         slave = brokers[1].parts.messages.store
         await until(lambda: slave.max_offset("T", 0) == 2, "the slave hears that it is confirmed")
+
+
+async def test_an_idle_client_is_known_to_the_new_master_at_once(tmp_path: Path) -> None:
+    """It asks nothing and its next heartbeat is far: that the connection ended is all it knows."""
+    async with controlled(tmp_path) as set_:
+        brokers = await set_.of(2)
+
+        def knows(broker: Broker) -> bool:
+            return any(group == "idle" for group, _ in broker.parts.members.producers.channels())
+
+        async with Producer(
+            "idle",
+            name_server=set_.namesrv,
+            heartbeat_interval_ms=900_000,
+            poll_name_server_interval_ms=900_000,
+        ) as producer:
+            await producer.send(Message("T", b"first"))
+            await until(lambda: knows(brokers[0]), "the master knows it")
+            await set_.stop("b0")
+            await until(lambda: knows(brokers[1]), "the new master knows it")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from pocketmq.cli import app
+from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.mqadmin import main as mqadmin
 from pocketmq.client import Credentials, Message
 from pocketmq.client.sync import Producer
@@ -80,6 +81,26 @@ def test_an_account_is_made_used_changed_and_deleted(
     assert len(json.loads(say(app.run, "account", "list", "--json"))) == 1
     said = say(app.run, "account", "delete", "orders-app", "--yes", code=1)
     assert "has no account 'orders-app'" in said
+
+
+def test_a_secret_comes_from_a_file_or_gets_a_warning(
+    say: Say, site: tuple[dict[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is the same in both cases: the account can send."""
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    rights = ("--topic", "T=PUB", "--group", "p=PUB")
+    words = ("account", "set", "by-file", *rights)
+    say(app.run, "topic", "create", "T")
+    at = ("-n", site[0]["namesrv"])
+    assert app.run([*words, "--secret-file", str(file), *at]) == 0
+    assert capsys.readouterr().err == ""
+    assert may_send(site[0]["namesrv"], "by-file")
+    assert app.run([*words, "--secret", SECRET, *at]) == 0
+    assert "list of processes" in capsys.readouterr().err
+    with pytest.raises(CannotBegin, match="is empty"):
+        app.run([*words, "--secret-file", "/dev/null", *at])
+    say(app.run, "account", "delete", "by-file", "--yes")
 
 
 def test_mqadmins_five_commands_do_the_same(say: Say, site: tuple[dict[str, str], Path]) -> None:

@@ -109,10 +109,10 @@ ASKED = {
 # A name that is wrong, and what the error says to do next.
 WRONG = {
     "topic list": ("--cluster Nope", "cluster list"),
-    "topic create": ("Made --broker Nope", "cluster list"),
+    "topic create": ("a/b", "allowed are letters, digits"),
     "topic delete": ("Nope --yes", "topic create Nope"),
     "topic show": ("Nope", "topic create Nope"),
-    "group create": ("G --broker Nope", "cluster list"),
+    "group create": ("a/b", "allowed are letters, digits"),
     "group delete": ("Nope --yes", "group list"),
     "group show": ("Nope", "group list"),
     "group doctor": ("Nope", "group list"),

@@ -1,13 +1,25 @@
 """The servers' log: a flood of lines from one place of the code is cut, and says so."""
 
 import io
+import json
 import logging
+import signal
 import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.servers.log_file import JsonFormatter, LogFile
 from pocketmq.cli.servers.server_log import LINES_AT_ONCE, LineLimit, start_logging
+from pocketmq.cli.servers.server_options import ServerOptions, parse
+from pocketmq.client.errors import BrokerFailed
 from pocketmq.remoting.clock import ManualClock
+from pocketmq.testing import InProcess
+from tests.cli.servers import Server
+from tests.kit.waiting import until
 
 
 def test_each_place_writes_a_hundred_lines_and_then_one_a_second() -> None:
@@ -55,10 +67,96 @@ def test_a_hostile_name_cannot_break_log_lines(
     root.handlers = []
     hostile = "\r\x1b[2J\x85\x9b2J\u2028\u202e\u2066\n2026-11-21 12:00:00,123 INFO forged"
     try:
-        start_logging("INFO")
+        start_logging(ServerOptions("broker"))
         logging.getLogger("pocketmq").info("peer=%s end", hostile)
     finally:
         root.handlers, root.level = before, level
     [line, rest] = written.getvalue().splitlines()
     assert line.endswith(r"peer=\r\x1b[2J\x85\x9b2J\u2028\u202e\u2066")
     assert rest == "  2026-11-21 12:00:00,123 INFO forged end"
+
+
+def record(text: str, **more: Any) -> logging.LogRecord:
+    made = {"name": "pocketmq.t", "levelno": logging.INFO, "levelname": "INFO", "msg": text, **more}
+    return logging.makeLogRecord(made)
+
+
+def test_a_json_line_holds_hostile_text_and_the_trace() -> None:
+    try:
+        raise ValueError("no\nroom")
+    except ValueError as error:
+        failed = record("a %s", args=("\u2028\x1b[2J\n{",), exc_info=(type(error), error, None))
+    written = JsonFormatter("broker-a").format(failed)
+    assert written.isascii()
+    assert "\n" not in written
+    line = json.loads(written)
+    assert line["message"] == "a \u2028\x1b[2J\n{"
+    assert (line["level"], line["module"], line["process"]) == ("INFO", "pocketmq.t", "broker-a")
+    assert line["trace"] == "ValueError: no\nroom"
+    assert datetime.fromisoformat(line["time"]).utcoffset() == timedelta(0)
+
+
+def test_a_log_file_is_opened_again_and_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = LogFile(str(path), 1)
+    file.emit(record("before"))
+    path.rename(tmp_path / "taken-by-logrotate")
+    file.reopen()
+    file.emit(record("after"))
+    assert path.read_text("utf-8") == "after\n"
+    for _ in range(7):
+        file.emit(record("x" * (1 << 20)))
+    file.close()
+    kept = sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("log"))
+    assert kept == ["log", *(f"log.{number}" for number in range(1, 6))]
+
+
+def test_a_server_writes_json_into_its_file_and_opens_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    words = ("namesrv", "--port", "0", "--log-file", str(path), "--log-format", "json")
+    server = Server(tmp_path, *words)
+    try:
+        server.ready()
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        assert any(line["message"].startswith("ready ") for line in lines)
+        path.rename(tmp_path / "old")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: path.exists() and "SIGHUP" in path.read_text("utf-8"), "a new file")
+        assert server.stop() == 0
+        assert server.log_path.read_text("utf-8") == ""
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--log-format", "xml"), "text, json"),
+        (("--log-rotate", "5"), "needs --log-file"),
+        (("--log-file", "/nowhere/log"), "cannot write the log"),
+    ],
+)
+def test_bad_options_of_the_log_are_refused(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(CannotBegin, match=says):
+        start_logging(parse("broker", list(words)))
+
+
+def test_levels_by_module_change_at_run_time() -> None:
+    """And what is not a level is refused, with an example of one that is."""
+    with InProcess({"logLevels": "pocketmq.store=WARNING"}) as server:
+        assert logging.getLogger("pocketmq.store.index").getEffectiveLevel() == logging.WARNING
+        update = server.admin.settings.update_broker
+        update(server.broker, logLevels="pocketmq.broker.ha=DEBUG,pocketmq.namesrv=ERROR")
+        assert logging.getLogger("pocketmq.broker.ha.x").getEffectiveLevel() == logging.DEBUG
+        assert logging.getLogger("pocketmq.namesrv").level == logging.ERROR
+        assert logging.getLogger("pocketmq.store").level == logging.NOTSET
+        for wrong in (
+            "DEBUG",
+            "pocketmq=LOUD",
+            "asyncio=DEBUG",
+            "pocketmq=DEBUG pocketmq.store=INFO",
+        ):
+            with pytest.raises(BrokerFailed, match="such as"):
+                update(server.broker, logLevels=wrong)
+        update(server.broker, logLevels="")
+        assert logging.getLogger("pocketmq.namesrv").level == logging.NOTSET

@@ -27,6 +27,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.servers.event_loop import new_loop
 from pocketmq.cli.servers.listening import settle
 from pocketmq.cli.servers.server_log import start_logging
+from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
@@ -96,7 +97,7 @@ async def _serve(folder: Path, settings: dict[str, dict[str, object]]) -> None:
 
 
 if __name__ == "__main__":
-    start_logging("INFO")
+    start_logging(ServerOptions("broker"))
     settings = json.loads(sys.argv[2])
     if settings.pop("loop") == "asyncio":
         # As where it is not installed.

@@ -3,6 +3,8 @@
 import configparser
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,13 @@ def test_the_unit_starts_a_command_that_there_is() -> None:
     options = parse(role, words)
     assert options.data == f"/var/lib/{unit['Service']['StateDirectory']}"
     assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_unit_is_confined() -> None:
+    """By systemd's own measure, 0 to 10; 3.0 is what an operator accepts without questions."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = str(DOCKER / "pocketmq.service")
+    words = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", "--no-pager", unit]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-500:]

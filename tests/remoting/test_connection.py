@@ -523,7 +523,7 @@ async def test_the_connection_with_most_unread_bytes_is_closed(
     secure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each connection is bounded; a thousand of them would take a gigabyte all the same."""
-    limits = ConnectionLimits(output_size_max=3 << 20)
+    limits = ConnectionLimits(output_size_max=2 << 20)  # 20 TLS peers hold 128 KiB encrypted each
     tls = ServerTls(TlsConfig()) if secure else None
     context = client_context() if secure else None
     async with running(Peer(), ManualClock(), tls=tls, limits=limits) as (server, address):

@@ -8,6 +8,7 @@ import typer
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_rows
+from pocketmq.cli.secret_input import secret_of
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -52,15 +53,18 @@ def _row(broker: str, account: "AccountView") -> dict[str, Any]:
 def set_account(
     key: AccessKey,
     namesrv: NameServer,
+    context: typer.Context,
     secret: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="POCKETMQ_ACCOUNT_SECRET",
-            prompt=True,
-            hide_input=True,
             help="Its secret key, seven characters or more; asked for if not given.",
         ),
-    ],
+    ] = None,
+    secret_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The file that holds it; - reads it from stdin."),
+    ] = None,
     admin: Annotated[
         bool | None,
         typer.Option("--admin/--no-admin", help="Whether it may change brokers (default: no)."),
@@ -89,6 +93,14 @@ def set_account(
     as_json: Json = False,
 ) -> None:
     """Make an account at each broker, or change what the options say of one that exists."""
+    source = context.get_parameter_source("secret")
+    key_of_it = secret_of(
+        secret_file,
+        secret,
+        question="secret key",
+        otherwise="--secret-file or POCKETMQ_ACCOUNT_SECRET",
+        on_line=source is not None and source.name == "COMMANDLINE",
+    )
     named: dict[str, Any] = {
         "admin": admin,
         "topic_perms": ",".join(topic) if topic else None,
@@ -100,7 +112,7 @@ def set_account(
     given = {name: value for name, value in named.items() if value is not None}
 
     async def act(admin: "Admin", address: str) -> None:
-        await admin.settings.set_account(address, key, secret, **given)
+        await admin.settings.set_account(address, key, key_of_it, **given)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
     print_fields({"account": key, "brokers": brokers}, as_json=as_json)

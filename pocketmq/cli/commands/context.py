@@ -1,8 +1,6 @@
 """`pocketmq context`: save, select, list, delete."""
 
-import getpass
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +10,7 @@ from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_fields, print_rows
+from pocketmq.cli.secret_input import secret_of
 
 app = typer.Typer()
 
@@ -25,9 +24,13 @@ def save(
     access_key: Annotated[
         str | None,
         typer.Option(
-            help="Sign requests with this key; the secret comes from POCKETMQ_SECRET_KEY "
-            "or a prompt."
+            help="Sign requests with this key; the secret comes from --secret-file, "
+            "POCKETMQ_SECRET_KEY or a prompt."
         ),
+    ] = None,
+    secret_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The file that holds the secret; - reads it from stdin."),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Talk TLS.")] = False,
     as_json: Json = False,
@@ -40,10 +43,13 @@ def save(
     found["NAMESRV_ADDR"] = namesrv
     if access_key is not None:
         found["POCKETMQ_ACCESS_KEY"] = access_key
-        if "POCKETMQ_SECRET_KEY" not in found:
-            if not sys.stdin.isatty():
-                raise CannotBegin("the secret of --access-key is read from POCKETMQ_SECRET_KEY")
-            found["POCKETMQ_SECRET_KEY"] = getpass.getpass("secret key: ")
+        found["POCKETMQ_SECRET_KEY"] = secret_of(
+            secret_file,
+            found.get("POCKETMQ_SECRET_KEY"),
+            question="secret key",
+            otherwise="--secret-file or POCKETMQ_SECRET_KEY",
+            on_line=False,
+        )
     if tls:
         found["POCKETMQ_TLS_ENABLE"] = "true"
     if "POCKETMQ_TLS_CA" in found:

@@ -86,7 +86,7 @@ class InwardsServer:
         if wish.port is not None:
             arguments += ["--port", str(wish.port)]
         options = parse("broker", arguments)
-        start_logging(options.log_level)
+        start_logging(options)
         server = BrokerServer(options, os.environ)
         role = settings.get("brokerRole", ASYNC_MASTER)
 

@@ -202,9 +202,12 @@ class BrokersServer:
             ("--cluster", options.cluster),
             ("--config", options.config),
             ("--log-level", options.log_level),
+            ("--log-format", options.log_format),
+            ("--log-file", options.log_file),
+            ("--log-rotate", options.log_rotate),
         ):
             if value is not None:
-                arguments += [flag, value]
+                arguments += [flag, str(value)]
         brokers_own = self._checked.settings().keys()
         for text in options.settings or ():
             # What only the name server knows is for the one in this process.

@@ -27,9 +27,12 @@ _OPTION_VARIABLES = {
     "brokers": "brokers",
     "config": "config",
     "loglevel": "log_level",
+    "logformat": "log_format",
+    "logfile": "log_file",
+    "logrotate": "log_rotate",
 }
 _NUMBERS = ("namesrv_port", "port")
-_COUNTS = ("brokers",)
+_COUNTS = ("brokers", "log_rotate")
 # Named so by the tests, the image and the commands of administration, and no setting of a server.
 _NOT_SETTINGS = {"peers", "role", "rolefile", "accesskey", "secretkey", "tlsenable"}
 

@@ -1,4 +1,4 @@
-"""The servers' log: lines on standard error, control characters made visible, floods limited."""
+"""The servers' log: lines on standard error or in a file, control characters made visible, floods limited."""
 
 import logging
 import sys
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pocketmq.cli.exits import CannotBegin, visible
+from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.remoting.clock import SystemClock
 
 LINES_AT_ONCE = 100
 """Lines that one place of the code may write without a pause."""
+_FORMATS = ("text", "json")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -68,17 +70,40 @@ class _Place:
     left_out: int = 0
 
 
-def start_logging(level: str | None, process: str = "") -> None:
-    """Send the log of this process to standard error. Raises: CannotBegin for an unknown level.
+def start_logging(options: ServerOptions, process: str = "") -> None:
+    """Send the log of this process where its options say. Raises: CannotBegin.
 
-    process: included in each line, if several processes write into one log.
+    process: included in each line, and in a file's name, if several processes write one log.
     """
-    name = (level or "INFO").upper()
+    name = (options.log_level or "INFO").upper()
     if name not in _LEVELS:
-        raise CannotBegin(f"--log-level is one of {', '.join(_LEVELS)}, not {level!r}")
-    handler = logging.StreamHandler(sys.stderr)
-    which = f"[{process.replace('%', '%%')}] " if process else ""
+        raise CannotBegin(f"--log-level is one of {', '.join(_LEVELS)}, not {options.log_level!r}")
+    kind = options.log_format or "text"
+    if kind not in _FORMATS:
+        raise CannotBegin(f"--log-format is one of {', '.join(_FORMATS)}, not {kind!r}")
+    if options.log_rotate and not options.log_file:
+        raise CannotBegin("--log-rotate needs --log-file, the file to rotate")
+    handler = _file(options, process) if options.log_file else logging.StreamHandler(sys.stderr)
     handler.addFilter(LineLimit(SystemClock().monotonic_ms))
-    handler.setFormatter(LineFormatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s"))
+    if kind == "json":
+        from pocketmq.cli.servers.log_file import JsonFormatter
+
+        handler.setFormatter(JsonFormatter(process))
+    else:
+        which = f"[{process.replace('%', '%%')}] " if process else ""
+        handler.setFormatter(
+            LineFormatter(f"%(asctime)s %(levelname)s {which}%(name)s: %(message)s")
+        )
     # A forked process had its parent's handler until now.
     logging.basicConfig(level=name, handlers=[handler], force=True)
+
+
+def _file(options: ServerOptions, process: str) -> logging.Handler:
+    from pocketmq.cli.servers.log_file import LogFile
+
+    # Two processes cannot rotate one file.
+    path = f"{options.log_file}.{process}" if process else str(options.log_file)
+    try:
+        return LogFile(path, options.log_rotate or 0)
+    except OSError as error:
+        raise CannotBegin(f"cannot write the log {path}: {error.strerror or error}") from error

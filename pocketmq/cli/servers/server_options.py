@@ -214,8 +214,27 @@ OPTIONS = (
     Option(
         ("--log-level",),
         "log_level",
-        "DEBUG, INFO, WARNING or ERROR (default: INFO); logs go to standard error",
+        "DEBUG, INFO, WARNING or ERROR (default: INFO); by module: the setting logLevels",
         metavar="LEVEL",
+    ),
+    Option(
+        ("--log-format",),
+        "log_format",
+        "text or json, an object a line (default: text)",
+        metavar="FORMAT",
+    ),
+    Option(
+        ("--log-file",),
+        "log_file",
+        "write the log into this file instead of standard error; SIGHUP opens it again",
+        metavar="FILE",
+    ),
+    Option(
+        ("--log-rotate",),
+        "log_rotate",
+        "rotate that file at so many MiB, and keep five (default: never)",
+        metavar="MIB",
+        is_count=True,
     ),
 )
 
@@ -253,6 +272,9 @@ class ServerOptions:
     as_json: bool = False
     figures: bool = False
     log_level: str | None = None
+    log_format: str | None = None
+    log_file: str | None = None
+    log_rotate: int | None = None
 
     def as_settings(self) -> dict[str, str]:
         """Return the settings that the options set, by name; --set NAME=VALUE included.

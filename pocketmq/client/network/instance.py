@@ -283,6 +283,7 @@ class MQClientInstance:
     def take_route(self, topic: str, route: TopicRoute) -> None:
         """Apply a route: its addresses for all, its queues for the consumers."""
         self.addresses.learn(route)
+        self.presence.announce_to(each.addresses.get(MASTER_ID) for each in route.brokers)
         if self.routes.get(topic) == route:
             # Callers that compare routes by identity keep the old object.
             route = self.routes[topic]
@@ -403,6 +404,11 @@ class MQClientInstance:
     def _connection_over(self, address: str, silent: bool) -> None:
         if silent:
             self.runner.spawn(self.presence.announce_again(address), name="heartbeat")
+            return
+        # Its name may have another master now, and this client may have nothing to ask of that for long.
+        for topic, route in list(self.routes.items()):
+            if any(each.addresses.get(MASTER_ID) == address for each in route.brokers):
+                self._look_ups.broker_failed(topic, route)
 
     # ------------------------------------------------------------ rebalance and offsets
 

@@ -3,6 +3,9 @@
 1. Heartbeats go to every broker if there is a consumer, otherwise to masters only.
 2. A broker whose connection leads nowhere gets one at once by another: it reaches the client by that one
    only, and what waits on the old one ends when the new one works.
+3. A master that a route names for the first time gets one at once: it takes over the groups of another, and
+   can neither check their transactions nor share out their queues before it has heard of them. PocketMQ only:
+   Java's clients wait for their next heartbeat, up to 30 s.
 Source: MQClientInstance.sendHeartbeatToAllBroker, RocketMQ 4.9.7.
 """
 
@@ -30,6 +33,8 @@ class Presence:
         self._versions: dict[str, int] = {}
         self._announced_ms: dict[str, int] = {}
         self._probed: set[str] = set()
+        # Brokers that have been told, or are being told, of this client.
+        self._known: set[str] = set()
         self._one = asyncio.Lock()
 
     def _body(self) -> bytes:
@@ -53,6 +58,7 @@ class Presence:
                 if address not in self._versions:
                     log.info("heartbeat accepted broker=%s version=%s", address, answer.version)
                 self._versions[address] = answer.version
+                self._known.add(address)
 
             wanted = [
                 address
@@ -82,6 +88,13 @@ class Presence:
             self._announced_ms[address] = now_ms
             await self.heartbeat_all(address)
 
+    def announce_to(self, masters: Iterable[str | None]) -> None:
+        """Apply invariant 3, once the brokers that were known at the start have heard of this client."""
+        for address in set(masters) if self._versions else ():
+            if address is not None and address not in self._known:
+                self._known.add(address)
+                self._instance.runner.spawn(self.heartbeat_all(address), name="heartbeat")
+
     async def unregister(self, producer_group: str | None, consumer_group: str | None) -> None:
         """Remove a group at the brokers that have heard of this client."""
         instance = self._instance
@@ -97,6 +110,7 @@ class Presence:
         """Drop a broker that no route names any more."""
         self._versions.pop(address, None)
         self._announced_ms.pop(address, None)
+        self._known.discard(address)
 
     def knows_sql(self, address: str) -> bool:
         """Return True if the broker supports other expressions than tags, by its heartbeat (wire.md 1.5)."""
