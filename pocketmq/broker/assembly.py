@@ -34,6 +34,7 @@ from pocketmq.broker.modes.mode import GroupMode, GroupModes
 from pocketmq.broker.modes.policy import Policies
 from pocketmq.broker.modes.strict import StrictGroups
 from pocketmq.broker.node import Node
+from pocketmq.broker.once.send_once import SendOnce
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
@@ -80,6 +81,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         pop.load_anew()
         timer.load_anew()
         delay.load_anew()
+        messages.once.load()
 
     deliveries = messages.deliveries
     ours = PocketState(
@@ -267,6 +269,7 @@ def _messages(
         deliveries=deliveries,
         reach=PageCache(store),
         durability=Durability(store, replicas),
+        once=SendOnce(node, tables.topics, store),
     )
 
 

@@ -225,8 +225,8 @@ class Broker:
         services.delay.load()
         services.timer.load()
         stack.callback(services.timer.close)
-        services.half.load()
-        services.pop.load()
+        for part in (services.half, services.pop, self.parts.messages.once):
+            part.load()
 
     async def _serve(
         self, stack: AsyncExitStack, acl: PlainAccessValidator | None, client: RemotingClient

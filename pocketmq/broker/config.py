@@ -9,6 +9,7 @@ from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.nameservers.address_config import AddressConfig
+from pocketmq.broker.once.config import OnceConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting.settings import key
@@ -28,13 +29,13 @@ _FIXED = {
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
-    "open connections keep their limits": "frameMaxLength maxConnections "
-    "maxConnectionsPerAddress halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
+    "open connections keep their limits": "frameMaxLength maxConnections maxConnectionsPerAddress "
+    "halfFramesMaxSize unreadMaxSize keptRequestsMaxSize",
 }
 
 
 @dataclass
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig):
+class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, OnceConfig):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.modes.mode import GroupModes
     from pocketmq.broker.modes.policy import Policies
     from pocketmq.broker.modes.strict import StrictGroups
+    from pocketmq.broker.once.send_once import SendOnce
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
@@ -88,3 +89,4 @@ class Messages:
     deliveries: "DeliveryRecord"
     reach: "PageCache"
     durability: "Durability"
+    once: "SendOnce"

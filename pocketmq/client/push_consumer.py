@@ -30,6 +30,7 @@ from pocketmq.model.subscription import ALL, TAG
 from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
+    from pocketmq.client.inbox import Inbox
     from pocketmq.client.network.instance import MQClientInstance
 
 
@@ -117,6 +118,15 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         tracer, self._tracer = self._tracer, None
         if tracer is not None:
             await tracer.shutdown()
+
+    def once(self, connection: Any) -> "Inbox":
+        """Return an inbox in a database: what is done inside `inbox.once(message)` is done once (inbox.py).
+
+        connection: of a DB-API module or of SQLAlchemy. Raises: IllegalArgument, what the database raises.
+        """
+        from pocketmq.client.inbox import Inbox
+
+        return Inbox(connection, self.group)
 
     async def run_until_signal(self) -> None:
         """Wait for SIGTERM or SIGINT; leaving the `with` block then drains and unregisters.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from pocketmq.bulk.moments import moment_ms
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import Key, Settings, key
 
@@ -76,14 +77,12 @@ class Options(Settings):
     starting_timestamp: str = key(
         "",
         name="startingTimestamp",
-        unit="ms",
-        help="Begin at the first message stored then or later.",
+        help="Begin at the first message stored then or later: `2h` ago, ISO 8601, ms since 1970.",
     )
     ending_timestamp: str = key(
         "",
         name="endingTimestamp",
-        unit="ms",
-        help="End before the first message stored then or later.",
+        help="End before the first message stored then or later, as above.",
     )
     starting_offsets_by_timestamp: str = key(
         "", name="startingOffsetsByTimestamp", help='{"topic":{"broker":{"queue":ms}}}.'
@@ -315,9 +314,10 @@ class Options(Settings):
         text = self.starting_timestamp if name == "startingTimestamp" else self.ending_timestamp
         if not text.strip():
             return None
-        if not text.strip().isdecimal():
-            raise IllegalArgument(f"{name} must be milliseconds since 1970, not {text!r}")
-        return int(text)
+        try:
+            return moment_ms(text)
+        except IllegalArgument as error:
+            raise IllegalArgument(f"{name}: {error}") from None
 
 
 # Options that mean something for one kind of use only; the rest belongs to both kinds of reading.

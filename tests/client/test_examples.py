@@ -91,6 +91,7 @@ _PRINTS = {
     "transactions.py": ["order 7 -> COMMIT", "order without money -> ROLLBACK"],
     "delays.py": ["recalled: tomorrow", "reminder after a second", "reminder after two"],
     "request_reply.py": ["1+2+3 = 6"],
+    "once.py": ["entered order 1"],
 }
 """How the lines of each program begin that ends by itself."""
 

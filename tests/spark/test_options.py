@@ -4,11 +4,13 @@ import os
 import pickle
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pocketmq.bulk.moments import moment_ms
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.columns import options_in
 from pocketmq.spark.options import (
@@ -51,6 +53,7 @@ BAD_VALUES = [
     ("endingOffsets", '{"T":{"b":{"0":-2}}}', "at least -1"),
     ("startingTimestamp", "yesterday", "milliseconds since 1970"),
     ("endingTimestamp", "-1", "milliseconds since 1970"),
+    ("startingTimestamp", "1700000000", "in milliseconds it is 1700000000000"),
     ("startingOffsetsByTimestamp", '{"T":{"b":{"0":-1}}}', "at least 0"),
     ("endingOffsetsByTimestamp", "7", "object"),
     ("startingOffsetsByTimestampStrategy", "guess", "error, latest"),
@@ -348,3 +351,14 @@ def test_the_environment_can_ask_for_the_plan(tmp_path: Path) -> None:
         env=os.environ | {"POCKETMQ_LOG": "INFO"},
     )
     assert b"planned stores=1 queues=1 partitions=1 columns=tags" in planner.stderr
+
+
+def test_times_are_taken_as_people_write_them() -> None:
+    """A length of time is ago; a date without a zone is local; both ends of a day."""
+    day = datetime(2026, 11, 21)
+    assert moment_ms("2026-11-21") == day.timestamp() * 1000
+    assert moment_ms("2026-11-21T10:00+08:00") == 1_795_226_400_000
+    assert moment_ms("90m", now_ms=10**13) == 10**13 - 5_400_000
+    assert moment_ms("1795226400000") == 1_795_226_400_000
+    with pytest.raises(IllegalArgument, match="in milliseconds it is 1795226400000"):
+        moment_ms("1795226400")

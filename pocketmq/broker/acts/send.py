@@ -14,13 +14,20 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from pocketmq.broker.acts.plain_topic import PlainTopic
+from pocketmq.broker.acts.send_properties import (
+    check_delay,
+    human_time,
+    queue_of_priority,
+    waits_by,
+    with_transaction_id,
+)
 from pocketmq.broker.figures.stats import PutCounter
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.node import Node
+from pocketmq.broker.once.send_once import FirstCopy
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.transaction_check import FIRST_STORED
@@ -41,7 +48,6 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
-from pocketmq.remoting.java_number import integer
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import (
     Appended,
@@ -61,8 +67,6 @@ _OF_HALF = (
     b"TRAN_PREPARED_QUEUE_OFFSET",
     FIRST_STORED,
 )
-# No number of queues has more.
-_DIGITS_MAX = 10
 Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
@@ -114,6 +118,7 @@ class SendActs:
         self._deliveries = messages.deliveries
         self._random_below = random_below
         self._durability = messages.durability
+        self._once = messages.once
         self._cluster = node.config.broker_cluster_name.encode()
         self._plain_end = b"CLUSTER\x01" + self._cluster
         # Properties of a batch as they came -> as they are stored, and whether a send waits.
@@ -125,7 +130,7 @@ class SendActs:
         """Return the topic of a send, creating it where allowed. Raises: Refused."""
         config = self._config
         if self._now_ms() < config.start_accept_send_request_time_stamp:
-            until = _human_time(config.start_accept_send_request_time_stamp)
+            until = human_time(config.start_accept_send_request_time_stamp)
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
         name = ask.topic
         if not config.broker_permission & Perm.WRITE and self._topics.is_order(name):
@@ -192,6 +197,7 @@ class SendActs:
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._durability.replicas.may_refuse
+            or self._once.applies(topic)
         ):
             return None
         return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
@@ -255,7 +261,39 @@ class SendActs:
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
         if topic.by_priority:
-            queue_id = _queue_of_priority(properties, topic, queue_id)
+            queue_id = queue_of_priority(properties, topic, queue_id)
+        if self._once.applies(topic):
+            first = self._once.first(topic.topic, properties)
+            if first is not None:
+                return self._repeated(first, topic.topic, properties, as_five=as_five)
+        sent = self._send_new(ask, topic, body, peer, (properties, queue_id, times_max), as_five)
+        if self._once.applies(topic):
+            self._once.note(topic.topic, properties, sent.position)
+        return sent
+
+    def _repeated(
+        self, first: FirstCopy, topic: str, properties: bytes, *, as_five: bool
+    ) -> SentMessage:
+        """Answer a send as its first one was."""
+        end = first.end if waits_by(properties) and self._durability.waits else None
+        is_half = (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+        transaction = with_transaction_id(properties)[1] if is_half and as_five else None
+        handle = self._recall_handle(topic, first.position)
+        return SentMessage(
+            first.position, first.queue_id, first.queue_offset, end, handle, transaction
+        )
+
+    def _send_new(
+        self,
+        ask: SendAsk,
+        topic: TopicConfig,
+        body: Buffer,
+        peer: Peer,
+        what: tuple[bytes, int, int | None],
+        as_five: bool,
+    ) -> SentMessage:
+        """Store one message. what: its properties, queue id, and times_max of `send`. Raises: Refused."""
+        properties, queue_id, times_max = what
         name = topic.topic
         store_queue_id = queue_id
         dead = self._dead_letter(ask, times_max)
@@ -272,7 +310,7 @@ class SendActs:
             properties = self._with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             if as_five:
-                properties, transaction = _with_id(properties)
+                properties, transaction = with_transaction_id(properties)
             name, store_queue_id, properties = self._half(name, store_queue_id, properties)
             sys_flag &= ~_TRANSACTION_MASK
             # A half message is never delayed: the client has removed DELAY, and so do we. RocketMQ 4.9.7 and
@@ -281,7 +319,7 @@ class SendActs:
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
         else:
-            _check_delay(properties)
+            check_delay(properties)
         try:
             stored = self._put.put(
                 name,
@@ -298,7 +336,7 @@ class SendActs:
         except StoreError as error:
             raise store_refusal(error, self._store) from error
         put = stored.appended
-        handle = self._recall_handle(name, put) if stored.topic == TIMER_TOPIC else None
+        handle = self._recall_handle(name, put.position) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if wait and self._durability.waits else None
         return SentMessage(put.position, queue_id, put.queue_offset, end, handle, transaction)
 
@@ -312,9 +350,9 @@ class SendActs:
             properties = remove_property(properties, name)
         return properties.removesuffix(b"\x02") + self.traced()[0 if properties else 1 :]
 
-    def _recall_handle(self, topic: str, put: Appended) -> str | None:
-        """Return the handle for cancelling the message (5.x)."""
-        data = self._store.record_at(put.position)
+    def _recall_handle(self, topic: str, position: int) -> str | None:
+        """Return the handle for cancelling the message (5.x); None if it is not timed."""
+        data = self._store.record_at(position)
         if data is None:
             return None
         properties = read_record(data, check_crc=False).properties
@@ -368,6 +406,15 @@ class SendActs:
         return self._topics.create_internal(dlq_topic(group_name), 1)
 
     # ------------------------------------------------------------ a batch
+
+    def repeated_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer) -> SentBatch | None:
+        """Return the answer to a batch that was stored before; None if it is new."""
+        found = self._once.first_batch(topic, body)
+        if not found:
+            return None
+        end = max(each.end for each in found) if _waits(ask) and self._durability.waits else None
+        positions = [each.position for each in found]
+        return SentBatch(positions, found[0].queue_id, found[0].queue_offset, end)
 
     def send_batch(
         self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer, *, as_five: bool = False
@@ -444,36 +491,7 @@ _new_tuple = tuple.__new__
 
 def _waits(ask: SendAsk) -> bool:
     """Return True if the sender wants to wait until the message is safe."""
-    return get_property((ask.properties or "").encode(), b"WAIT") in (None, b"true")
-
-
-def _check_delay(properties: bytes) -> None:
-    """Check that DELAY, if there is one, is a number: it would be delivered at once. Raises: Refused."""
-    raw = get_property(properties, b"DELAY")
-    try:
-        integer((raw or b"0").decode("utf-8", "replace"))
-    except ValueError:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the property DELAY is not a number: {(raw or b'')[:40]!r}; name a delay level, as 3",
-        ) from None
-
-
-def _queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
-    """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
-    priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
-    if not priority.isdigit() or not topic.write_queues:
-        return chosen
-    return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
-
-
-def _with_id(properties: bytes) -> tuple[bytes, str | None]:
-    """Add the transaction's id, which consumers of 5.x see; return the properties and the id."""
-    key = get_property(properties, b"UNIQ_KEY")
-    if not key:
-        return properties, None
-    properties = remove_property(properties, b"__transactionId__")
-    return add_property(properties, b"__transactionId__", key), key.decode("utf-8", "replace")
+    return waits_by((ask.properties or "").encode())
 
 
 def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
@@ -481,9 +499,3 @@ def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
     if topic.filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
     return sys_flag
-
-
-def _human_time(ms: int) -> str:
-    """Format ms as RocketMQ's remarks do: `2026-11-21 12:30:00,000`."""
-    text = datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{text},{ms % 1000:03d}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.modes.mode import merge_attributes
 from pocketmq.broker.node import Node
+from pocketmq.broker.once.send_once import ATTRIBUTE as SEND_ONCE
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
@@ -99,6 +100,8 @@ class TopicActs:
                         f"{name}={value} is not supported: this broker stores batches message by message, "
                         f"and clients read them in the same way. Create the topic without {name}"
                     )
+            if name == SEND_ONCE and equals and value.lower() not in ("true", "false"):
+                raise _fault(f"value is not in set: [true, false], key: {name}")
             if change[0] == "+" and name and equals:
                 attributes[name] = value
             elif change[0] == "-" and name and not equals:

@@ -122,6 +122,7 @@ class PushConsumer(_SharingConsumer):
     on = twin(push_consumer.PushConsumer.on)
     suspend = twin(push_consumer.PushConsumer.suspend)
     resume = twin(push_consumer.PushConsumer.resume)
+    once = push_consumer.PushConsumer.once
     committed = twin(push_consumer.PushConsumer.committed)
     persist_offsets = twin(push_consumer.PushConsumer.persist_offsets)
 

@@ -1,0 +1,52 @@
+"""What the properties of a send ask for."""
+
+from datetime import datetime
+
+from pocketmq.broker.refused import Refused
+from pocketmq.model.message_codec import add_property, get_property, remove_property
+from pocketmq.model.tables import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.java_number import integer
+
+# No number of queues has more.
+_DIGITS_MAX = 10
+
+
+def waits_by(properties: bytes) -> bool:
+    """Return True if the sender wants to wait until the message is safe."""
+    return get_property(properties, b"WAIT") in (None, b"true")
+
+
+def check_delay(properties: bytes) -> None:
+    """Check that DELAY, if there is one, is a number: it would be delivered at once. Raises: Refused."""
+    raw = get_property(properties, b"DELAY")
+    try:
+        integer((raw or b"0").decode("utf-8", "replace"))
+    except ValueError:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the property DELAY is not a number: {(raw or b'')[:40]!r}; name a delay level, as 3",
+        ) from None
+
+
+def queue_of_priority(properties: bytes, topic: TopicConfig, chosen: int) -> int:
+    """Return the queue of a message of such a topic; without a priority, the one that was chosen."""
+    priority = get_property(properties, b"_SYS_MSG_PRIORITY_") or b""
+    if not priority.isdigit() or not topic.write_queues:
+        return chosen
+    return min(int(priority[:_DIGITS_MAX]), topic.write_queues - 1)
+
+
+def with_transaction_id(properties: bytes) -> tuple[bytes, str | None]:
+    """Add the transaction's id, which consumers of 5.x see; return the properties and the id."""
+    key = get_property(properties, b"UNIQ_KEY")
+    if not key:
+        return properties, None
+    properties = remove_property(properties, b"__transactionId__")
+    return add_property(properties, b"__transactionId__", key), key.decode("utf-8", "replace")
+
+
+def human_time(ms: int) -> str:
+    """Format ms as RocketMQ's remarks do: `2026-11-21 12:30:00,000`."""
+    text = datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text},{ms % 1000:03d}"

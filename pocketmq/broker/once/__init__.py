@@ -1,0 +1,1 @@
+"""What a client sends twice, because an answer was lost, is stored once. Ours."""

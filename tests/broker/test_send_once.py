@@ -1,0 +1,183 @@
+"""sendOnce: what a client sends twice, because an answer was lost, stands in the log once."""
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq import Message, Producer
+from pocketmq.broker.broker import Broker
+from pocketmq.model.message_codec import get_property, properties_to_text
+from pocketmq.model.record import read_record
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from tests.broker.pairs import name_server
+from tests.broker.serving import Peer, batch, serving
+from tests.kit.rough_proxy import RoughProxy
+
+KEY = "0123456789ABCDEF0123456789ABCDEF"
+
+
+async def send(peer: Peer, key: str = KEY, topic: str = "T", **how: Any) -> dict[str, str]:
+    """What a send is answered with, without its own opaque."""
+    properties = {"UNIQ_KEY": key, **how.pop("properties", {})}
+    more = {"i": properties_to_text(properties)}
+    answer = await peer.produce(topic, b"x", more=more, **how)
+    assert answer.code == 0, answer
+    return dict(answer.ext or {})
+
+
+def place(answer: dict[str, str]) -> tuple[str, str, str]:
+    """Where a message is; the port of its id is another one after a restart."""
+    return answer["queueId"], answer["queueOffset"], answer["msgId"][16:]
+
+
+def count(broker: Broker, topic: str = "T") -> int:
+    store = broker.parts.messages.store
+    return sum(store.max_offset(*queue) for queue in store.queues(topic))
+
+
+async def set_attribute(peer: Peer, value: str, topic: str = "T") -> RemotingCommand:
+    ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4}
+    more = {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+    attributes = {"attributes": f"+sendOnce={value}"}
+    return await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**ext, **more, **attributes})
+
+
+async def test_a_repetition_gets_the_first_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        assert (await set_attribute(peer, "perhaps")).code == 1
+        # Off: as in RocketMQ.
+        assert await send(peer) != await send(peer)
+        assert (await set_attribute(peer, "true")).code == 0
+        first = await send(peer, "A" * 32, queue_id=1)
+        # Whatever queue it names.
+        assert await send(peer, "A" * 32, queue_id=2) == first
+        assert await send(peer, "B" * 32, queue_id=1) != first
+        assert (count(broker), broker.parts.messages.once.repeated) == (4, Counter(T=1))
+        # Of another topic it is another message.
+        assert (await set_attribute(peer, "true", "Other")).code == 0
+        await send(peer, "A" * 32, topic="Other")
+        assert count(broker, "Other") == 1
+        assert (await set_attribute(peer, "false")).code == 0
+        assert await send(peer, "A" * 32, queue_id=1) != first
+
+
+async def test_batches_delays_and_half_messages(tmp_path: Path) -> None:
+    async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
+        members = [(b"%d" % n, f"UNIQ_KEY\x01{n:032d}".encode()) for n in range(3)]
+        how: dict[str, Any] = {"code": RequestCode.SEND_BATCH_MESSAGE, "more": {"m": "true"}}
+        answers = [await peer.produce("T", batch(*members), **how) for _ in range(2)]
+        assert answers[0].code == 0
+        assert answers[0].ext == answers[1].ext
+        # A batch with one new message is a new one.
+        members[2] = (b"2", b"UNIQ_KEY\x01" + b"9" * 32)
+        assert (await peer.produce("T", batch(*members), **how)).ext != answers[0].ext
+        assert count(broker) == 6
+        for number, properties in enumerate(({"DELAY": "5"}, {"TRAN_MSG": "true", "PGROUP": "pg"})):
+            sent = [
+                await send(peer, str(number) * 31, queue_id=2, properties=properties)
+                for _ in range(2)
+            ]
+            assert sent[0] == sent[1], properties
+            assert sent[0]["queueId"] == "2"
+        assert (
+            count(broker, "SCHEDULE_TOPIC_XXXX") == count(broker, "RMQ_SYS_TRANS_HALF_TOPIC") == 1
+        )
+
+
+async def test_copies_and_retry_topics_are_exempt(tmp_path: Path) -> None:
+    async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
+        first = await send(peer)
+        for properties in ({"ORIGIN_MESSAGE_ID": "id"}, {"RETRY_TOPIC": "T"}):
+            assert await send(peer, properties=properties) != first
+        await peer.heartbeat("g", {"T": "*"})
+        for _ in range(2):
+            await send(peer, topic="%RETRY%g")
+        assert (count(broker), count(broker, "%RETRY%g")) == (3, 2)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_the_window_is_rebuilt_from_the_log(tmp_path: Path, killed: bool) -> None:
+    folder = tmp_path / "store"
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        sent = [await send(peer, f"{n:032d}", queue_id=n % 4) for n in range(40)]
+        delayed = await send(peer, "D" * 32, properties={"DELAY": "9"})
+        if killed:
+            folder = Path(shutil.copytree(folder, tmp_path / "killed"))
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        again = [await send(peer, f"{n:032d}") for n in range(40)]
+        again.append(await send(peer, "D" * 32, properties={"DELAY": "9"}))
+        assert [place(each) for each in again] == [place(each) for each in [*sent, delayed]]
+        assert count(broker) == 40
+
+
+async def test_a_repetition_waits_until_the_first_copy_is_safe(tmp_path: Path) -> None:
+    """A SYNC_MASTER without a slave answers neither with SEND_OK."""
+    settings: dict[str, Any] = {"send_once": True, "broker_role": "SYNC_MASTER"}
+    async with serving(tmp_path, **settings) as broker, await Peer.at(broker) as peer:
+        more = {"i": properties_to_text({"UNIQ_KEY": KEY})}
+        codes = [(await peer.produce("T", b"x", more=more)).code for _ in range(2)]
+        assert (codes, count(broker)) == ([11, 11], 1)
+
+
+class LossyProxy(RoughProxy):
+    """Loses an answer with this chance, and the connection with it."""
+
+    def __init__(self, target: int, chance: random.Random, share: float) -> None:
+        super().__init__(target, chance)
+        self.share, self.lost = share, 0
+
+    async def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        both: set[asyncio.StreamWriter],
+    ) -> None:
+        is_answers = writer.get_extra_info("peername")[1] != self.target
+        try:
+            while data := await reader.read(65_536):
+                if is_answers and self._chance.random() < self.share:
+                    self.lost += 1
+                    return
+                writer.write(data)
+        except OSError:
+            pass
+        finally:
+            for each in both:
+                each.transport.abort()
+
+
+@pytest.mark.parametrize("once", [True, False])
+async def test_our_producer_over_a_network_that_loses_answers(tmp_path: Path, once: bool) -> None:
+    """With sendOnce each message stands in the log once; without, the repetitions do, too."""
+    total = 300
+    chance = random.Random(7)
+    async with name_server() as namesrv, LossyProxy(0, chance, 0.2) as proxy:
+        settings: dict[str, Any] = {"namesrv_addr": namesrv, "advertised_port": proxy.port}
+        async with serving(tmp_path, send_once=once, **settings) as broker:
+            proxy.target = int(broker.listen_address.rpartition(":")[2])
+            async with Producer("pg", name_server=namesrv, retry_times=30) as producer:
+                for number in range(total):
+                    result = await producer.send(Message("T", b"%d" % number))
+                    assert result.status.name == "SEND_OK"
+            store = broker.parts.messages.store
+            keys: Counter[bytes] = Counter()
+            for topic, queue_id in store.queues("T"):
+                entries = store.entries(topic, queue_id, 0, 2 * total)
+                bodies = []
+                for position, size, _ in entries:
+                    record = read_record(bytes(store.record_at(position, size) or b""))
+                    keys[get_property(record.properties, b"UNIQ_KEY") or b""] += 1
+                    bodies.append(int(record.body))
+                assert bodies == sorted(bodies)
+            assert len(keys) == total
+            assert proxy.lost > 30
+            doubled = keys.total() - total
+            assert (doubled == 0) is once
+            if once:
+                assert broker.parts.messages.once.repeated["T"] > 0
