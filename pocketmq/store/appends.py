@@ -31,7 +31,6 @@ from pocketmq.store.errors import (
     StoreClosed,
     StoreNotWriteable,
 )
-from pocketmq.store.following import EntryListener
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
 from pocketmq.store.log.commit_log import CommitLog
@@ -42,6 +41,7 @@ from pocketmq.store.queue.tags_code import parse_delay_levels, schedule_code, ta
 from pocketmq.store.store_config import StoreConfig
 
 if TYPE_CHECKING:
+    from pocketmq.store.following import EntryListener
     from pocketmq.store.log.alike_batch import BatchShape
     from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 
@@ -99,7 +99,7 @@ class Appends:
         files: AppendedFiles,
         now_ms: Callable[[], int],
         store_host: bytes,
-        arrivals: EntryListener | None,
+        arrivals: "EntryListener | None",
     ) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as written into every record."""
         self._log, self._table, self._index = files

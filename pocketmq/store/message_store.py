@@ -20,7 +20,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import Record
@@ -36,9 +36,7 @@ from pocketmq.store.errors import (
     StoreNotWriteable,
     StoreUnreadable,
 )
-from pocketmq.store.following import EntryListener, Following
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.last_record import boundary_before, last_record_before
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.descriptors import fill_spares
@@ -56,6 +54,9 @@ from pocketmq.store.repair.unsupported import refuse_foreign
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
 from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
+
+if TYPE_CHECKING:
+    from pocketmq.store.following import EntryListener, Following
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class MessageStore:
         *,
         clock: Clock,
         store_host: bytes,
-        arrivals: EntryListener | None = None,
+        arrivals: "EntryListener | None" = None,
     ) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as written into every record; arrivals: the
         listener for new entries.
@@ -312,8 +313,11 @@ class MessageStore:
 
     # ------------------------------------------------------------ following
 
-    def follow(self) -> Following:
+    def follow(self) -> "Following":
         """Follow a master: nothing else is appended. Returns: what receives its bytes."""
+        # Lazy, as what is below: a start of a master needs neither.
+        from pocketmq.store.following import Following
+
         self._log.drop_ahead()
         self.following = Following(
             self._log, self._table, self._index, self.delay_levels, self.appends.arrivals
@@ -359,10 +363,14 @@ class MessageStore:
 
     def boundary_before(self, position: int) -> int:
         """See last_record.py."""
+        from pocketmq.store.last_record import boundary_before
+
         return boundary_before(self._log, position)
 
     def last_record_before(self, position: int) -> tuple[int, int] | None:
         """See last_record.py."""
+        from pocketmq.store.last_record import last_record_before
+
         return last_record_before(self._log, position)
 
     @property

@@ -438,9 +438,7 @@ class SendActs:
         store = self._store
         end_before = store.commit_log_max_position
         try:
-            batch = store.appends.append_batch(
-                topic, queue_id, body, properties, sys_flag, born_ms, host
-            )
+            batch = store.append_batch(topic, queue_id, body, properties, sys_flag, born_ms, host)
         except StoreError as error:
             raise store_refusal(error, store) from error
         end = store.commit_log_max_position
