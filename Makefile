@@ -2,6 +2,7 @@
 # make test    all tests, the official Java, Go and Node clients among them
 # make check   lint, types, layers, unit tests: under two minutes
 # make fast    the hot modules compiled in place by mypyc, from the same sources; `make pure` undoes it
+# make trial   how long a newcomer waits: clone, make run, the first message
 # make bench   the speed table, against the real Java broker on the same machine
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -15,7 +16,7 @@ WORKERS ?= 5
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-instructions bench-peers bench-spark setup clean
+.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-instructions bench-peers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -27,7 +28,7 @@ $(BIN)/python:
 
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
 	@echo "installing PocketMQ into $(VENV): once, a minute or so"
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[broker,console]'
+	$(BIN)/python -m pip install --disable-pip-version-check --only-binary :all: -e '.[broker,console]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
@@ -36,6 +37,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 run: $(VENV)/.broker
 	@exec $(BIN)/pocketmq up --data $(DATA) $(ARGS)
+
+trial:
+	@$(PYTHON) tools/trial.py
 
 fast: $(VENV)/.dev
 	$(BIN)/python tools/compiled.py --in-place

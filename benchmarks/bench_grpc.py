@@ -57,7 +57,7 @@ _NO_ERROR = bytes(4)
 
 
 class CallFailed(Exception):
-    """One call got no good answer; the connection goes on."""
+    """One call got no good answer; the connection stays."""
 
 
 class Connection(Calls):
@@ -80,7 +80,7 @@ class Connection(Calls):
         self._socket.sendall(data)
 
     def settle(self, command: bytes) -> None:
-        """Begin a Telemetry call, which lasts, with a client's settings; its end is nobody's answer."""
+        """Begin a Telemetry call, which lasts, with a client's settings; its end is no answer."""
         self.write(self.call(self.headers("Telemetry"), command, ended=False))
         self._lasting = self.stream_id
 
@@ -106,7 +106,7 @@ class Connection(Calls):
                 is_cancelled = kind == FrameType.RST_STREAM and payload != _NO_ERROR
                 if is_cancelled or (kind != FrameType.RST_STREAM and flags & Flag.END_STREAM):
                     body = self._bodies.pop(stream_id, b"")
-                    # Whoever wants no more than this answer does not come back here.
+                    # A caller that wants no more than this answer does not come back here.
                     self._rest = data[at:]
                     yield stream_id, b"" if is_cancelled else body
             self._rest = data[at:]
@@ -216,7 +216,7 @@ class Measured:
     def _measured(self, what: str, count: int) -> Iterator[Connection]:
         connection = Connection(self._address)
         try:
-            # The proxy serves nobody whose settings it does not know.
+            # The proxy serves no client whose settings it does not know.
             settings = classes["Settings"](client_type=3, subscription={"group": {"name": GROUP}})
             settings.subscription.subscriptions.add(
                 topic={"name": TOPIC}, expression={"type": 1, "expression": "*"}

@@ -252,7 +252,7 @@ async def _redis(address: str, load: Load, paced: Load, arrived: Arrived) -> Non
     )
 
     host, _, port = address.rpartition(":")
-    # Whoever finds all in use waits: the plain pool would refuse.
+    # A caller that finds all in use waits: the plain pool would refuse.
     pool = BlockingConnectionPool(
         host=host, port=int(port), max_connections=IN_FLIGHT + 8, timeout=None
     )

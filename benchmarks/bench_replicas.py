@@ -9,7 +9,7 @@ alone       an ASYNC_MASTER without a slave, 64 sends in flight
 copied      the same with a slave that follows
 waited for  a SYNC_MASTER: a send is answered when the slave has it
 catch-up    an empty slave at a master with a log of so many MiB, until it has all of it
-idle        a pair that nobody uses
+idle        a pair without clients
 
 Both kinds are up together and take turns, round by round: the rates are medians, the ratio is the median of
 the rounds' ratios, so that other work on the machine meets both. CPU is that of all brokers of the row for

@@ -194,7 +194,7 @@ class _Run:
             self._say(f"{name}: first message acknowledged after {seconds:.2f} s")
 
     def _measure_idle(self, places: Sequence[Place]) -> None:
-        # Both rest at the same time: nothing else of this run goes on.
+        # Both rest at the same time: nothing else of this run works.
         time.sleep(self._effort.idle_s / 2)
         meters = [Meter(place.pid) for place in places]
         time.sleep(self._effort.idle_s)

@@ -253,7 +253,7 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
 
 
 def _end(failed: threading.ExceptHookArgs) -> None:
-    """Whoever counts learns of it."""
+    """The counting process learns of it."""
     sys.__excepthook__(failed.exc_type, failed.exc_value or Exception(), failed.exc_traceback)
     os._exit(1)
 

@@ -52,7 +52,7 @@ class Calls:
 
     @staticmethod
     def opening() -> bytes:
-        """With windows so wide that nobody waits for them."""
+        """With windows so wide that no call waits for them."""
         settings = struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, WINDOW_MAX)
         wider = struct.pack(">I", WINDOW_MAX - WINDOW_DEFAULT)
         return (
@@ -76,7 +76,7 @@ class Calls:
         return b"".join([*common[:_PSEUDO], own, *common[_PSEUDO:], changing])
 
     def skip(self) -> None:
-        """A stream is somebody else's."""
+        """A stream of another call."""
         self.stream_id += 2
 
     def call(self, headers: bytes, message: bytes, *, ended: bool = True) -> bytes:

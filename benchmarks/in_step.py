@@ -30,7 +30,7 @@ class InStep:
 
     def __exit__(self, *_: object) -> None:
         for each in self._sockets:
-            # Whoever waits for it learns of this, where close() alone would leave him waiting.
+            # Waiting callers learn of this, where close() alone would leave them waiting.
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()

@@ -101,7 +101,7 @@ def _count_all(
 
 
 def _print(line: str) -> None:
-    """A row takes seconds to minutes: whoever waits sees each."""
+    """A row takes seconds to minutes: its reader sees each."""
     print(line, flush=True)
 
 

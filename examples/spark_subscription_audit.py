@@ -1,4 +1,4 @@
-"""The subscription audit: tags that are produced but subscribed by nobody, groups whose members differ.
+"""The subscription audit: tags that are produced and no group subscribes to, groups whose members differ.
 
     python examples/spark_subscription_audit.py /data/broker-a/store subscriptions.jsonl
 

@@ -21,7 +21,7 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("house")
 
 _SHOWN_OF_UNSTEADY = 40
-"""Lines of what failed and passed when it was run again: nobody may see it fail a second time."""
+"""Lines of what failed and passed when it was run again: it may never be seen to fail a second time."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -181,7 +181,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--history-seconds",
         default=10.0,
         type=float,
-        help="how long faults go on under a checked history (default 10, each once; 600 for the figures)",
+        help="how long faults last under a checked history (default 10, each once; 600 for the figures)",
     )
 
     parser.addoption(

@@ -1,10 +1,12 @@
 """The broker's settings, as broker.conf names them. Source: BrokerConfig, NettyServerConfig, 4.9.7."""
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pocketmq.broker.delivery.record_config import RecordConfig
 from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
@@ -35,7 +37,9 @@ _FIXED = {
 
 
 @dataclass
-class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, OnceConfig):
+class BrokerConfig(
+    HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, OnceConfig, RecordConfig
+):
     """The settings of one broker."""
 
     FIXED: ClassVar[Mapping[str, str]] = {
@@ -377,14 +381,6 @@ class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConf
         help="Move messages that were popped retryMaxTimes without an acknowledgement to the group's dead "
         "letters. If off, they are delivered again for ever, as in RocketMQ without its proxy.",
     )
-    delivery_record_size: int = key(
-        32 << 20,
-        name="deliveryRecordSize",
-        min=0,
-        unit="bytes",
-        runtime=True,
-        help="Disk space for the record of deliveries, from which message tracks are made. 0: no record.",
-    )
     group_guard_grace_time: int = key(
         60_000,
         name="groupGuardGraceTime",
@@ -495,7 +491,5 @@ class BrokerConfig(HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConf
 
 def _host_name() -> str:
     """Return the host name, reduced to what a topic name allows, since one topic is named after it."""
-    name = "".join(
-        c if (c.isalnum() and c.isascii()) or c in "-_" else "-" for c in socket.gethostname()
-    )
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
     return name or "DEFAULT_BROKER"

@@ -217,7 +217,7 @@ async def test_a_transaction_is_ended_with_the_right_to_its_topic(
 
 
 async def test_a_client_id_is_taken_from_nobody_else(broker: Broker, peer: Peer) -> None:
-    """Replies go to whoever has it: a stranger who named it got those of others."""
+    """Replies go to the client that has it: a stranger that named it got those of others."""
     hello = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
     find = broker.parts.members.producers.find
     async with await Peer.at(broker) as stranger, await Peer.at(broker) as again:
@@ -230,7 +230,7 @@ async def test_a_client_id_is_taken_from_nobody_else(broker: Broker, peer: Peer)
 
 
 async def test_checks_go_only_to_producers_that_may_publish(broker: Broker, peer: Peer) -> None:
-    """A check carries the half message: whoever names the group would read what others send."""
+    """A check carries the half message: a client that names the group would read what others send."""
     hello = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
     async with await Peer.at(broker) as stranger:
         for connection, account in ((stranger, "nothing"), (peer, "publisher")):

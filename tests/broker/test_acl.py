@@ -371,7 +371,7 @@ def test_a_changed_file_applies_at_the_next_tick_unless_broken(
 def test_who_loses_a_right_loses_the_connection(
     validator: PlainAccessValidator, path: Path, change: tuple[str, str], closes: bool
 ) -> None:
-    """What it waits for was asked with rights that are gone; whose rights grow is left in peace."""
+    """What it waits for was asked with rights that it has lost; more rights end no connection."""
     caller, other = Caller(PEER), Caller("192.168.1.7:1")
     for _ in range(3):
         check(validator, send("topicB"), caller)

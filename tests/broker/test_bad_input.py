@@ -1,6 +1,6 @@
-"""What a hostile or broken peer sends: a clear answer or a closed connection, and nobody else notices.
+"""What a hostile or broken peer sends: a clear answer or a closed connection, and no other client notices.
 
-Each test has a well-behaved client beside the bad one, which goes on being served by the same broker.
+Each test has a well-behaved client beside the bad one, which the same broker continues to serve.
 """
 
 import asyncio
@@ -203,7 +203,7 @@ BAD_NUMBERS = ["", "x", "1.5", "-9223372036854775809", "99999999999999999999", "
 async def test_a_send_with_a_number_that_is_none_is_refused(
     broker: Broker, good: Peer, field: str
 ) -> None:
-    """Whichever number it is: an error code and a remark, nothing stored, the connection goes on."""
+    """Whichever number it is: an error code and a remark, nothing stored, the connection stays."""
     before = broker.parts.messages.store.appends.put_count
     sends = [(310, b"x")]
     if field in "efg":
@@ -236,7 +236,7 @@ async def test_a_send_without_a_field_is_refused_or_does_not_need_it(
 
 
 async def test_any_request_without_fields_or_body_is_survived(broker: Broker, good: Peer) -> None:
-    """Every code there is, with nothing in it and with garbage in it: an answer, and life goes on."""
+    """Every code there is, with nothing in it and with garbage in it: an answer, and others are served."""
     async with await Peer.at(broker) as bad:
         for code in RequestCode:
             garbage: list[tuple[dict[str, str] | None, bytes]]
@@ -455,7 +455,7 @@ _REQUEST = st.tuples(
     ),
     st.sampled_from([0, 1]),
 )
-# What changes the broker on purpose, or hangs up: not for a mix that expects it to go on unchanged.
+# What changes the broker on purpose, or hangs up: not for a mix that expects it to serve as before.
 _EXCLUDED = {CODE.UPDATE_BROKER_CONFIG, CODE.UPDATE_NAMESRV_CONFIG, CODE.DELETE_TOPIC_IN_BROKER}
 
 

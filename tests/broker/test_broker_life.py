@@ -153,7 +153,7 @@ async def test_a_stop_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
 
 async def test_a_stop_answers_held_pulls_and_ends_connections(tmp_path: Path) -> None:
     """It does not wait for long polls: they are answered as at their time-out, and none is held any
-    more, so that clients go on at once when the broker is back."""
+    more, so that clients work at once when the broker is back."""
     async with serving(tmp_path) as broker:
         peer = await Peer.at(broker)
         await peer.produce("T")
@@ -198,7 +198,7 @@ async def test_offsets_are_saved_while_it_runs(tmp_path: Path) -> None:
 async def test_a_table_that_cannot_be_saved_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker goes on, and says so."""
+    """The broker continues, and logs it."""
     async with serving(tmp_path, flush_consumer_offset_interval=1) as broker:
         real = broker.parts.tables.offsets._file.save
         failed: list[bool] = []

@@ -67,7 +67,7 @@ async def test_the_notice_comes_before_the_answer_of_the_heartbeat(broker: Broke
 
 async def test_a_client_with_two_connections_is_one_member(broker: Broker) -> None:
     """One that is half open, or two processes of one client id: both take the first share, and the queues of
-    the other would be nobody's. RocketMQ names it twice.
+    the other would have no owner. RocketMQ names it twice.
     """
     async with await Peer.at(broker) as old, await Peer.at(broker) as new:
         await old.heartbeat("g", {"T": "*"})
@@ -92,7 +92,7 @@ async def test_notices_can_be_switched_off(broker: Broker, peer: Peer, way: str)
 async def test_a_lost_connection_leaves_at_once_with_a_notice(
     broker: Broker,
 ) -> None:
-    """S72: kill -9 of a client; the last member gone, the group is gone."""
+    """S72: kill -9 of a client; the group ends with its last member."""
     async with await Peer.at(broker) as one:
         async with await Peer.at(broker) as two:
             await one.heartbeat("g", {"T": "*"})

@@ -56,7 +56,7 @@ async def test_what_a_member_has_pulled_and_not_committed_is_in_flight(broker: B
 
 
 async def test_a_member_that_stopped_pulling_still_holds_what_it_has(broker: Broker) -> None:
-    """A listener that hangs: the client pulls no more, and this is when somebody looks."""
+    """A listener that hangs: the client pulls no more, and this is when an operator looks."""
     assert isinstance(broker.clock, ManualClock)
     async with await Peer.at(broker) as peer:
         await peer.heartbeat("g", {"T": "*"})

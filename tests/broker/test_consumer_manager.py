@@ -70,7 +70,7 @@ def test_a_group_shows_its_members_and_its_last_attributes(
 def test_a_second_member_makes_all_members_told(
     consumers: ConsumerManager, clock: ManualClock, told: Told
 ) -> None:
-    """S67: a new connection is a change, told to the new one too; the same heartbeat again is none."""
+    """S67: a new connection is a change, told to the new one too; the same heartbeat again is no change."""
     one = Member(consumers, clock, "c1", {"T": "*"})
     assert told.changes == [("g", {one.connection})]
     two = Member(consumers, clock, "c2", {"T": "*"})
@@ -213,7 +213,7 @@ def test_a_client_that_says_good_bye_leaves_one_group_only(
 def test_a_silent_member_expires_after_two_minutes_unannounced(
     consumers: ConsumerManager, clock: ManualClock, told: Told
 ) -> None:
-    """S72: 120 s without a heartbeat; the scan tells nobody, and a jump of the wall clock ends nobody."""
+    """S72: 120 s without a heartbeat; the scan notifies no member, and a jump of the wall clock ends none."""
     one = Member(consumers, clock, "c1", {"T": "*"})
     Member(consumers, clock, "c2", {"T": "*"})
     clock.jump_ms(10 * CHANNEL_EXPIRED_MS)

@@ -20,7 +20,7 @@ def bodies(broker: Broker, *queue_ids: int) -> set[bytes]:
 
 
 async def test_what_waits_for_a_queue_that_is_gone_comes_in_another(tmp_path: Path) -> None:
-    """Where it was sent nobody reads any more, and a send there is refused. RocketMQ stores it there."""
+    """The queue that it was sent to is not read any more, and refuses it. RocketMQ stores it there."""
     async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
         topics = broker.parts.tables.topics
         topics.update(TopicConfig("T", 8, 8))

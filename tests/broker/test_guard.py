@@ -216,7 +216,7 @@ def test_the_reported_loss_equals_that_of_a_broker_model(
     members: list[str], queue_count: int
 ) -> None:
     """Each queue and tag, played through: the holder's pull is filtered by the group's subscription,
-    then by the holder's client; a tag that somebody wants and that is not delivered is lost."""
+    then by the holder's client; a tag that a member wants and that is not delivered is lost."""
     watched = Watched(queue_count)
     for number, tags in enumerate(members):
         watched.join(f"c{number}", {"T": tags})

@@ -1,6 +1,6 @@
-"""IsolatedGroups: each message to exactly one of those that ask for it, whoever comes and goes.
+"""IsolatedGroups: each message to exactly one of those that ask for it, while members come and go.
 
-The rules are played on a real store against a model of RocketMQ's clients: a client asks where to go on,
+The rules are played on a real store against a model of RocketMQ's clients: a client asks where to continue,
 pulls, holds what it got, consumes and commits; killed, it loses what it holds; told that its offset moved,
 it begins there.
 """
@@ -130,7 +130,7 @@ class Client:
         self.got: list[tuple[str, int, int]] = []
 
     def reconnect(self) -> None:
-        """After a restart of the broker: same client, new connection; it goes on where it was."""
+        """After a restart of the broker: same client, new connection; it continues where it was."""
         self.member = Member(self.broker.consumers, self.broker.clock, self.client_id, self.asks)
 
     def subscribe(self, subscriptions: dict[str, str]) -> None:
@@ -236,7 +236,7 @@ def test_members_see_only_those_who_ask_the_same(broker: Broker, topic: str) -> 
 
 
 def test_a_rolling_change_loses_and_doubles_nothing(broker: Broker, topic: str) -> None:
-    """tagA -> tagA || tagC: the old ones keep A until the last of them is gone for good."""
+    """tagA -> tagA || tagC: the old ones keep A until the last of them has left for good."""
     old = broker.join("old", {topic: "A"})
     for tag in "AAC":
         broker.send(topic, tag)
@@ -392,7 +392,7 @@ def test_a_reset_holds_for_every_sub_group(broker: Broker, topic: str) -> None:
 def test_what_comes_in_place_of_lost_messages_is_not_passed_over(
     broker: Broker, topic: str
 ) -> None:
-    """A power cut took the end of the log; clients go on, and commit, where they were."""
+    """A power cut took the end of the log; clients continue, and commit, where they were."""
     one, two = broker.join("c1", {topic: "A"}), broker.join("c2", {topic: "B"})
     for tag in "ABABAB":
         broker.send(topic, tag)
@@ -424,7 +424,7 @@ def test_a_changed_subscription_goes_back_to_its_new_sub_group(broker: Broker, t
 
 
 def test_unread_messages_are_kept_when_the_others_leave_first(broker: Broker, topic: str) -> None:
-    """Found by 15,000 random plays: nobody was left who had come to the queue."""
+    """Found by 15,000 random plays: no member was left that had come to the queue."""
     slow = broker.join("c1", {topic: "A"})
     broker.send(topic, "A")
     quick = broker.join("c2", {topic: "B"})
@@ -496,7 +496,7 @@ class Model(RuleBasedStateMachine):
         self.names = itertools.count(1)
         self.got: Counter[int] = Counter()
         self.tags: list[str] = []
-        # Offsets that somebody asked for, or was waited for to ask for, when they were sent.
+        # Offsets that a member asked for, or was waited for to ask for, when they were sent.
         self.promised: set[int] = set()
 
     def _collect(self, client: Client) -> None:
@@ -562,7 +562,7 @@ class Model(RuleBasedStateMachine):
             client.reconnect()
 
     def teardown(self) -> None:
-        """All that were promised are consumed once, when somebody asks for them in the end."""
+        """All that were promised are consumed once, when a member asks for them in the end."""
         if not hasattr(self, "tags"):
             return
         last = self.broker.join("last", {self.topic: "*"})

@@ -79,7 +79,7 @@ def test_a_scrape_opens_few_queues_and_none_twice(
         parts.lags.refresh()
     assert parts.lags.rows["g", names[3]].count == QUEUES // 2 + 1
 
-    # What is gone is dropped a few at a time, too.
+    # Rows of groups that left are dropped a few at a time, too.
     monkeypatch.setattr(lags, "LOOKS", 5)
     parts.tables.offsets.offsets.clear()
     for _ in range(TOPICS):

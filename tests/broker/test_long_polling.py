@@ -134,7 +134,7 @@ def test_time_runs_out_for_each_by_itself(held: Held) -> None:
 
 
 def test_a_look_wakes_pulls_that_only_skipped_messages(held: Held) -> None:
-    """RocketMQ's look every 5 s: a filtered pull learns where the queue goes on (20)."""
+    """RocketMQ's look every 5 s: a filtered pull learns the offset to continue from (20)."""
     opaque = held.hold(matches=TagFilter(frozenset({65})))
     held.arrive(66)
     held.turn()

@@ -75,7 +75,7 @@ def scraped(server: InProcess, **options: int) -> dict[str, list[Sample]]:
 
 
 def figure(server: InProcess, name: str, **labels: str) -> float:
-    """The figure of the one sample with these labels; 0 when there is none."""
+    """The figure of the one sample with these labels; 0 without one."""
     found = [
         sample.value
         for sample in scraped(server).get(name, [])

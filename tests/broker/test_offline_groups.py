@@ -57,7 +57,7 @@ async def fill(broker: Broker, peer: Peer) -> tuple[int, int]:
 
 
 async def consume_all(peer: Peer, group: str, offset: int) -> int:
-    """Messages that a member is given from `offset` on, as a client goes on."""
+    """Messages that a member is given from `offset` on, as a client pulls on."""
     count = 0
     while True:
         answer = await peer.pull(group, "T", offset, sys_flag=4, subscription="*")
@@ -101,7 +101,7 @@ async def test_messages_popped_by_an_absent_group_stay_invisible(tmp_path: Path)
         assert len(await plain.pop(invisibleTime=long_ms)) == 4
         first = await ordered.pop(order=True, maxMsgNums=2, invisibleTime=long_ms)
         assert [message.body for message in first] == [b"0", b"1"]
-        # Nobody has consumed anything: the stored offset is that of the oldest message.
+        # No member has consumed anything: the stored offset is that of the oldest message.
         broker.parts.tables.offsets.place("g", "T", 0, 0)
         broker.parts.tables.offsets.place("g", "O", 0, 0)
         await rounds_are_over(broker, tmp_path)

@@ -64,7 +64,7 @@ async def test_a_reset_of_one_queue_redelivers_only_that_queue(
 async def test_after_a_reset_the_old_offsets_of_a_member_do_not_count(
     broker: Broker,
 ) -> None:
-    """Not those that come with the pull, nor those that a client goes on committing for a while."""
+    """Not those that come with the pull, nor those that a client still commits for a while."""
     async with await Peer.at(broker) as admin, await Peer.at(broker) as member:
         await member.heartbeat("g", {"T": "*"})
         await reset(admin, offset=35)

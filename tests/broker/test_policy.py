@@ -48,7 +48,7 @@ class Site:
         self.policies = self.parts.members.policies
 
     def join(self, client_id: str, tags: str) -> tuple[Asker, str | None]:
-        """A heartbeat, as whoever serves it does: asked for admission, then entered or not."""
+        """A heartbeat, as handlers of both protocols take it: asked for admission, then entered or not."""
         connection = Asker()
         channel = ClientChannel(connection, client_id, "JAVA", 407)
         self.clock.advance_ms(1)

@@ -18,7 +18,7 @@ from tests.kit.waiting import until_async
 
 
 class Turned(ManualClock):
-    """A clock that the test turns; the broker's own loop goes on in real time."""
+    """A clock that the test turns; the broker's own loop runs in real time."""
 
 
 def step(broker: Broker) -> None:
@@ -384,7 +384,7 @@ async def test_a_reset_of_a_group_moves_members_that_pop(tmp_path: Path) -> None
 async def test_a_restart_redelivers_exactly_the_unacknowledged(
     tmp_path: Path,
 ) -> None:
-    """Nothing before its time; the group goes on where it was."""
+    """Nothing before its time; the group continues where it was."""
     clock = Turned()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         popper = Popper(peer, clock.now_ms)

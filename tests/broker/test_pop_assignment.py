@@ -46,7 +46,7 @@ def queue_ids(answer: Any) -> list[tuple[str, int]]:
 
 
 def test_a_member_pops_its_share_and_those_of_its_successors() -> None:
-    """popShareQueueNum 1 of 4 members: two shares; the last member goes on at the first."""
+    """popShareQueueNum 1 of 4 members: two shares; the last member wraps round to the first."""
     assert [q.queue_id for q in pop_share(QUEUES, MEMBERS, "a", "AVG", 1)] == [0, 1, 2, 3]
     assert [q.queue_id for q in pop_share(QUEUES, MEMBERS, "d", "AVG", 1)] == [6, 7, 0, 1]
 

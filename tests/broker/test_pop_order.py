@@ -195,7 +195,7 @@ async def test_a_waiting_pop_is_woken_when_its_queue_is_free(tmp_path: Path) -> 
 def test_a_block_that_ends_during_a_scan_is_seen_by_the_next(
     tmp_path: Path,
 ) -> None:
-    """A look that read the clock twice left out what ended in between: nobody was woken."""
+    """A look that read the clock twice left out what ended in between: no pop was woken."""
     clock = MovingClock(1_000_000)
     told: list[str] = []
     events = Events()
@@ -219,7 +219,7 @@ def test_a_block_that_ends_during_a_scan_is_seen_by_the_next(
 
 
 class MovingClock(ManualClock):
-    """A clock that goes on by a second with each look at it, once it moves."""
+    """A clock that advances by a second with each look at it, once it moves."""
 
     moves = False
 

@@ -166,7 +166,7 @@ def test_a_record_that_is_none_is_left_out(bench: Bench) -> None:
 
 
 def test_nothing_goes_out_that_cannot_be_written_down(bench: Bench) -> None:
-    """A full disk: pops and acks are refused, what is due waits; all goes on when there is room."""
+    """A full disk: pops and acks are refused, what is due waits; all continues when there is room."""
     for text in (b"one", b"two"):
         bench.send(text, 0)
     [first] = bench.take(maxMsgNums=1, invisibleTime=1_000)

@@ -1,4 +1,4 @@
-"""A position that somebody names must be the beginning of a record: bytes within a body are no record."""
+"""A position that a client names must be the beginning of a record: bytes within a body are no record."""
 
 from typing import Any
 

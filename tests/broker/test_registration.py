@@ -123,7 +123,7 @@ async def test_an_unreachable_name_server_does_not_affect_the_others(
 async def test_a_restarted_name_server_soon_knows_the_broker(
     tmp_path: Path,
 ) -> None:
-    """It knew nobody for up to 30 s: clients that asked for a topic were told that there is none."""
+    """It knew no broker for up to 30 s: clients that asked for a topic were told that there is none."""
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(name_server())
         namesrv, port = first.address, int(first.address.rpartition(":")[2])
@@ -187,7 +187,7 @@ async def test_a_restricted_broker_restricts_every_topic_that_it_tells(tmp_path:
 
 
 async def test_a_broker_that_gave_up_its_number_does_not_reclaim_it(tmp_path: Path) -> None:
-    """Whoever asks it to register meanwhile; under a number that it is given it is there again."""
+    """Any caller may ask it to register meanwhile; under a number that it is given it is there again."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             addresses = server.routes._brokers["b"].addresses

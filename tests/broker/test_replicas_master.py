@@ -117,7 +117,7 @@ async def test_what_lies_before_the_log_is_refused_and_said(tmp_path: Path) -> N
 async def test_a_report_beyond_the_end_stays_refused_as_the_log_grows(
     tmp_path: Path,
 ) -> None:
-    """Else it would go on in the middle of other records, and nothing would ever tell."""
+    """Else it would continue in the middle of other records, and nothing would ever tell."""
     clock = ManualClock()
     async with master(tmp_path, clock=clock) as (broker, peer):
         await peer.produce("T")

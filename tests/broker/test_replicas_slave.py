@@ -97,7 +97,7 @@ async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> Non
 
 
 async def test_a_late_slave_has_no_queues_of_deleted_topics(tmp_path: Path) -> None:
-    """The log brings their records, and promoted it would give them to who makes the topic again."""
+    """The log brings their records, and promoted it would give them to a new topic of that name."""
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         async with await Peer.at(master) as peer:
@@ -125,7 +125,7 @@ async def test_a_slave_that_waits_for_its_master(
         async with await Peer.at(master) as peer:
             await fill(peer, 5)
         await caught_up(slave, master)
-        # Whoever answers for its name may say anything.
+        # A server that claims its name may send anything.
         identity = master.registration.identity
         await master.registration.become(replace(identity, ha_address="127.0.0.1:99999"))
         master.parts.services.replication.listener.drop_all()
@@ -239,7 +239,7 @@ async def test_a_slave_is_silent_and_refuses_what_only_a_master_does(tmp_path: P
 
 
 async def test_reads_from_a_slave(tmp_path: Path) -> None:
-    """Found: 0. Beyond its end: held while it may be behind, else 20 and nobody is moved."""
+    """Found: 0. Beyond its end: held while it may be behind, else 20, and no client is moved."""
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         slave = await brokers.slave()
@@ -500,7 +500,7 @@ def _has(broker: Broker, body: bytes, topic: str = "T") -> bool:
 
 
 async def test_what_came_and_is_no_record_is_led_past_only_by_force(tmp_path: Path) -> None:
-    """Refused, it goes on as the slave that it was."""
+    """Refused, it remains the slave that it was."""
     async with pair(tmp_path) as brokers:
         master = await brokers.master()
         slave = await brokers.slave()

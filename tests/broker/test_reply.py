@@ -94,7 +94,7 @@ async def test_a_client_that_refuses_the_reply_is_told_to_the_replier(broker: Br
             b"x",
         )
         push = await asker.request(CODE.PUSH_REPLY_MESSAGE_TO_CLIENT)
-        # The replier's connection goes on while the push is waited for.
+        # The replier's connection is served while the push is waited for.
         assert (await replier.produce("T")).code == ResponseCode.SUCCESS
         asker.reply(push, ResponseCode.SYSTEM_ERROR, "no")
         answer = await replier.answer(opaque)

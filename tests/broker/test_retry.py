@@ -144,7 +144,7 @@ async def test_a_group_without_retry_queues_keeps_nothing(broker: Broker, peer: 
 async def test_an_offset_without_a_message_is_refused(
     broker: Broker, peer: Peer, offset: int
 ) -> None:
-    """Also one inside of a record: nobody makes the broker copy bytes that are no message."""
+    """Also one inside of a record: no client makes the broker copy bytes that are no message."""
     await peer.produce("T", b"x" * 300)
     answer = await send_back(peer, offset)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -174,7 +174,7 @@ async def test_an_unknown_group_is_refused_when_groups_are_not_created(tmp_path:
 
 
 async def test_retries_use_only_the_queues_of_the_retry_topic(broker: Broker, peer: Peer) -> None:
-    """retryQueueNums was raised later; the topic stays as it was made, and nobody reads queues from 1 on."""
+    """retryQueueNums was raised later; the topic stays as it was made, and queues from 1 on are not read."""
     stored = position(await peer.produce("T"))
     broker.parts.tables.topics.create_internal("%RETRY%g", 1)
     broker.parts.tables.groups.update(GroupConfig("g", retry_queues=8))

@@ -70,7 +70,7 @@ async def test_a_follower_refuses_what_only_a_master_does(tmp_path: Path) -> Non
 
 
 async def test_a_follower_is_silent(tmp_path: Path) -> None:
-    """It delivers nothing, makes no topic and stores no offset; the master goes on where it stopped."""
+    """It delivers nothing, makes no topic and stores no offset; the master continues where it stopped."""
     clock = ManualClock()
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         await peer.produce("T", b"now")

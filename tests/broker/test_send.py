@@ -364,7 +364,7 @@ async def test_a_batch_is_stored_as_messages_that_follow_each_other(
 async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
     broker: Broker, peer: Peer, body: bytes
 ) -> None:
-    """Nothing of it is stored, and the connection goes on."""
+    """Nothing of it is stored, and the connection stays."""
     answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert answer.remark

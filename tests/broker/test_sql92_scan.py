@@ -21,7 +21,7 @@ HOST = pack_address("127.0.0.1", 10911)
 async def test_a_filter_that_passes_nothing_does_not_block_the_broker(
     tmp_path: Path,
 ) -> None:
-    """A subscription of one client must not stop the others; nextBeginOffset goes on."""
+    """A subscription of one client must not stop the others; nextBeginOffset advances."""
     config = StoreConfig(store_path_root_dir=str(tmp_path), mapped_file_size_commit_log=1 << 24)
     batch = encode_batch((0, b"x", b"a\x01%d" % number) for number in range(1_000))
     compiled = compile_expression("a = 999")

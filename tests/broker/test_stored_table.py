@@ -65,7 +65,7 @@ async def make_topic(peer: Peer, name: str, queues: int = 4) -> int:
 async def test_a_send_to_a_topic_that_cannot_be_saved_is_refused(
     tmp_path: Path, files: Files
 ) -> None:
-    """Else the next one would get SEND_OK, and after a crash nobody would know the topic."""
+    """Else the next one would get SEND_OK, and after a crash no table would have the topic."""
     folder = tmp_path / "store"
     async with serving(folder) as broker, await Peer.at(broker) as peer:
         broker.parts.messages.store.side_tasks.retry_ms = 5

@@ -1,4 +1,4 @@
-"""What a master says to its slave: whoever reaches a name server may claim to be one."""
+"""What a master says to its slave: any program that reaches a name server may claim to be one."""
 
 import asyncio
 from pathlib import Path
@@ -160,7 +160,7 @@ LIES: list[tuple[int, Any]] = [
 async def test_what_cannot_be_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a promoted slave would begin its groups at their ends, or give out what is in somebody's hands."""
+    """Else a promoted slave would begin its groups at their ends, or give out what a member holds."""
     ask, json = Master.ask, Master.json
     async with pair(tmp_path) as brokers, asyncio.timeout(60):
         master = await brokers.master()

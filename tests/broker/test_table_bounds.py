@@ -52,7 +52,7 @@ def test_members_have_room_where_other_clients_have_none(tmp_path: Path) -> None
 
 
 async def test_strangers_fill_no_table_for_ever(tmp_path: Path) -> None:
-    """A pull of a member goes on although its own new offset has no room."""
+    """A pull of a member is served although its own new offset has no room."""
     how: dict[str, Any] = {
         "auto_create_subscription_group_max": 30,
         "consumer_offset_table_size": 1 << 20,

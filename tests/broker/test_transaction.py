@@ -325,7 +325,7 @@ async def test_a_half_message_is_committed_despite_a_smaller_limit(
 async def test_a_check_without_a_producer_online_is_counted(
     broker: Broker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As RocketMQ's; the next round asks whoever has come."""
+    """As RocketMQ's; the next round asks the producers that have come."""
     async with await Peer.at(broker) as gone:
         await prepare(gone)
     clock.advance_ms(10_000)
@@ -486,7 +486,7 @@ async def test_half_messages_and_decisions_survive_a_restart(
 async def test_saved_offsets_pass_no_unflushed_transaction(
     tmp_path: Path, clock: ManualClock, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a power cut a decided half message is asked about again, if what was made of it is gone."""
+    """After a power cut a decided half message is asked about again, if its commit or rollback is lost."""
     flushed: list[int] = []
     async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
         store, offsets = broker.parts.messages.store, broker.parts.tables.offsets
@@ -625,7 +625,7 @@ async def test_a_half_message_with_a_refused_time_is_refused(
 
 
 async def test_a_half_message_outlives_a_smaller_time_limit(broker: Broker, peer: Peer) -> None:
-    """The limit was made smaller meanwhile: the producer has committed, and nobody asks him again."""
+    """The limit was made smaller meanwhile: the producer has committed, and is not asked again."""
     answer = await prepare(peer, TIMER_DELAY_SEC="100000")
     broker.config.timer_max_delay_sec = 10
     assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS

@@ -56,7 +56,7 @@ async def one(store: Path, kind: str) -> list[int]:
         work.number = 100
         for _ in range(_ROUNDS):
             await work.round()
-            # Whoever reads is served.
+            # Readers are served.
             found = {
                 ("Topic", body) for queue in (0, 1) for body in await pulled(peer, "Topic", queue)
             }

@@ -1,4 +1,4 @@
-"""Fills the file system it is given, reads all back, frees room, goes on. Prints what it did as JSON.
+"""Fills the file system it is given, reads all back, frees room, continues. Prints what it did as JSON.
 
     python -m tests.crash.full_disk_writer FOLDER
 

@@ -77,7 +77,7 @@ async def join(kind: str, name_server: str, topic: str, group: str, instance: st
         instance_name=instance,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         suspend_ms=50,
-        # Many commits, so that many of them are under way when somebody is killed.
+        # Many commits, so that many of them are under way when a member is killed.
         persist_offset_interval_ms=200,
     )
     member.subscribe(topic)

@@ -135,7 +135,7 @@ class ReplicaPair:
         request = RemotingCommand(PocketRequestCode.CHANGE_ROLE, header.ext())
 
         async def done() -> bool:
-            # Refused until the slave has seen that its master is gone.
+            # Refused until the slave has seen that its master has died.
             answer = await self._client.invoke(self.slave.address, request, 30_000)
             return answer.code == ResponseCode.SUCCESS
 
@@ -187,7 +187,7 @@ class ReplicaPair:
         await until(lambda: so_far() >= before + count, f"answers {wanted}")
 
     async def _produce(self, queue_id: int) -> None:
-        """One message after the other to one queue, at whoever is the master."""
+        """One message after the other to one queue, at the master of the moment."""
         while True:
             await self._leads.wait()
             async with RemotingClient({}, SystemClock()) as client:
@@ -258,7 +258,7 @@ class ReplicaPair:
         }
 
     def check(self, served: dict[Place, bytes]) -> None:
-        """Nothing was stored twice or by nobody, and no queue has a hole."""
+        """Nothing was stored twice or without a sender, and no queue has a hole."""
         assert set(served.values()) <= self.sent
         assert len(set(served.values())) == len(served), "a message was stored twice"
         for queue_id in range(PRODUCERS):

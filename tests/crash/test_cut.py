@@ -134,7 +134,7 @@ def check_recovery(root: Path, recorded: RecordedStore, cut: int, *, clean: bool
 
 
 def check_cut(root: Path, recorded: RecordedStore, cut: int) -> None:
-    """Everything wholly before the cut is there, nothing else, and the store goes on."""
+    """Everything wholly before the cut is there, nothing else, and the store takes more."""
     store = MessageStore(
         config(root, message_index_enable=False, mapped_file_size_consume_queue=4000),
         clock=ManualClock(),

@@ -1,4 +1,4 @@
-"""R9 on real file systems that are full or become read-only: no SIGBUS, nothing lost, and it goes on."""
+"""R9 on real file systems that are full or become read-only: no SIGBUS, nothing lost, and it recovers."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_due_messages_come_once_a_full_file_system_has_room(
 def test_one_kind_of_file_on_a_full_file_system_loses_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """R9: what needs no room there goes on meanwhile, the rest when there is room."""
+    """R9: what needs no room there works meanwhile, the rest when there is room."""
     kinds = KINDS if request.config.getoption("--every-fault") else KINDS[:2]
     said = said_by("tests.crash.full_disk_kinds", tmp_path, *kinds)
     assert set(said) == set(kinds)

@@ -125,7 +125,7 @@ class Site:
         return found
 
     def check_offsets(self) -> None:
-        """No offset is beyond what was handled: the offsets are asked first, for members go on."""
+        """No offset is beyond what was handled: the offsets are asked first: members consume meanwhile."""
         committed = self.committed()
         self.read()
         for queue_id, offset in enumerate(committed):
@@ -157,7 +157,7 @@ class Site:
 
 
 def in_order(lines: list[Line]) -> bool:
-    """Whether no message was done before one that stands before it in its queue, whoever did them."""
+    """Whether no message was done before one that stands before it in its queue, by any member."""
     reached = [0] * QUEUES
     for line in sorted(lines, key=lambda line: line.ns):
         if line.is_done:

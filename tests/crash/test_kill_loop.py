@@ -2,7 +2,7 @@
 
 Four producers send one message after the other; the broker is killed at a random moment, started on
 the same store, and so on. In the end every acknowledged message is where its answer said, with the
-body it had, and nothing stands in the queues that nobody sent. The seed is printed; POCKETMQ_SEED replays
+body it had, and the queues hold only what was sent. The seed is printed; POCKETMQ_SEED replays
 it (as far as the machine's own timing allows).
 """
 
@@ -135,7 +135,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
             await asyncio.to_thread(broker.kill)
 
     done = 0
-    # On a busy machine few sends are answered before the kill: go on until there is something to lose.
+    # On a busy machine few sends are answered before the kill: continue until there is something to lose.
     while done < rounds or (len(ledger.acknowledged) <= rounds and done < 10 * rounds):
         broker.start()
         asyncio.run(one_round(chance.uniform(0.02, 0.25)))

@@ -29,7 +29,7 @@ async def fail_over(pair: ReplicaPair) -> None:
 
 
 async def slave_dies(pair: ReplicaPair) -> None:
-    """The master goes on alone, and says so."""
+    """The master serves alone, and its answers say so."""
     await pair.kill_slave()
     await pair.more_answers(20, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SUCCESS)
     await pair.start_slave()

@@ -22,13 +22,13 @@ _SAVE_AS = re.compile(r"Save this as `(\w+\.py)`")
 
 @pytest.fixture
 def clone(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """What somebody gets who clones the repository."""
+    """What a clone of the repository holds."""
     if not request.config.getoption("--tutorial"):
         pytest.skip("installs PocketMQ in a fresh clone and takes the default ports: --tutorial")
     for port in PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                pytest.fail(f"somebody listens on port {port}, which the tutorial needs")
+                pytest.fail(f"another program listens on port {port}, which the tutorial needs")
     path = tmp_path / "pocketmq"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
     return path

@@ -1,4 +1,4 @@
-"""Bodies that cost much to read hold up nobody: see watched_broker for what is measured."""
+"""Bodies that cost much to read hold up no other client: see watched_broker for what is measured."""
 
 from pathlib import Path
 

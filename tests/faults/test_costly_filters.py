@@ -1,4 +1,4 @@
-"""Filters that cost much hold up nobody: see watched_broker for what is measured."""
+"""Filters that cost much hold up no other client: see watched_broker for what is measured."""
 
 from pathlib import Path
 

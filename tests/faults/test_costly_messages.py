@@ -1,4 +1,4 @@
-"""Messages and queries that cost much hold up nobody: see watched_broker for what is measured."""
+"""Messages and queries that cost much hold up no other client: see watched_broker for what is measured."""
 
 import struct
 from pathlib import Path

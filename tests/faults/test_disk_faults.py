@@ -1,7 +1,7 @@
 """R7: the n-th call that writes fails, for n from 1 to the end, while a broker does all that it does.
 
-Nothing that was answered with SEND_OK is lost, the broker lives, reading goes on, and when the fault is over
-everything goes on by itself. Only an fsync of the log that failed makes the store read-only.
+Nothing that was answered with SEND_OK is lost, the broker lives, reading works, and when the fault is over
+everything recovers by itself. Only an fsync of the log that failed makes the store read-only.
 """
 
 import errno
@@ -230,7 +230,7 @@ async def nothing_missing(work: "Work", peer: Peer) -> bool:
 def disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> FaultyDisk:
-    """Also: what goes on once a second does so much oftener; and nothing is logged, since pytest would keep
+    """Also: what happens once a second does so much oftener; and nothing is logged, since pytest would keep
     the exceptions, and with them every broker of a test, until its end."""
     caplog.set_level(logging.CRITICAL + 1, "pocketmq")
     monkeypatch.setattr(housekeeping, "_TICK_MS", 20)
@@ -291,7 +291,7 @@ async def test_a_disk_that_refuses_for_a_while(
             await work.round()
         for _ in range(_LASTING_ROUNDS):
             await work.round()
-            # Consumers go on.
+            # Consumers continue.
             found = {body for queue in (0, 1) for body in await pulled(peer, "Topic", queue)}
             assert first_body in found
         disk.heal()

@@ -1,6 +1,6 @@
 """A firewall restarts, a NAT loses its table: open connections carry nothing any more, and nothing says so.
 
-New ones work at once. Everybody goes on within a heartbeat and a time-out: clients of every kind, a broker at
+New ones work at once. All recover within a heartbeat and a time-out: clients of every kind, a broker at
 its name server, a slave at its master.
 """
 

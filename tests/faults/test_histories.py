@@ -57,7 +57,7 @@ class Wrong(SystemClock):
 class Forgetful(RoughProxy):
     """On another loopback address than its target, with the same port: brokers say where clients connect.
 
-    It can forget its connections as a firewall does: what comes over them vanishes, and nobody is told.
+    It can forget its connections as a firewall does: what comes over them vanishes, and neither end is told.
     """
 
     host = "127.0.0.2"

@@ -1,4 +1,4 @@
-"""Many clients, groups, members and requests hold up nobody: see watched_broker for what is measured."""
+"""Many clients, groups, members and requests hold up no other: see watched_broker for what is measured."""
 
 import json
 import socket

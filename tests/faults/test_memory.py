@@ -38,7 +38,7 @@ async def park(peer: Peer, count: int) -> None:
 async def test_peers_that_do_not_read_cost_a_bounded_memory(
     broker: Watched, tls: bool, connections: int, each: int
 ) -> None:
-    """200 pulls wait for one message of 3 MB, and nobody reads it. It was 1.8 GB with TLS."""
+    """200 pulls wait for one message of 3 MB, and no client reads it. It was 1.8 GB with TLS."""
     async with await Peer.at(broker) as good:
         assert (await good.produce("T", b"first")).code == ResponseCode.SUCCESS
         await good.bodies("g", "T")

@@ -1,6 +1,6 @@
 """Broker and clients on two hosts whose network is cut, in one direction or both, and heals again.
 
-What the broker has acknowledged is consumed, the group goes on soon after the network heals, and the
+What the broker has acknowledged is consumed, the group continues soon after the network heals, and the
 client's process keeps no task or thread of it. `--partition-rounds N` for more rounds, `--partition-seconds`
 for longer cuts.
 """

@@ -29,7 +29,7 @@ async def _cut(pair: ReplicaPair, chance: random.Random) -> None:
 
 
 async def _stall(pair: ReplicaPair, chance: random.Random) -> None:
-    """Nobody is told: sends wait, and then say that slaves do not have them."""
+    """Neither end is told: sends wait, and then say that slaves do not have them."""
     pair.proxy.stalled = True
     await pair.more_answers(4, 12, 11)
 

@@ -1,4 +1,4 @@
-"""A system that gives a broker no more threads or memory: what needs one fails or waits, the rest goes on."""
+"""A system that gives a broker no more threads or memory: what needs one fails or waits, the rest works."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""Requests that wait in great numbers hold up nobody: see watched_broker for what is measured."""
+"""Requests that wait in great numbers hold up no other client: see watched_broker for what is measured."""
 
 from pathlib import Path
 

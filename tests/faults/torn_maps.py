@@ -4,7 +4,7 @@
     maps.on_write = look                look(site) is called amid each write below the folder
 
 A store to a mapped page cannot fail like a call: where it is refused (a block that is not there, a file that
-somebody cut off) the kernel ends the process by SIGBUS, and Python cannot catch that. So no error is put
+someone cut off) the kernel ends the process by SIGBUS, and Python cannot catch that. So no error is put
 in; instead half of the bytes are written, and the files, which show what the maps hold, can be copied
 as the dead process would leave them.
 """

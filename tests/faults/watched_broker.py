@@ -7,8 +7,8 @@ SETTINGS: {"broker": {...}, "store": {...}, "loop": "uvloop" or "asyncio"}.
 It prints its addresses, the classic one and that for gRPC. A line `worst` of standard input is answered with
 the longest turn since the last such question, in ms. The end of standard input stops the broker.
 
-A turn is measured as CPU time of the loop's thread between two ticks of a timer of 1 ms. Nobody is answered
-within a turn, so it is what one client makes the others wait for, however busy the machine is.
+A turn is measured as CPU time of the loop's thread between two ticks of a timer of 1 ms. No client is
+answered within a turn, so it is what one makes the others wait for, however busy the machine is.
 """
 
 import asyncio

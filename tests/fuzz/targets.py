@@ -1,6 +1,6 @@
 """What is fuzzed: for each parser the bytes to begin with, and what must be true of any bytes.
 
-A check raises when a parser does what it may not: another error than its own, or a value that is none.
+A check raises when a parser does what it may not: another error than its own, or an invalid value.
 """
 
 import struct

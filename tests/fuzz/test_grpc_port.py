@@ -72,7 +72,7 @@ async def attack(address: str, data: bytes) -> None:
 async def test_the_grpc_port_answers_or_closes(
     tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No bug is logged, and both ports go on."""
+    """No bug is logged, and both ports serve on."""
     chance = random.Random(SEED)
     conversations = [list(frames(each)) for each in RECORDED]
     examples = int(request.config.getoption("--fuzz-examples"))

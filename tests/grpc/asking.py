@@ -21,7 +21,7 @@ WITHIN_S = 20
 
 
 class Answer:
-    """What comes for one call. messages: raw; status: grpc-status, None while it goes on."""
+    """What comes for one call. messages: raw; status: grpc-status, None before its end."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

@@ -31,7 +31,7 @@ SHOWN = {
     "The certificate": (_SDKS, "test_tls_is_spoken_on_the_port_of_plain_text"),
     "A member is told": (_FRONT, "test_members_are_told_when_their_group_is_changed"),
     "A transaction that was ended": (_HERE, "test_a_transaction_is_ended_late_and_once"),
-    "A group that nobody": (_HERE, "test_a_group_is_made_where_that_is_allowed"),
+    "A group that is not configured": (_HERE, "test_a_group_is_made_where_that_is_allowed"),
     "A route numbers": (_HERE, "test_a_route_numbers_queues_as_they_are"),
     "A handle whose message": (
         _FRONT,

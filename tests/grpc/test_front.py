@@ -114,7 +114,7 @@ class _Bytes:
 
 
 async def test_the_brokers_own_port_speaks_grpc_too(tmp_path: Path) -> None:
-    """Whoever comes there is sent nowhere else, and is closed with the others; no more come than may."""
+    """A client of that port is sent nowhere else, and is closed with the others; the limit counts it, too."""
     async with front(tmp_path, max_connections_per_address=1) as (broker, server):
         host, _, port = broker.address.rpartition(":")
         endpoints = {"scheme": 1, "addresses": [{"host": host, "port": int(port)}]}
@@ -711,7 +711,7 @@ async def test_a_recalled_message_does_not_come(tmp_path: Path) -> None:
 
 
 async def pull(client: Asking, offset: int, wait_s: int = 0, **fields: Any) -> tuple[Any, ...]:
-    """Code, bodies, and where to go on; -1 when that is not said."""
+    """Code, bodies, and the next offset; -1 without one."""
     queue = {"topic": {"name": "Q"}, "id": 0}
     asked = classes["PullMessageRequest"](
         group={"name": "reader"},

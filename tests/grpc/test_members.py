@@ -64,7 +64,7 @@ async def test_a_member_over_grpc_is_seen_everywhere(
             assert "delivered again at" in found["text"]
             assert got.body == b"hello"
 
-            # It shares the queue with whoever else pops: neither has it an owner, nor does nobody read it.
+            # It shares the queue with all that pop: the queue has no owner, and is read.
             shown = await place.user.read("/groups/g")
             members = [(row["clientId"], row["pops"], row["queues"]) for row in shown["members"]]
             assert members == [("sdk@7", True, []), ("sdk@8", True, [])]

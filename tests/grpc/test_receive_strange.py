@@ -1,4 +1,4 @@
-"""Receiving messages that somebody wrote strangely: they come, and cost the others nothing."""
+"""Receiving messages with strange contents: they come, and cost the others nothing."""
 
 import zlib
 from pathlib import Path

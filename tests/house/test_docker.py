@@ -519,5 +519,5 @@ def test_a_role_by_variable_and_a_role_that_there_is_not(run: Callable[..., Cont
         time.sleep(0.01)
     assert refused.process.returncode == 2
     assert "no proxy" in refused.process.printed()
-    # Not two signals: whoever gets a second one before it has ended is ended by it.
+    # Not two signals: a process that gets a second one before it has ended is ended by it.
     assert container.process.stop() == 0

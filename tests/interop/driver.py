@@ -657,7 +657,7 @@ class PullConsumer(_Peer):
         return Pulled(messages=found, **answer)
 
     def offset(self, queue: Queue) -> int:
-        """The committed offset; -1 when there is none."""
+        """The committed offset; -1 without one."""
         return int(self._do("fetch_offset", **queue.json()))
 
     def commit(self, queue: Queue, offset: int) -> None:

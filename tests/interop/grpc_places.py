@@ -84,7 +84,7 @@ class Ours(Place):
     ) -> None:
         self.server.stop()
 
-    # Not by an administrator's client, who would need an account of his own.
+    # Not by an administrator's client, which would need an account of its own.
     def topic(self, kind: str) -> str:
         return self.topic_named(f"Topic{next(_NUMBERS)}", kind)
 

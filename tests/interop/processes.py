@@ -175,5 +175,5 @@ def wait_for_port(port: int, process: Process | None = None, within_s: float = P
                     f"ended with {process.returncode}: {process.printed()[-3000:]}"
                 ) from None
             if time.monotonic() > end:
-                raise TimeoutError(f"nobody listens on 127.0.0.1:{port}") from refused
+                raise TimeoutError(f"no program listens on 127.0.0.1:{port}") from refused
             time.sleep(0.02)

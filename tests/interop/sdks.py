@@ -63,7 +63,7 @@ class Sdk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Some wait for the receives that they have open, and nobody needs their answer.
+        # Some wait for the receives that they have open, and no test needs their answer.
         for client in reversed(self._open):
             self.driver.begin("shutdown", name=client.name)
 
@@ -84,7 +84,7 @@ class Sdk:
         return self._started(Push, "push", **words)
 
     def release(self) -> None:
-        """Listeners that hold a message go on."""
+        """Listeners that hold a message return."""
         self.driver.call("release")
 
     def _started(self, kind: type[C], do: str, **words: Any) -> C:

@@ -95,7 +95,7 @@ async def test_an_operator_makes_looks_moves_and_removes(
             assert direct.result == "CR_SUCCESS"
             assert got.messages[-1].body == b"4"
 
-            # Online: the broker tells the members, who begin again.
+            # Online: the broker tells the members, which begin again.
             before = len(got.messages)
             await admin.groups.reset(group, topic, 0)
             await got.wait(before + 6, 90)

@@ -590,7 +590,7 @@ def test_python_and_java_share_a_group_through_join_and_kill(
     group: str,
     orderly: bool,
 ) -> None:
-    """Nothing is lost, each message has one owner at a time, whoever comes and goes."""
+    """Nothing is lost, each message has one owner at a time, while members come and go."""
     make_topic(broker, topic)
     words = ["--orderly"] if orderly else []
     producer = java_client.producer(broker.namesrv, f"{group}-p")

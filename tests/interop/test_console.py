@@ -107,7 +107,7 @@ async def _messages_page_and_are_found(running: Site, topic: str, group: str) ->
 
 @pytest.fixture(scope="module")
 def traced_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """PocketMQ with the trace topic, which nobody may create from outside."""
+    """PocketMQ with the trace topic, which no client may create."""
     folder = tmp_path_factory.mktemp("traced")
     broker = make_broker("pocketmq", folder, config={"traceTopicEnable": "true"}).start()
     yield broker

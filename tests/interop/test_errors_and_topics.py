@@ -128,7 +128,7 @@ def test_without_auto_creation_a_missing_topic_is_refused(
 def test_without_auto_creation_a_missing_group_is_refused(
     new_broker: NewBroker, java_498: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
-    """autoCreateSubscriptionGroup=false: code 26 for a group that nobody has created."""
+    """autoCreateSubscriptionGroup=false: code 26 for a group that was not created."""
     broker = new_broker(autoCreateSubscriptionGroup="false")
     make_topic(broker, topic)
     puller = java_498.pull_consumer(broker.namesrv, group)

@@ -95,7 +95,7 @@ def test_clients_go_on_after_a_broker_that_stood_still(
                 within_s=90,
             )
         python.wait(
-            lambda: any(each > known for each in python.got), "Python to go on after the thaw", 60
+            lambda: any(each > known for each in python.got), "Python to consume after the thaw", 60
         )
         assert time.monotonic() - thawed < 120
         python.tell()

@@ -303,7 +303,7 @@ def test_the_last_tag_decides_and_the_other_member_drops(
     topic: str,
     group: str,
 ) -> None:
-    """E3, E3b, E3c: B2, B3, B6, B7 are consumed, the rest by nobody, and every offset says it was."""
+    """E3, E3b, E3c: B2, B3, B6, B7 are consumed, the rest by no member, and every offset says it was."""
     make_topic(broker, topic)
     both = Group(broker, members, group)
     producer = both.producer()

@@ -254,7 +254,7 @@ def test_a_rolling_change_under_load_loses_nothing(
 def test_a_member_killed_with_kill_9_loses_nothing(
     tmp_path: Path, members: Session, make_topic: MakeTopic, topic: str, group: str
 ) -> None:
-    """What the killed one held goes to its peer, or, when it had none, to whoever asks for the same."""
+    """What the killed one held goes to its peer, or, when it had none, to members that ask for the same."""
     with (
         pocketmq(tmp_path / "b", groupMode="isolate", isolateKeepTime=500) as broker,
         members.driver.twin() as doomed_driver,

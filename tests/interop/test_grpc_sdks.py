@@ -230,7 +230,7 @@ def test_a_push_consumer_in_order_holds_back_what_follows(place: Place, sdk: Sdk
     expected = [("0", 1), ("0", 2), ("1", 1), ("2", 1), ("2", 2), ("2", 3), ("3", 1)]
     seen = consumer.wait(len(expected))
     if sdk.name == "go":
-        # v5.1.4 goes on with the next message of a batch while it waits to try the last one again.
+        # v5.1.4 takes the next message of a batch while it waits to try the last one again.
         seen.sort()
     assert seen == expected
     dead = sdk.simple(place.group(), {place.dead_letters(group): "*"})
@@ -239,7 +239,7 @@ def test_a_push_consumer_in_order_holds_back_what_follows(place: Place, sdk: Sdk
 
 @some("python")
 def test_what_takes_long_stays_its_consumers(place: Place, sdk: Sdk) -> None:
-    """Renewal: the invisible time of a minute is over, and nobody gets the message twice."""
+    """Renewal: the invisible time of a minute is over, and no member gets the message twice."""
     topic, group = place.topic("NORMAL"), place.group()
     consumer, producer = sdk.push(group, {topic: "*"}), sdk.producer(topic)
     other = sdk.simple(group, {topic: "*"}, await_ms=5_000)

@@ -134,7 +134,7 @@ def test_transactions_survive_kill_9_at_each_step(
 def test_orderly_consumption_keeps_its_order_through_kill_9(
     new_broker: NewBroker, java_498: Session, topic: str, group: str
 ) -> None:
-    """Part 9: the new process knows no lock; the member locks its queues again and goes on in order."""
+    """Part 9: the new process knows no lock; the member locks its queues again and consumes in order."""
     broker = new_broker()
     producer = java_498.producer(broker.namesrv, group + "-p")
     shards = ("red", "blue", "green")

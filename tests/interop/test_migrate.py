@@ -159,7 +159,7 @@ class Successor(JavaBroker):
 
 
 class Moves:
-    """One broker's way from a real broker to ours, and back; its clients go on."""
+    """One broker's way from a real broker to ours, and back; its clients keep working."""
 
     def __init__(self, folder: Path, leave: ExitStack, version: str, *, tls: bool = False) -> None:
         self._folder = folder
@@ -319,7 +319,7 @@ def test_an_sdk_goes_both_ways_with_the_proxy_of_apache(
             send()
             return bool(done()) and len(kept) >= before + 50
 
-        until(is_over, "sends go on", 600)
+        until(is_over, "sends work again", 600)
 
     pool = leave.enter_context(ThreadPoolExecutor(1))
     send_until(lambda: True)

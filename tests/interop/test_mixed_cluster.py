@@ -85,7 +85,7 @@ def test_apache_and_our_broker_serve_one_topic_together(
     second.process.kill()
     until(
         lambda: [row[:4] for row in admin("clusterList").rows] == both[:1],
-        "the broker that went is gone from the cluster",
+        "the broker that stopped has left the cluster",
     )
     [route] = until(
         lambda: [

@@ -90,7 +90,7 @@ def test_no_loss_when_a_consumer_and_the_broker_are_killed(
         broker.start()
         until(lambda: set(texts(mine, victim)) == set(sent), "every message", within_s=120)
         again = sum(texts(mine, victim).values()) - len(sent)
-        # What was out when somebody was killed: at most what the client holds of its pops.
+        # What was out when a process was killed: at most what the client holds of its pops.
         assert again < 200, again
         twin.close()
 

@@ -55,7 +55,7 @@ def test_a_group_goes_on_where_it_stopped(
 def test_broadcasting_gives_every_message_to_every_member(
     broker: RunningBroker, java_client: Session, topic: str, group: str
 ) -> None:
-    """S10, S58: each member keeps its own offsets in a file of its own and goes on from there."""
+    """S10, S58: each member keeps its own offsets in a file of its own and continues from there."""
     producer = java_client.producer(broker.namesrv, group + "-p")
     producer.send(*(message(topic, f"m{i}") for i in range(10)))
     members = [

@@ -87,7 +87,7 @@ def test_new_tags_lose_what_the_plan_says_none_in_its_order(
     expected = ["K2", "K3", "K6", "K7", "N2", "N3", "N6", "N7", "behind0", "behind1"]
     assert texts(new) == expected
 
-    # Messages of the next version are there already: only without an old member beside it is none lost.
+    # Messages of the next version are there already: without an old member beside it all are consumed.
     send(producer, topic, "next", ["early"])
     _, effects, steps = planned(broker, group, {topic: "next"}, tmp_path)
     assert effects == {("lost", topic, "next"), ("dropped", topic, "kept || new")}

@@ -198,7 +198,7 @@ def go_on_at_the_slave(master: RunningBroker, count: int) -> None:
     )
     consumer.subscribe("Replicated")
     with consumer:
-        until(lambda: len(seen) >= count, "the group goes on at the slave")
+        until(lambda: len(seen) >= count, "the group reads on at the slave")
 
 
 @pytest.mark.parametrize("version", JAVA_SLAVES)
@@ -211,7 +211,7 @@ def test_a_java_slave_at_our_master(
     names: Server,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """SYNC_MASTER: each send is answered when the Java slave has it, which serves when the master is gone."""
+    """SYNC_MASTER: each send is answered when the Java slave has it, which serves once the master died."""
     namesrv = names.ready()["namesrv"]
     master = PocketBroker(tmp_path / "master", config=SYNC, namesrv=namesrv)
     running.append(master.start())
@@ -271,7 +271,7 @@ def test_a_java_slave_at_our_master(
 def test_our_slave_at_a_java_master(
     tmp_path: Path, version: str, running: list[RunningBroker], count: int, names: Server
 ) -> None:
-    """In the end the master is gone for good, and its consumers go on at our slave."""
+    """In the end the master stays dead, and its consumers read on at our slave."""
     namesrv = names.ready()["namesrv"]
     master = or_missing(
         lambda: JavaBroker(tmp_path / "master", version=version, config=SMALL_LOG, namesrv=namesrv)

@@ -183,7 +183,7 @@ def test_a_store_goes_from_one_broker_to_the_other_and_back(
     assert extra(served, expected) <= again_by_kill
     assert "rolled back" not in expected
 
-    # The group goes on where it stopped: what it had consumed does not come again.
+    # The group continues where it stopped: what it had consumed does not come again.
     again = java_498.push_consumer(namesrv, group, topic, settings=FIRST)
     until(lambda: late <= {each.text for each in again.received}, "what the group has not seen")
     assert {each.text for each in again.received} == late

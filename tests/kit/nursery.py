@@ -44,7 +44,7 @@ class Nursery:
 
     def start(self, words: Sequence[str], log: Path, folder: Path | None) -> "Forked":
         """Run `pocketmq` with these words; its output is appended to the log."""
-        # Whoever waits for a line of it may be quicker than the new process.
+        # A caller that waits for a line of it may be quicker than the new process.
         log.touch()
         asked = {"words": list(words), "log": str(log), "folder": str(folder or Path.cwd())}
         born = self.ask(asked)
@@ -85,7 +85,7 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal; whoever has ended was not reaped before poll() has said so."""
+        """Send it a signal; a process that has ended is not reaped before poll() has said so."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:

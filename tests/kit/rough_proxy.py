@@ -9,8 +9,8 @@ from typing import Self
 class RoughProxy:
     """Listens on 127.0.0.1 and forwards to 127.0.0.1:`target`, as the settings say at each moment.
 
-    stalled: nothing goes through, and nobody is told. delay_s: so late is each piece. piece_max: pieces are
-    at most so long, of random sizes; 0: as they come. passed: so many bytes went through.
+    stalled: nothing goes through, and neither end is told. delay_s: so late is each piece. piece_max: pieces
+    are at most so long, of random sizes; 0: as they come. passed: so many bytes went through.
     """
 
     def __init__(self, target: int, chance: random.Random) -> None:

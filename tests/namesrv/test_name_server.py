@@ -286,7 +286,7 @@ async def test_nobody_speaks_for_the_broker_of_the_same_process(
     caplog: pytest.LogCaptureFixture,
     request_: RemotingCommand,
 ) -> None:
-    """Clients would be sent to a stranger, or to nobody once its connection ends."""
+    """Clients would be sent to a stranger, or nowhere once its connection ends."""
     server.local.register(OwnBroker(), DataVersion(1, 1), [TopicConfig("T", 4, 4)])
     before = server.routes.cluster_info(), server.routes.route("T")
     answer = await client.invoke(server.address, request_, 30_000)

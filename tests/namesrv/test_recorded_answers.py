@@ -75,7 +75,7 @@ def same_answer(ours: RemotingCommand, theirs: RemotingCommand) -> None:
 def test_recorded_route_requests_get_the_recorded_answers(
     name: str,
 ) -> None:
-    """Routes in both JSON dialects, by the version of who asks."""
+    """Routes in both JSON dialects, by the version of the client."""
     server = OneServer()
     for exchange in registrations(name):
         server.ask(exchange.request)

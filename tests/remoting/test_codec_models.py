@@ -404,7 +404,7 @@ def test_object_keys_and_bare_keys_are_read() -> None:
     ids=ascii,
 )
 def test_what_is_read_can_be_written(text: bytes, read: object) -> None:
-    """Half of a surrogate pair is `?`, as Java writes it; a number that is none is refused.
+    """Half of a surrogate pair is `?`, as Java writes it; an invalid number is refused.
 
     In a table, either would end the broker when the table is saved, or leave a file that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What the connections of one server take together: who is let in, who is read, who is closed."""
+"""What the connections of one server take together: which is let in, which is read, which is closed."""
 
 from pocketmq.remoting.transport.limits import ConnectionLimits, SharedLimits
 

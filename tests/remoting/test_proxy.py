@@ -1,4 +1,4 @@
-"""What clients ask goes on to another server, and they stay connected."""
+"""Requests are passed to another server, and clients stay connected."""
 
 import asyncio
 import contextlib
@@ -127,7 +127,7 @@ async def test_a_move_takes_heartbeat_and_held_pull_along(site: Site, where: str
 async def test_a_move_with_an_open_request_closes_the_connection(
     site: Site,
 ) -> None:
-    """It may be done or not; nobody asks it twice."""
+    """It may be done or not; it is not asked twice."""
     site.proxy.open()
     site.holds = True
     async with asyncio.TaskGroup() as tasks:

@@ -47,7 +47,7 @@ def _stored_at(cluster: "Cluster", name: str, store: MessageStore, known: Stored
         if topic not in GROUP_OF and not topic.startswith("fresh"):
             continue
         if not cluster.brokers[name].knows(topic):
-            # Stored, but nobody can ask for it.
+            # Stored, but no member can ask for it.
             continue
         queue = (topic, name, queue_id)
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -148,8 +148,8 @@ def unprocessed(cluster: "Cluster", there: Stored) -> list[str]:
 def _place_was_lost(cluster: "Cluster", place: tuple[Queue, int], key: str) -> bool:
     """Whether another message was there when the power went.
 
-    The end of the log was lost with it; nobody was promised that message, but the group may be past it, and
-    so past the one that has its offset now. RocketMQ lets consumers read what is not on the disk yet, too.
+    The end of the log was lost with it; no producer was promised that message, but the group may be past it,
+    and so past the one that has its offset now. RocketMQ, too, lets consumers read what is not on the disk.
     """
     return bool(cluster.ledger.had_at_cut.get(place, set()) - {key})
 
@@ -274,7 +274,7 @@ def offsets_ahead(cluster: "Cluster", there: Stored) -> list[str]:
 
 
 def allocation(cluster: "Cluster") -> list[str]:
-    """What is wrong with who owns which queue now."""
+    """What is wrong with the owners of queues now."""
     wrong = []
     sharing: dict[tuple[str, str], list[MessageQueue]] = {}
     for member in cluster.consumers.values():

@@ -166,7 +166,7 @@ class Member(Node):
         return TOPIC_OF[self.group]
 
     def owned(self) -> list[MessageQueue] | None:
-        """Its queues; None where nobody owns queues."""
+        """Its queues; None where queues have no owners."""
         return None
 
     def _not_early(self, key: str) -> None:
@@ -232,7 +232,7 @@ class ConsumerNode(Member):
             self._not_early(key)
         await asyncio.sleep(chance.uniform(0.0, 0.06))
         if not host.up:
-            # This process is gone: nobody hears what it says.
+            # This process has died: no peer hears what it sends.
             return ConsumeResult.RECONSUME_LATER
         # The fifth attempt would come later than anybody waits for it.
         failed = chance.randrange(12) == 0 and message.reconsume_times < 4

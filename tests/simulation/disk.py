@@ -101,7 +101,7 @@ class Disk:
 
     @contextlib.contextmanager
     def looked_at(self) -> Iterator[None]:
-        """Nothing fails in this block: whoever judges a run reads what is there, not the process."""
+        """Nothing fails in this block: the check of a run reads what is there, not the process."""
         full, faults, on_call = self.full, self.faults, self.on_call
         self.full, self.faults, self.on_call = False, [], None
         try:
@@ -290,7 +290,7 @@ class Disk:
         return {n: block for n, block in blocks.items() if n * BLOCK < size}, size
 
     def _next_root(self) -> str:
-        # Not `root` yet: what is written there now is none of the product's calls.
+        # Not `root` yet: what is written there now is no call of the product.
         self._generation += 1
         root = f"{self._base}.{self._generation}"
         os.makedirs(root)

@@ -190,9 +190,9 @@ class Pair:
             self._trouble(kind, length_ms / 1000)
         await asyncio.sleep(max(0.0, began_s + plan.ends_ms / 1000 - self.now_s))
         if any(kind == "slave without power" for _, kind, _ in plan.troubles):
-            # What both machines lose is promised by nobody: the slave must have it again.
+            # What both machines lose, no answer has promised: the slave must have it again.
             await self.until(partial(self._in_step, self.old, self.new), "the slave is back")
-        # Whoever operates the pair starts a slave that is down before it is promoted.
+        # The operator of the pair starts a slave that is down before it is promoted.
         await self.until(partial(_is_ready, self.new), "the slave is up")
         self.say(f"the master is {plan.end}")
         self._end_old()
@@ -310,8 +310,8 @@ class Pair:
     def _unprocessed(self) -> list[str]:
         """What the group was not given, and could have been.
 
-        It may be past a place where it had another message of the old master, which nobody was promised. A
-        copy of what it gave back may be lost with the old master, too: for want of a slave in sync it was not
+        It may be past a place where it had another message of the old master, which no producer was promised.
+        A copy of what it gave back may be lost with the old master, too: without a slave in sync it was not
         promised either.
         """
         there, done = _stored(self.new), self.ledger.group(GROUP).keys

@@ -56,7 +56,7 @@ class Ledger:
         self.wrong: list[str] = []
         # Keys of the messages that were at a place when the power of its broker was cut.
         self.had_at_cut: dict[tuple[Queue, int], set[str]] = {}
-        # What was stored when the members left: nobody processes what comes later. None: they are there.
+        # What was stored when the members left: no member processes what comes later. None: they are there.
         self.at_the_end: set[tuple[Queue, int]] | None = None
         # When the power of a broker was cut that may have lost what it had answered, the last time.
         self.lost_power_s = -1.0

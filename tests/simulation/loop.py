@@ -3,7 +3,7 @@
 1. No callback is ready: the time goes to the next timer. Nothing ever waits for real time.
 2. What the product gives to a thread pool runs in a Fiber: a real thread, but only one thread of the
    process runs at any time. A fiber stands still in `pause`, for as long in virtual time as the disk
-   takes, and meanwhile the loop goes on: so two pool threads meet each other between any two system calls.
+   takes, and meanwhile the loop runs: so two pool threads meet each other between any two system calls.
 3. Tasks have numbers for hashes, so that sets of them are walked in the same order each time: a run
    depends on its seed alone.
 """
@@ -149,7 +149,7 @@ class Job(Future[Any]):
         self.fiber: Fiber | None = None
 
     def begin(self) -> bool:
-        """False when nobody wants it any more."""
+        """False when no caller wants it any more."""
         if self.fiber is None:
             if not self.set_running_or_notify_cancel():
                 return False

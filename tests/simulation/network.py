@@ -46,7 +46,7 @@ class Host:
         self.ports = itertools.count(40_000)
 
     def die(self, *, silently: bool) -> None:
-        """The process is gone. silently: with its machine, so that nobody is told."""
+        """The process has died. silently: with its machine, so that no peer is told."""
         self.up = False
         self.listeners.clear()
         ends, self.ends = list(self.ends.values()), {}
@@ -141,7 +141,7 @@ class End(asyncio.Transport):
         self._high = 65_536
         self._writer_paused = False
         self._closing = False
-        # The protocol was told that it is over, or its process is gone.
+        # The protocol was told that it is over, or its process has died.
         self.over = False
         self.told_end = False
         host.ends[self.number] = self
@@ -240,7 +240,7 @@ class End(asyncio.Transport):
             self._held.append((kind, data))
             return
         if there.over or there._closing:
-            # Nobody is there any more. The kernel of a machine that is up says so; to one that is down
+            # No process is there any more. The kernel of a machine that is up says so; to one that is down
             # the bytes are sent again and again.
             if kind == "data" and not self.over:
                 if network.hosts[there.host.ip].up:
@@ -303,7 +303,7 @@ class End(asyncio.Transport):
             self.protocol.connection_lost(error)
 
     def cut_off(self, *, silently: bool) -> None:
-        """The process of this end is gone; its protocol unwinds without an effect on anybody."""
+        """The process of this end has died; its protocol unwinds without an effect on others."""
         if not silently and not self._closing:
             self._send("reset", b"")
         self._closing = True

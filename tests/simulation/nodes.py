@@ -1,7 +1,7 @@
 """Nodes: the processes of a run, each on a host of its own: name server and brokers; clients.py has more.
 
 A node lives by start(); it ends by stop(), as by SIGTERM, or by a crash. What a crashed process would
-still do it does on a network and a disk that nobody looks at: the host is dead, and the next process has
+still do it does on a network and a disk that are not looked at: the host is dead, and the next process has
 another folder. The code is the product's, its options are an operator's.
 """
 
@@ -250,7 +250,7 @@ class BrokerNode(Node):
         return self.broker.parts.tables.topics.get(topic) is not None
 
     def kill(self) -> None:
-        """The process ends between two of its instructions; the machine goes on."""
+        """The process ends between two of its instructions; the machine stays up."""
         if self.host is not None and self.host.up:
             self.before_kill()
             self.disk.after_kill()
@@ -266,7 +266,7 @@ class BrokerNode(Node):
             self.crash(silently=True)
 
     def longest_life_s(self, low_s: float, high_s: float) -> float:
-        """How long one process could flush without a break between two times: nobody else flushes."""
+        """How long one process could flush without a break between two times: no other process flushes."""
         return max(
             (min(end, high_s) - max(begin, low_s) for begin, end in self._lives_s), default=0
         )

@@ -26,7 +26,7 @@ from tests.simulation.network import Host
 from tests.simulation.nodes import ADDRESSES, BROKER_PORT, GRPC_PORT
 
 INVISIBLE_MS = 4_000
-"""How long a popped message is nobody else's."""
+"""How long a popped message is kept from other members."""
 _ASKED_AGAIN_S = 0.3
 # The least that the product takes.
 _RECEIVED_MS = 10_000
@@ -55,7 +55,7 @@ class PoppingMember(Member):
         raise NotImplementedError
 
     async def _worked(self, host: Host, key: str, where: str, chance: random.Random) -> bool | None:
-        """Work on a message; returns whether it succeeded, None if this process is gone by then."""
+        """Work on a message; returns whether it succeeded, None if this process has died by then."""
         handled = self.ledger.group(self.group)
         if host.up and key in handled.acked:
             handled.again.add(key)

@@ -276,7 +276,7 @@ class Cluster:
         )
         kinds = {event.kind for event in self.story.events}
         if not self.story.sync_flush or "send transaction" in kinds:
-            # Nobody waits until a decision is on the disk; lost, it would be asked for once more.
+            # No client waits until a decision is on the disk; lost, it would be asked for once more.
             await asyncio.sleep(_FLUSH_ALL_S)
 
     async def once_more(self) -> None:

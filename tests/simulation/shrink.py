@@ -1,4 +1,4 @@
-"""shrink: the part of a story that still goes wrong, for whoever has to understand it."""
+"""shrink: the part of a story that still goes wrong, for its reader."""
 
 from collections.abc import Callable
 

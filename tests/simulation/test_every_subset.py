@@ -98,7 +98,7 @@ def _run(store: MessageStore, number: int, size: int) -> Sent:
 
 
 def check(root: str, sent: Sent, flushed: Sent) -> None:
-    """What was flushed is there, nothing is that was not sent, and the store goes on."""
+    """What was flushed is there, nothing is that was not sent, and the store takes more."""
     for more in (b"once more", b"and again"):
         store = open_store(Path(root), message_index_enable=False)
         there = {

@@ -1,4 +1,4 @@
-"""A slave is promoted once its master is gone: what was acknowledged is there, by one broker at a time."""
+"""A slave is promoted once its master has died: what was acknowledged is there, by one broker at a time."""
 
 import pytest
 

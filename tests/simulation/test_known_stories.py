@@ -23,7 +23,7 @@ def _story(seed: int, *events: tuple[int, str, str, int, str], **changes: object
 
 
 def test_a_group_that_was_away_gets_what_was_sent_meanwhile() -> None:
-    """Its offsets are kept, however long it is away, also when the oldest messages are gone by then."""
+    """Its offsets are kept, however long it is away, also when the oldest messages have expired by then."""
     story = _story(
         1,
         *[(2_000 + 100 * number, "send plain", "producer-1", 12, "") for number in range(6)],
@@ -38,7 +38,7 @@ def test_a_group_that_was_away_gets_what_was_sent_meanwhile() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_told_send_ok_after_a_failed_fsync(seed: int) -> None:
-    """Whoever shares the log's flushes: the second to ask would be told that all is well."""
+    """Callers share the log's flushes: the second would be told that all is well."""
     sends = [(at, "send plain", "producer-1", 1, "") for at in range(55_000, 66_000, 40)]
     story = _story(
         seed,

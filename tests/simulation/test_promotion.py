@@ -62,7 +62,7 @@ class Pair:
         return int(self.replication(self.master).status()["masterCommitLogMaxOffset"])
 
     async def gone(self) -> None:
-        """Wait until the slave has noticed that its master is gone."""
+        """Wait until the slave has noticed that its master has died."""
         while True:
             follower = self.replication(self.slave).follower
             assert follower is not None
@@ -89,7 +89,7 @@ class Pair:
         await self.gone()
 
     async def without_power(self) -> None:
-        """Its address answers nobody: a connection to it is neither accepted nor refused."""
+        """Its address answers no client: a connection to it is neither accepted nor refused."""
         self.master.cut_power()
         await self.gone()
 

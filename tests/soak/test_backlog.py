@@ -1,4 +1,4 @@
-"""A consumer that is far behind: little memory, and nobody else waits for it.
+"""A consumer that is far behind: little memory, and no other client waits for it.
 
 Default 60,000 messages; `--backlog 20000000` is the run of docs/reliability.md (3 GB of disk).
 Waiting times are compared within one run: without the late group, and while it reads.

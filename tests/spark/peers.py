@@ -1,7 +1,7 @@
 """Packages that the tests run us with and that our own environment does not have, installed once beside it.
 
     .peers/pyspark-4.0    (or $POCKETMQ_PEERS) the oldest PySpark that is supported, before ours on the path
-    .peers/connect-4.3.0  what pyspark[connect] needs: gRPC and pandas, 150 MB that nobody else wants
+    .peers/connect-4.3.0  what pyspark[connect] needs: gRPC and pandas, 150 MB that no other test wants
     .peers/frames         pandas, DuckDB and Polars
 
 Each is installed without what it depends on: numpy, pyarrow and py4j are those of the environment.

@@ -102,7 +102,7 @@ def test_dead_letters_by_cause(spark: "SparkSession", store: Path) -> None:
 
 
 def test_the_subscription_audit(spark: "SparkSession", tmp_path: Path) -> None:
-    """The second article: one group, tagA and tagB by two members; tagC by nobody."""
+    """The second article: one group, tagA and tagB by two members; tagC by no member."""
     start = 1_700_000_000_000 // 60_000 * 60_000
     store = WrittenStore(tmp_path / "broker-a" / "store")
     store.add(

@@ -434,7 +434,7 @@ def torn_tail(store: WrittenStore, positions: list[int]) -> list[int]:
 
 
 def hole(store: WrittenStore, positions: list[int]) -> list[int]:
-    """A file in the middle is gone."""
+    """A file in the middle is missing."""
     store.log_path(positions[40]).unlink()
     number = positions[40] // store.log_file_size
     return [i for i, p in enumerate(positions) if p // store.log_file_size == number]

@@ -244,7 +244,7 @@ def test_a_checkpoint_of_another_store_is_reported_or_ignored(
 
 
 def test_a_topic_deleted_under_a_stream_is_reported_or_dropped(store: WrittenStore) -> None:
-    """As with Kafka's source: a queue that is gone is a loss, whatever was read of it."""
+    """As with Kafka's source: a queue that was deleted is a loss, whatever was read of it."""
     store.add(Message(topic="Other") for _ in range(35))
     options = {"subscribe": "T,Other"}
     strict = reader_of(store, **options)

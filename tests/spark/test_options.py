@@ -120,7 +120,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 def plan(name: str, value: str, root: str) -> None:
     """Everything that happens in the driver before the first task of a query, without Spark."""
     needs_brokers = name in ("accessKey", "secretKey", "securityToken", "nameServer")
-    # Nobody listens there, and nobody is waited for.
+    # No server listens there, and none is waited for.
     nobody = {"nameServer": "127.0.0.1:1", "retryTimeoutMs": "0"}
     where = nobody if needs_brokers else {"path": root}
     if name in WRITE_ONLY:

@@ -88,7 +88,7 @@ def test_a_failed_commit_says_how_many_messages_are_visible(
 
 
 def test_a_commit_that_the_broker_refuses_raises(broker: RunningBroker) -> None:
-    """The half message of another group is none of ours: RocketMQ answers with an error."""
+    """The half message of another group is not ours: RocketMQ answers with an error."""
     topic = make_topic(broker, 1)
     halves = halves_of(broker, topic, 3, broker.address)
     writer = writer_of(broker, topic, group="AnotherGroup")

@@ -94,7 +94,7 @@ def test_a_topic_that_was_made_again_shows_its_new_messages_only(store: WrittenS
 
 
 def test_damage_inside_of_a_partition_is_met_by_the_queues(store: WrittenStore) -> None:
-    """The walk cannot go on behind it; the queues can."""
+    """The walk cannot continue behind it; the queues can."""
     partitions = plan(store)
     first = rows(partitions)
     hurt = first[len(first) // 2]

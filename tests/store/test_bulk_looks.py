@@ -117,7 +117,7 @@ def test_what_is_kept_is_what_is_there(
             store.add([message, Message("Unwanted"), message][: chance.randint(1, 3)])
         elif step == "lag":
             key = (message.topic, message.queue_id)
-            # The record is there before its entry; nobody else's may pass it.
+            # The record is there before its entry; no other may pass it.
             if not late:
                 offset = store.offsets.get(key, 0)
                 late.append((message, offset, add_unindexed(store, message, offset)))

@@ -77,7 +77,7 @@ def test_a_gap_between_index_and_log_is_a_loss(store: WrittenStore) -> None:
     """The records of the gap are older than what the checkpoint says is in the queues."""
     positions = positions_of(store)
     for i in range(106, 120, 3):
-        # A record of a rolled-back transaction is none that a queue would have.
+        # A record of a rolled-back transaction stands in no queue.
         store.patch(positions[i] + 36, (0xC).to_bytes(4, "big"))
     with pytest.raises(bulk.DataLoss, match=r"queue 1: offsets 35\.\.40 are neither"):
         bodies(store)

@@ -63,7 +63,7 @@ def test_a_level_above_the_last_is_the_last(tmp_path: Path) -> None:
 
 
 def test_in_the_place_of_a_lost_record_nothing_is_delivered(tmp_path: Path) -> None:
-    """Its entry is blank and names the log's first record: a half message, which nobody committed."""
+    """Its entry is blank and names the log's first record: a half message, which was not committed."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)
     delay = DelayService(store, clock)
@@ -423,7 +423,7 @@ def test_what_waits_in_a_level_that_is_gone_comes_all_the_same(tmp_path: Path) -
 async def test_a_stop_waits_for_a_save_that_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two that write one file at once leave a file that nobody can read, or the older offsets."""
+    """Two that write one file at once leave a file that cannot be read, or the older offsets."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)
     delay = DelayService(store, clock)

@@ -41,7 +41,7 @@ for _ in range(3):
     assert all(os.read(file, 1) for file in files)
     for file in files:
         descriptors.close_file(file)
-    # They came back, and nobody else gets them.
+    # They came back, and no other gets them.
     take_all()
     assert len(descriptors._spares) == descriptors.SPARES
 print("done")

@@ -1,4 +1,4 @@
-"""A disk without room (R9): refused with a clear text, nothing lost or torn, and it goes on by itself."""
+"""A disk without room (R9): refused with a clear text, nothing lost or torn, and it recovers by itself."""
 
 import errno
 import os
@@ -54,7 +54,7 @@ def fill(send_one: Callable[[], object]) -> int:
 
 
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, disk: FullDisk) -> None:
-    """R9: what was taken is there, what was refused is not, and reading goes on."""
+    """R9: what was taken is there, what was refused is not, and reading works."""
     store = open_store(tmp_path)
     send(store)
     disk.left = 100_000

@@ -208,7 +208,7 @@ async def test_a_failed_checkpoint_write_stops_the_store(
 
 
 def test_a_clean_stop_flushes_everything_and_says_so(tmp_path: Path) -> None:
-    """disk.md 8: the checkpoint has the times; abort is gone."""
+    """disk.md 8: the checkpoint has the times; abort is removed."""
     store = open_store(tmp_path)
     send(store)
     assert (tmp_path / "abort").exists()
@@ -272,7 +272,7 @@ class TellsOnce:
             self._another.set()
             return
         self.begun.set()
-        # Alone: nobody comes, and the error is told all the same.
+        # Alone: no other caller comes, and the error is told all the same.
         self._another.wait(0.3)
         raise OSError(errno.EIO, "Input/output error")
 
@@ -363,7 +363,7 @@ async def test_an_unflushable_queue_ends_checkpoints_not_the_store(
 async def test_a_file_that_cannot_be_opened_is_no_fsync_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EMFILE: connections have taken every descriptor. The store waits, and goes on by itself."""
+    """EMFILE: connections have taken every descriptor. The store waits, and recovers by itself."""
     real = os.open
     none_left = False
 

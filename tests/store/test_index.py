@@ -450,7 +450,7 @@ def test_a_message_with_many_keys_is_indexed_in_steps(tmp_path: Path) -> None:
 
 
 class HurryingClock(ManualClock):
-    """Two seconds pass whenever somebody looks, once it hurries."""
+    """Two seconds pass with each look, once it hurries."""
 
     hurries = False
 

@@ -140,7 +140,7 @@ def test_who_only_reads_is_told_where_else_the_messages_are(tmp_path: Path) -> N
 def test_a_static_topic_is_served_with_its_local_queues_only(
     tmp_path: Path, change: dict[str, int | None], is_served: bool
 ) -> None:
-    """A queue that was moved goes on at another offset than on this disk."""
+    """A queue that was moved continues at another offset than on this disk."""
     part = {
         "bname": "b",
         "queueId": 0,

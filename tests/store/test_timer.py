@@ -205,7 +205,7 @@ def test_what_is_recalled_does_not_come_and_its_neighbours_do(timers: Timers) ->
 
 
 def test_a_topic_recalls_its_own_messages_only(timers: Timers) -> None:
-    """Ours: RocketMQ looks at the key alone, and whoever may send anywhere cancels what others send."""
+    """Ours: RocketMQ looks at the key alone, and a client that may send anywhere cancels what others send."""
     for key in ("one", "two"):
         timers.send("T", key, TIMER_DELAY_MS=1_500, UNIQ_KEY=key)
     for key in ("T+one", "two"):
@@ -282,7 +282,7 @@ def test_waiting_timers_outlive_a_short_retention(tmp_path: Path) -> None:
 
 
 def test_a_crash_at_any_moment_loses_nothing_and_is_never_early(tmp_path: Path) -> None:
-    """kill -9: after each step of some, the process is gone and comes back."""
+    """kill -9: after each step of some, the process dies and comes back."""
     timers = Timers(tmp_path / "s")
     ahead = [1_500, 2_500, 2_600, 4_000, 4_000, 9_000]
     for number, ms in enumerate(ahead):

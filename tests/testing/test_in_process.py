@@ -232,7 +232,7 @@ def test_an_advanced_clock_checks_an_unknown_transaction(
 def test_a_popped_message_comes_again_when_the_clock_is_advanced(
     server: InProcess, silent: bool
 ) -> None:
-    """Its invisible time is over, no sooner; nobody has to be taken for gone."""
+    """Its invisible time is over, no sooner; no member has to be taken for dead."""
     server.create_topic("T")
     # A pop says when it was asked for: its client must see the broker's time.
     popping = sync.SimpleConsumer(
@@ -256,7 +256,7 @@ def test_a_popped_message_comes_again_when_the_clock_is_advanced(
 
 
 def test_clients_survive_advanced_time_but_not_silence(server: InProcess) -> None:
-    """S72: a client that is silent for 120 s is gone; one that only saw time pass is not."""
+    """S72: a client that is silent for 120 s is removed; one that only saw time pass is not."""
     server.create_topic("T")
     # The beats after the first one come when this test is long over.
     beats_ms = 3_600_000
@@ -368,7 +368,7 @@ async def test_a_consumer_started_before_its_topic_gets_messages(
 async def test_a_waiting_consumer_is_told_of_its_topic(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asks again within this test: what comes, comes because the name server has told."""
+    """No client asks again within this test: what comes, comes because the name server has told."""
     hour_ms = 3_600_000
     monkeypatch.setattr("pocketmq.client.network.instance.MISSING_INTERVAL_MS", hour_ms)
     got = asyncio.Event()

@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A folder of somebody who has installed PocketMQ."""
+    """A folder of a user that has installed PocketMQ."""
     for name in [name for name in os.environ if name.startswith("POCKETMQ_")]:
         monkeypatch.delenv(name)
     return pytester

@@ -42,7 +42,7 @@ def test_one_that_says_nothing_is_not_waited_for_without_end(
 def test_a_client_that_cannot_connect_leaves_no_process(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody leaves a with block that was not entered."""
+    """A with block that was not entered is not left."""
     found: list[int] = []
 
     def fails(server: ServerProcess) -> None:
