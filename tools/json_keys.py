@@ -532,7 +532,7 @@ COMMANDS: Mapping[str, Keys] = {
             "groups[].lag": "messages that wait",
             "groups[].inPerS": "messages stored for it per second",
             "groups[].outPerS": "messages that it consumes per second",
-            "groups[].emptyInS": "seconds until nothing waits, `never`, or null: nothing waits",
+            "groups[].emptyInS": "seconds until nothing waits, `never`; null: little waits, or unknown",
         }
     ),
     "topic create": _one({"topic": "topic", "brokers": _BROKERS}),

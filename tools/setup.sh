@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The toolchains of the official clients that the tests run: Java 17 with Maven, Go, Node with npm; and
-# the browser that walks through the console: Chromium with its driver; `ip`, for tests on a network that is cut;
-# etcd, which keeps the sets of several controllers.
+# the browser that walks through the console: Chromium with its driver, and a Chinese font; Prometheus, which
+# tries the alerts; `ip`, for tests on a network that is cut; etcd, which keeps the sets of several controllers.
 # What is there is used; what is missing is installed by apt where that is possible (root on Debian or
 # Ubuntu); else one line says what to install. The libraries come by Maven, Go and npm themselves.
 set -euo pipefail
@@ -20,8 +20,9 @@ need chromium chromium
 need chromedriver chromium-driver
 need ip iproute2
 need etcd etcd-server
-# Pictures of the console in Chinese need a font that has the characters; no test does.
-[ "${POCKETMQ_SCREENSHOTS-}" = yes ] && [ -z "$(fc-list :lang=zh 2>/dev/null)" ] && missing+=(fonts-wqy-microhei)
+need promtool prometheus
+# Pictures of the console in Chinese.
+[ -z "$(fc-list :lang=zh 2>/dev/null)" ] && missing+=(fonts-wqy-microhei)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

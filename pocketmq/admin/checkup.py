@@ -1,15 +1,16 @@
 """Checkup: gathers from brokers and members what the diagnosis of a group needs (remoting.diagnosis).
 
-Rates come from counters over the last minute and hour (VIEW_BROKER_STATS_DATA), which Apache's brokers
-have, too. What cannot be obtained is left out of the diagnosis, never guessed.
+Counters over the last minute and hour (VIEW_BROKER_STATS_DATA) tell the rates, as admin.rates defines them.
+What cannot be obtained is left out of the diagnosis, never guessed.
 """
 
 import asyncio
 from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.settings import Counted
+from pocketmq.admin.rates import consumed_rate, counted, stored_rate
 from pocketmq.admin.views.group import GroupView, MemberView, group_view
+from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import NoRoute
 from pocketmq.model.agreement import own_topics
 from pocketmq.model.diagnosis import (
@@ -21,7 +22,7 @@ from pocketmq.model.diagnosis import (
     diagnose,
 )
 from pocketmq.model.names import dlq_topic, is_retry_topic, retry_topic
-from pocketmq.model.tables import TopicConfig
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.errors import PocketMQError
 
 _READ, _WRITE = 4, 2
@@ -60,11 +61,12 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(_topic_facts(admin, view, each)) for each in topics]
         returned = [
-            tasks.create_task(_counted(admin, each, "SNDBCK_PUT_NUMS", f"{each}@{group}"))
+            tasks.create_task(counted(admin, each, "SNDBCK_PUT_NUMS", f"{each}@{group}"))
             for each in topics
         ]
         dead = tasks.create_task(_dead_letters(admin, group))
-        disabled = tasks.create_task(_disabled_on(admin, group))
+        configs = tasks.create_task(_configs(admin, group))
+        waits = tasks.create_task(waiting_ms(admin, view.progress))
     counts = [each.result() for each in returned]
     known = [each for each in counts if each is not None]
     model = "" if view.connection is None else view.connection.message_model
@@ -79,16 +81,32 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
         sum(each.tps for each in known) * 60 if known else None,
         sum(each.hour for each in known),
         dead.result(),
-        disabled.result(),
+        sorted(name for name, each in configs.result().items() if not each.consume_enable),
         _unread(view),
         view.lag_in(retry_topic(group)),
+        _offline_ms(view, now_ms),
+        waits.result(),
+        any(each.reads_batches for each in configs.result().values()),
     )
+
+
+def _offline_ms(view: GroupView, now_ms: int) -> int | None:
+    """Return for how long no member has been online, as far as is known; None while one is.
+
+    By the brokers' word; else since the newest message that the group has consumed was stored.
+    """
+    if view.members:
+        return None
+    told = (each.get("offlineSince") for each in view.told.values())
+    since = max((int(each) for each in told if each), default=0)
+    since = since or max((row.last_ms for row in view.progress), default=0)
+    return max(0, now_ms - since) if since > 0 else None
 
 
 async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
     facts = TopicFacts(topic, view.lag_in(topic))
-    facts.in_rate = await _rate(admin, topic, "TOPIC_PUT_NUMS", topic)
-    facts.out_rate = await _rate(admin, topic, "GROUP_GET_NUMS", f"{topic}@{view.group}")
+    facts.in_rate = await stored_rate(admin, topic)
+    facts.out_rate = await consumed_rate(admin, view.group, topic)
     configs: dict[str, TopicConfig] = {}
     try:
         configs = await admin.topics.configs(topic)
@@ -103,21 +121,6 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
     return facts
 
 
-async def _rate(admin: Admin, topic: str, name: str, key: str) -> float | None:
-    found = await _counted(admin, topic, name, key)
-    return None if found is None else found.tps
-
-
-async def _counted(admin: Admin, topic: str, name: str, key: str) -> Counted | None:
-    """Return a counter over the topic's brokers; zeros if never counted, None if no broker answers."""
-    try:
-        masters = await admin.site.masters_of(topic)
-    except PocketMQError:
-        return None
-    found = await admin.settings.counted((address for _, address in masters), name, key)
-    return found if found.answers else None
-
-
 async def _dead_letters(admin: Admin, group: str) -> int:
     try:
         rows = await admin.topics.status(dlq_topic(group), partial=True)
@@ -126,16 +129,13 @@ async def _dead_letters(admin: Admin, group: str) -> int:
     return sum(row.count for row in rows)
 
 
-async def _disabled_on(admin: Admin, group: str) -> list[str]:
+async def _configs(admin: Admin, group: str) -> dict[str, GroupConfig]:
+    """Return the group's configuration by broker."""
     try:
-        configs = await admin.groups.configs()
+        configs = await admin.groups.configs(partial=True)
     except PocketMQError:
-        return []
-    return sorted(
-        broker
-        for broker, table in configs.items()
-        if group in table and not table[group].consume_enable
-    )
+        return {}
+    return {broker: table[group] for broker, table in configs.items() if group in table}
 
 
 def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:

@@ -19,13 +19,14 @@ _ACCOUNTS_REFUSED = (209, 210, 211)
 @dataclass(slots=True)
 class Counted:
     """A counter. tps: per second, in the last minute; hour: in 60 minutes; day: in 24 hours, None if no
-    broker counts it; answers: how many brokers answered.
+    broker counts it; answers: how many brokers answered; known: how many of them count it.
     """
 
     tps: float = 0.0
     hour: int = 0
     day: int | None = None
     answers: int = 0
+    known: int = 0
 
 
 class SettingsAdmin:
@@ -161,6 +162,7 @@ class SettingsAdmin:
                 continue
             total.answers += 1
             if found is not None:
+                total.known += 1
                 total.tps += found["statsMinute"]["tps"]
                 # A window that has not run yet is empty; the next smaller one knows.
                 windows = ("statsDay", "statsHour", "statsMinute")

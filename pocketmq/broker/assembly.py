@@ -12,6 +12,7 @@ from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
+from pocketmq.broker.figures.consumed import Consumed
 from pocketmq.broker.figures.lags import Lags
 from pocketmq.broker.figures.log_levels import apply_levels
 from pocketmq.broker.figures.page_cache import PageCache
@@ -190,7 +191,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
 
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
     offsets = ConsumerOffsetManager(
-        OffsetFile(folder), events, lambda: config.consumer_offset_table_size
+        OffsetFile(folder), events, lambda: config.consumer_offset_table_size, Consumed(clock)
     )
     modes = GroupModes(config, groups)
     bloom = BloomFilter(

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pocketmq.broker.delivery.record_config import RecordConfig
 from pocketmq.broker.election.config import ElectionConfig
+from pocketmq.broker.figures.doctor_config import DoctorConfig
 from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.nameservers.address_config import AddressConfig
@@ -27,7 +28,8 @@ _FIXED = {
     "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr",
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr "
+    "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
     "messages are waiting in topics of that name": "enableRetryTopicV2",
@@ -38,7 +40,14 @@ _FIXED = {
 
 @dataclass
 class BrokerConfig(
-    HaConfig, AddressConfig, ElectionConfig, TableConfig, LogConfig, OnceConfig, RecordConfig
+    HaConfig,
+    AddressConfig,
+    ElectionConfig,
+    TableConfig,
+    LogConfig,
+    OnceConfig,
+    RecordConfig,
+    DoctorConfig,
 ):
     """The settings of one broker."""
 
@@ -389,37 +398,6 @@ class BrokerConfig(
         runtime=True,
         help="Members that subscribe differently for longer than this are reported in the log and the "
         "console. Shorter differences are clients that are starting, or a change being rolled out.",
-    )
-    doctor_lag_max: int = key(
-        10_000,
-        name="doctorLagMax",
-        min=1,
-        runtime=True,
-        help="A group counts as sick when it is this many messages behind in a topic, or a tenth of it "
-        "while the lag does not shrink (group doctor, console and /metrics).",
-    )
-    doctor_retries_per_minute_max: int = key(
-        10,
-        name="doctorRetriesPerMinuteMax",
-        min=0,
-        runtime=True,
-        help="A group counts as sick when more messages than this fail in a minute, or ten times as many in "
-        "an hour.",
-    )
-    doctor_dead_letters_max: int = key(
-        0,
-        name="doctorDeadLettersMax",
-        min=0,
-        runtime=True,
-        help="A group counts as sick when it has more dead letters than this.",
-    )
-    doctor_stuck_time: int = key(
-        120_000,
-        name="doctorStuckTime",
-        min=1_000,
-        unit="ms",
-        runtime=True,
-        help="A member counts as stuck when it holds messages and has finished none for this long.",
     )
     server_channel_max_idle_time_seconds: int = key(
         120,

@@ -1,4 +1,6 @@
-"""Languages of the pages, and the descriptions of the brokers' settings in those other than English."""
+"""Languages of the pages. What brokers and the server say themselves is English: in other languages, settings
+have descriptions of their own, and findings sentences by their kind.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +13,17 @@ LANGUAGES = {"en": "English", "zh": "中文"}
 @cache
 def meanings(language: str) -> Mapping[str, str]:
     """Return them by setting; nothing for English, since settings describe themselves, or if unknown."""
-    path = files("pocketmq.console") / "i18n" / f"settings.{language}.json"
+    return _table("settings", language)
+
+
+@cache
+def told(language: str) -> Mapping[str, str]:
+    """Return the sentences that stand for the server's English ones; nothing for English, or if unknown."""
+    return _table("told", language)
+
+
+def _table(name: str, language: str) -> Mapping[str, str]:
+    path = files("pocketmq.console") / "i18n" / f"{name}.{language}.json"
     if language not in LANGUAGES or not path.is_file():
         return {}
     found: dict[str, str] = json.loads(path.read_text("utf-8"))

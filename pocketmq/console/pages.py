@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from pocketmq.console.languages import LANGUAGES
+from pocketmq.console.languages import LANGUAGES, told
 
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "pocketmq_language"
@@ -48,7 +48,7 @@ MENU = (
     ("/name-server", "nameServer", False),
 )
 # Pages that are reached from others, by a name in their query. The module of a page has the name of its path.
-DETAIL_PAGES = ("/broker", "/topic", "/group", "/message", "/login")
+DETAIL_PAGES = ("/broker", "/topic", "/group", "/message", "/login", "/search")
 
 # What every page needs at once; its own module follows.
 _PRELOAD = ("main.js", "dom.js", "text.js", "api.js", "dialog.js", "table.js")
@@ -105,7 +105,9 @@ def shell(language: str, theme: str) -> str:
     """Return the frame as HTML."""
     source = (_folder() / "templates" / "shell.html").read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    table = json.dumps(sentences(language), ensure_ascii=False, separators=(",", ":"))
+    table = json.dumps(
+        {**sentences(language), **told(language)}, ensure_ascii=False, separators=(",", ":")
+    )
     return environment.from_string(source).render(
         language=language,
         languages=LANGUAGES,

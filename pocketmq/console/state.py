@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.admin import Admin
 from pocketmq.console.circuit_breaker import CircuitBreaker
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.quiet import Quiet
 from pocketmq.console.security import Security
 from pocketmq.console.time.alarm_hook import AlarmWatch
 from pocketmq.console.time.history_file import kept_history
 from pocketmq.console.time.sampler import Sampler
+from pocketmq.console.today import Today
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import Clock
 
@@ -40,6 +42,8 @@ class Console:
     security: Security
     sampler: Sampler
     watch: AlarmWatch
+    today: Today
+    quiet: Quiet
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[RemoteBroker]" = ()
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,6 +76,8 @@ async def opened(
             Security(config, clock, machine_name=socket.gethostname()),
             sampler,
             AlarmWatch(config.alarm_file, sampler, clock),
+            Today(admin, clock),
+            Quiet(config.folder, clock),
             here,
             elsewhere,
         )

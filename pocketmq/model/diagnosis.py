@@ -4,7 +4,8 @@ Pure: the broker's `/metrics`, the console and the command line each gather the 
 the same symptoms in the same words. The thresholds are settings of the broker (Thresholds.KEYS).
 
     GROUP_DIFFERS        members subscribe differently, and lose messages (remoting.agreement)
-    NOBODY_ONLINE        no member
+    NOBODY_ONLINE        no member, and a message has waited for too long; a note while it has not, none once
+                         nothing waits and the group is unused for a day, or if it reads in batches
     GROUP_DISABLED       a broker's configuration of the group forbids to consume
     TOPIC_NOT_READABLE   a topic's permission forbids to read; TOPIC_READ_ONLY: to write
     LAG                  too far behind, or behind and not catching up; with the time until it is empty
@@ -33,12 +34,15 @@ _NOISE = 0.02
 _HOUR_TIMES = 10
 # A backlog that needs longer than this is not catching up.
 _SOON_S = 86_400
+# A group that no member has used for longer is not missed.
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Limits from which on something is a symptom. lag_max: messages; retries_max: failures a minute;
-    dead_letters_max: messages; stuck_ms: time without a finished message while some are held.
+    dead_letters_max: messages; stuck_ms: time without a finished message while some are held; offline_ms: how
+    long a message waits for a group without members.
     """
 
     KEYS: ClassVar[Mapping[str, str]] = {
@@ -46,12 +50,14 @@ class Thresholds:
         "retries_max": "doctorRetriesPerMinuteMax",
         "dead_letters_max": "doctorDeadLettersMax",
         "stuck_ms": "doctorStuckTime",
+        "offline_ms": "doctorOfflineTime",
     }
 
     lag_max: int = 10_000
     retries_max: int = 10
     dead_letters_max: int = 0
     stuck_ms: int = 120_000
+    offline_ms: int = 600_000
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
@@ -116,7 +122,9 @@ class MemberFacts:
 class GroupFacts:
     """members: None if unknown. divides: the members divide the queues among them (clustering, neither
     isolated nor popping). unread: non-empty queues without an owner, if every member has answered.
-    retry_lag: messages that wait in the group's retry topic, which topics does not list.
+    retry_lag: messages that wait in the group's retry topic, which topics does not list. offline_ms: how long
+    no member has been online; waiting_ms: how long the next message has waited; None if unknown. in_batches:
+    members come and leave by design.
     """
 
     group: str
@@ -130,6 +138,9 @@ class GroupFacts:
     disabled_on: Sequence[str] = ()
     unread: int = 0
     retry_lag: int = 0
+    offline_ms: int | None = None
+    waiting_ms: int | None = None
+    in_batches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +198,17 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
+def empty_in_s(lag: int, came: float, went: float) -> float | None:
+    """Return in how many seconds nothing will wait, at these rates; None: never, or not within a day.
+
+    >>> empty_in_s(100, 10.0, 20.0), empty_in_s(100, 10.0, 10.1), empty_in_s(100, 0.0, 0.0)
+    (10.0, None, None)
+    """
+    gain = went - came
+    seconds = lag / gain if gain > went * _NOISE else None
+    return None if seconds is None or seconds > _SOON_S else seconds
+
+
 # ------------------------------------------------------------ rules
 
 
@@ -227,15 +249,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
     if members is None:
         return
     if not members:
-        lag = facts.retry_lag + sum(each.lag for each in facts.topics)
-        yield Symptom(
-            "NOBODY_ONLINE",
-            Severity.WARNING if lag else Severity.INFO,
-            group,
-            f"no member is online, {_count(lag, 'message')} waiting",
-            "start a consumer of the group",
-            parameters={"lag": lag},
-        )
+        yield from _offline(facts, limits)
         return
     # Dead letters that are sent again wait there, too.
     retries = TopicFacts(retry_topic(group), facts.retry_lag)
@@ -250,10 +264,11 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
                 group,
                 f"{member.client_id} has finished {'no message' if is_dead else 'nothing of one queue'} for "
                 f"{in_words(member.stuck_ms / 1000)}; it holds {member.stuck_at}",
-                "look at its threads (console: the member's page; or jstack), then restart it"
+                "see where its threads stand, then restart it: the group's page of the console, "
+                "Running info, Threads"
                 if is_dead
-                else "its other queues move on: the listener is slow, or one message holds up the queue "
-                "(console: the member's page; or jstack)",
+                else "its other queues move on: the listener is slow, or one message holds up the queue. Its "
+                "threads: the group's page of the console, Running info",
                 parameters={"client": member.client_id, "ms": member.stuck_ms},
             )
     if facts.unread:
@@ -266,6 +281,28 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             + group,
             parameters={"queues": facts.unread},
         )
+
+
+def _offline(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
+    lag = facts.retry_lag + sum(each.lag for each in facts.topics)
+    idle_ms = facts.waiting_ms if facts.offline_ms is None and lag else facts.offline_ms
+    is_unused = not lag if idle_ms is None else idle_ms > _DAY_MS
+    if facts.in_batches or (is_unused and not lag):
+        return
+    is_late = facts.waiting_ms is None or facts.waiting_ms >= limits.offline_ms
+    is_sick = lag >= limits.lag_max or (lag > 0 and is_late and not is_unused)
+    since = "" if facts.offline_ms is None else f" for {in_words(facts.offline_ms / 1000)}"
+    waits = facts.waiting_ms
+    late = f", the next one for {in_words(waits / 1000)}" if lag and waits is not None else ""
+    yield Symptom(
+        "NOBODY_ONLINE",
+        Severity.WARNING if is_sick else Severity.INFO,
+        facts.group,
+        f"no member has been online{since}, {_count(lag, 'message')} waiting{late}",
+        "start a consumer of the group; if it is not needed any more: pocketmq group delete "
+        f"{facts.group} --with-offsets",
+        parameters={"lag": lag, "offlineMs": facts.offline_ms, "waitingMs": facts.waiting_ms},
+    )
 
 
 def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator[Symptom]:
@@ -302,10 +339,7 @@ def _lag(group: str, topic: TopicFacts, limits: Thresholds, forbids: str = "") -
     """
     came, went = topic.in_rate, topic.out_rate
     known = came is not None and went is not None
-    gain = went - came if came is not None and went is not None else 0.0
-    empty_s = topic.lag / gain if gain > (went or 0.0) * _NOISE else None
-    if empty_s is not None and empty_s > _SOON_S:
-        empty_s = None
+    empty_s = empty_in_s(topic.lag, came or 0.0, went or 0.0) if known else None
     grows = known and empty_s is None
     if topic.lag < limits.lag_max and not (grows and topic.lag * 10 >= limits.lag_max):
         return
@@ -378,7 +412,11 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             group,
             f"{_count(round(count), 'failure')} in the last {when}",
             "look for the listener's exceptions in the members' logs",
-            parameters={"perMinute": round(retries or 0), "perHour": facts.retries_in_hour},
+            # A minute is looked at more often than an hour.
+            parameters={
+                "perMinute": round(retries or 0),
+                "perHour": max(facts.retries_in_hour, round(retries or 0)),
+            },
         )
     if facts.dead_letters > limits.dead_letters_max:
         yield Symptom(

@@ -15,6 +15,8 @@ from pocketmq.remoting.java_number import number
 
 log = logging.getLogger(__name__)
 
+READER_ATTRIBUTE, BATCH_READER = "group.reader", "batch"
+"""Ours: a group's attribute, and its value for a group whose members come and go, such as nightly jobs."""
 READ_WRITE = int(Perm.READ | Perm.WRITE)
 QUEUE_COUNT_MAX = 65_536
 """Ours: a topic of more queues than this at one broker is a mistake, and each queue costs a file."""
@@ -203,6 +205,12 @@ class GroupConfig:
     notify_consumer_ids_changed_enable: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def reads_batches(self) -> bool:
+        """Return True if its members come and go: the attribute `group.reader` is `batch`. Ours."""
+        attributes = self.extra.get("attributes")
+        return isinstance(attributes, Mapping) and attributes.get(READER_ATTRIBUTE) == BATCH_READER
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of subscriptionGroup.json and of the wire."""
         named = {wire: getattr(self, name) for name, wire in _GROUP_NAMES.items()}
@@ -220,6 +228,11 @@ class GroupConfig:
         known = set(_GROUP_NAMES.values())
         extra = {n: v for n, v in data.items() if n not in known and isinstance(n, str)}
         return cls(str(data["groupName"]), **values, extra=extra)
+
+
+def reader_attribute(*, batch: bool) -> dict[str, str]:
+    """Return the change of a group's attributes that says whether it reads in batches, or no longer."""
+    return {f"+{READER_ATTRIBUTE}": BATCH_READER} if batch else {f"-{READER_ATTRIBUTE}": ""}
 
 
 _GROUP_NAMES = {

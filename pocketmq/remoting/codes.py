@@ -4,6 +4,7 @@ Sources: RequestCode, ResponseCode, LanguageCode, MQVersion of RocketMQ 4.9.7 an
 Numbers that are not listed here do not exist in any of them.
 """
 
+import functools
 from enum import IntEnum
 from typing import Self
 
@@ -345,3 +346,15 @@ def version_name(ordinal: int) -> str:
                 return "HIGHER_VERSION"
             return f"V{major}_{minor}_{patch}" + ("_SNAPSHOT" if snapshot == 0 else "")
     return f"V3 ({ordinal})"
+
+
+@functools.cache
+def release() -> str:
+    """Return the installed version of PocketMQ itself; `unknown` in a folder that was not installed."""
+    # Loaded late: few processes ask, and it costs their start.
+    from importlib import metadata
+
+    try:
+        return metadata.version("pocketmq")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -531,8 +531,13 @@ REQUESTS: Mapping[int, RequestRow] = {row.code: row for row in _ROWS}
 assert len(REQUESTS) == len(_ROWS), "a code has two rows"
 
 
+def promised(server: AnsweringServer) -> set[int]:
+    """Return the codes that the rows promise of a server."""
+    return {code for code, row in REQUESTS.items() if row.server & server}
+
+
 def complete(server: AnsweringServer, handlers: dict[int, _T]) -> dict[int, _T]:
     """Return the handlers of a server after checking that they are exactly those that the rows promise."""
-    promised = {code for code, row in REQUESTS.items() if row.server & server}
-    assert handlers.keys() == promised, f"rows, handlers differ: {handlers.keys() ^ promised}"
+    codes = promised(server)
+    assert handlers.keys() == codes, f"rows, handlers differ: {handlers.keys() ^ codes}"
     return handlers

@@ -26,6 +26,8 @@ from tests.kit.waiting import until
 T = TypeVar("T")
 
 PICTURE_WIDTH = 1_120
+# A laptop and a telephone.
+SCREENS = ((1_280, 900), (375, 812))
 INSTALL = "Chromium with its driver (Debian: apt install chromium chromium-driver)"
 FLAGS = (
     "--headless=new",
@@ -207,6 +209,27 @@ class Browser:
             for entry in self.driver.get_log("browser")  # type: ignore[no-untyped-call]
             if entry["level"] in ("SEVERE", "WARNING")
         ]
+
+    def pictures(self, folder: Path, name: str) -> None:
+        """The page as it is: wide and narrow, light and dark; `name-1280-light.webp` and so on."""
+        theme = "document.documentElement.dataset.theme"
+        before = self.run(f"return {theme}")
+        try:
+            for width, height in SCREENS:
+                screen = {"width": width, "height": height, "deviceScaleFactor": 1}
+                self.driver.execute_cdp_cmd(
+                    "Emulation.setDeviceMetricsOverride", {**screen, "mobile": width < 600}
+                )
+                for colours in ("light", "dark"):
+                    self.run(f"{theme} = arguments[0]", colours)
+                    taken = self.driver.execute_cdp_cmd(
+                        "Page.captureScreenshot", {"format": "webp", "quality": 60}
+                    )
+                    path = folder / f"{name}-{width}-{colours}.webp"
+                    path.write_bytes(base64.b64decode(taken["data"]))
+        finally:
+            self.run(f"{theme} = arguments[0]", before)
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
     def picture(self, path: Path, height_max: int = 1_400) -> None:
         """The page as a PNG, as high as it is."""

@@ -175,6 +175,15 @@ def browser(one_browser: Browser) -> Iterator[Browser]:
     assert one_browser.errors() == []
 
 
+@pytest.fixture(scope="session")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each page is kept as a picture, to be looked at: POCKETMQ_SCREENS, else pytest's own folder."""
+    kept = os.environ.get("POCKETMQ_SCREENS")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("screens")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @pytest.fixture
 def picture_folder(tmp_path: Path) -> Path:
     """docs/screenshots when POCKETMQ_SCREENSHOTS=yes, else a folder that goes away."""

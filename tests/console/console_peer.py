@@ -133,6 +133,7 @@ async def site(
     *,
     brokers: tuple[str, ...] = ("b",),
     console: Mapping[str, Any] | None = None,
+    store: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Site]:
     """A cluster of small brokers with a console and somebody who has opened it."""
@@ -150,6 +151,7 @@ async def site(
                     mapped_file_size_commit_log=1 << 23,
                     max_hash_slot_num=1000,
                     max_index_num=4000,
+                    **(store or {}),
                 ),
                 clock=SystemClock(),
                 name_server=name_server.local,

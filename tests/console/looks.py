@@ -8,7 +8,9 @@ const tell = (what, each) => found.push(`${what}: ${each.outerHTML.slice(0, 160)
 const name = (each) => (each.getAttribute('aria-label') || each.labels?.[0]?.textContent || each.textContent
   || document.getElementById(each.getAttribute('aria-labelledby') ?? '')?.textContent || '').trim();
 const all = (css) => [...document.querySelectorAll(css)].filter(seen);
-for (const css of ['header', 'main', 'nav[aria-label]']) if (!all(css).length) found.push(`no ${css}`);
+for (const css of ['header', 'main', ':is(nav[aria-label], #menu)']) {
+  if (!all(css).length) found.push(`no ${css}`);
+}
 if (all('h1').length !== 1) found.push(`${all('h1').length} h1`);
 let level = 1;
 for (const each of all('main :is(h1, h2, h3, h4)')) {

@@ -16,7 +16,7 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
 )
-from pocketmq.console.message_json import BODY_SIZE_MAX
+from pocketmq.console.messages.message_json import BODY_SIZE_MAX
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.serving import At, Peer

@@ -8,6 +8,7 @@ import pytest
 from selenium.webdriver.support.ui import Select
 
 from pocketmq.console import pages
+from pocketmq.console.languages import told
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import (
@@ -63,9 +64,18 @@ def addresses(mixed: Mixed) -> list[str]:
         "/messages?by=queue",
         f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}",
         f"/trace?id={mixed.sent[0].msg_id}",
+        f"/topic?name={TOPIC}&tab=live",
+        f"/messages?by=content&topic={TOPIC}&tag=tagB",
+        f"/search?q={GROUP}",
         "/login",
         "/nowhere",
     ]
+
+
+def keep(browser: Browser, screens: Path, language: str, address: str) -> None:
+    """Keep a page as pictures, named by its address without what a message is called."""
+    name = re.sub(r"id=\w+", "id", address).strip("/") or "overview"
+    browser.pictures(screens, f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}-{language}")
 
 
 def choose(browser: Browser, name: str, value: str) -> None:
@@ -103,7 +113,7 @@ LAGS = """
 const [comes, goes, emptyInSeconds] = arguments;
 const warning = {kind: 'LAG', severity: 'error', subject: 'g', advice: 'x',
   parameters: {lag: 12500, in: comes, out: goes, emptyInSeconds}};
-const place = new URL('pages/overview.js', document.querySelector('script[type=module]').src);
+const place = new URL('findings.js', document.querySelector('script[type=module]').src);
 return import(place).then(({warnings}) => warnings([warning]).textContent);
 """
 
@@ -116,22 +126,27 @@ def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> No
     unknown = "\N{EN DASH}"
     for figures, shown in (
         ((15.0, 0.5, None), ("15", "0.5", sentences["warning.never"])),
-        ((10.0, 50.0, 312), ("10", "50", "5.2 min")),
+        ((10.0, 50.0, 312), ("10", "50", "5 min 12 s")),
         ((None, None, None), (unknown, unknown, unknown)),
     ):
         values = dict(zip(("in", "out", "empty"), shown, strict=True))
-        said = sentences["warning.LAG"].format(lag="12,500", **values)
+        said = told("zh")["warning.LAG"].format(lag="12,500", **values)
         assert said in browser.run(LAGS, *figures)
 
 
 @pytest.fixture
 def chinese_words() -> set[str]:
-    said = " ".join(pages.sentences("zh").values())
+    said = " ".join({**pages.sentences("zh"), **told("zh")}.values())
     return set(re.findall(r"[A-Za-z]+", said)) | UNITS | NAMES
 
 
 def test_pages_and_dialogs_are_translated_and_legible_in_dark(
-    browser: Browser, mixed: Mixed, chinese_words: set[str], picture_folder: Path, axe: str
+    browser: Browser,
+    mixed: Mixed,
+    chinese_words: set[str],
+    screens: Path,
+    picture_folder: Path,
+    axe: str,
 ) -> None:
     """No sentence bypasses the tables; contrast and names hold in the dark, in Chinese."""
     browser.open("/")
@@ -154,6 +169,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, COLOURS)
+        keep(browser, screens, "zh", address)
     for address, key in DIALOGS:
         browser.open(address)
         browser.click(pages.sentences("zh")[key])
@@ -170,7 +186,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
 
 
 def test_every_page_has_names_headings_and_contrast_in_the_light(
-    browser: Browser, stage: Stage, mixed: Mixed, axe: str
+    browser: Browser, stage: Stage, mixed: Mixed, screens: Path, axe: str
 ) -> None:
     """English, light; on a narrow window nothing is wider than the page, on a telephone no table either."""
     make_topic(stage.broker, LONG)
@@ -181,6 +197,7 @@ def test_every_page_has_names_headings_and_contrast_in_the_light(
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, ALL_RULES)
+        keep(browser, screens, "en", address)
         try:
             for width in (520, 375):
                 screen = {"width": width, "height": 812, "deviceScaleFactor": 1, "mobile": True}

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pocketmq.admin import Admin
+from pocketmq.admin.views.broker import cluster_view
 from pocketmq.broker.figures.metrics import snapshot
+from pocketmq.cli.commands.top import look, ranked
 from pocketmq.cli.group_report import examine
 from pocketmq.client import (
     ConsumeContext,
@@ -23,7 +25,7 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.console.metrics.page import to_text
-from tests.console.console_peer import Site, site
+from tests.console.console_peer import Site, User, site
 from tests.kit.waiting import until_async
 
 
@@ -111,6 +113,21 @@ def _words(rows: list[dict[str, Any]]) -> dict[tuple[str, str | None], str]:
     }
 
 
+async def hanging_is_no_consumption(admin: Admin, user: User) -> None:
+    """40 messages were pulled, none is finished: 0 out per second on every face, and an error."""
+    [diagnosis] = await examine(admin, "Stuck")
+    [lag] = [each for each in diagnosis["symptoms"] if each["kind"] == "LAG"]
+    assert (lag["severity"], lag["parameters"]["out"]) == ("error", 0)
+    assert "0.0 out/s: never empty" in lag["text"]
+    assert (await user.read("/groups/Stuck"))["out"] == 0
+    rows = {each["group"]: each for each in ranked(await look(admin, False), 10)["groups"]}
+    assert (rows["Stuck"]["outPerS"], rows["Stuck"]["emptyInS"]) == (0, "never")
+    overview = await user.read("/overview")
+    assert {each["group"]: each["out"] for each in overview["topGroups"]}["Stuck"] == 0
+    [topic] = [each for each in overview["topTopics"] if each["topic"] == "T"]
+    assert (topic["out"], topic["in"] > 0) == (0, True)
+
+
 async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +189,7 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(
                 return bool(seen == sick)
 
             await until_async(on_the_overview)
+            await hanging_is_no_consumption(admin, user)
             listed = {each["name"]: each for each in (await user.read("/groups"))["items"]}
             assert (listed["Stuck"]["state"], listed["Dying"]["state"]) == ("sick", "sick")
 
@@ -183,3 +201,42 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(
                 return set(line.findall(text)) == wanted
 
             await until_async(measured)
+
+
+async def test_a_full_disk_is_the_first_finding_and_told_alike(tmp_path: Path) -> None:
+    """/health, `cluster list` and the overview: no `ok` where messages are refused."""
+    full = {"clean_resource_interval": 100, "disk_space_warning_level_ratio": 0.0001}
+    async with site(tmp_path, store=full) as running:
+
+        async def failing() -> Any:
+            found = (await running.user.http.get("/health")).json()
+            return found["reasons"] if found["status"] == "failing" else None
+
+        [reason] = await until_async(failing)
+        refused = reason.removeprefix("b: ")
+        assert "the store takes no messages" in refused
+        async with Admin(name_server=running.name_server) as admin:
+            [view] = await cluster_view(admin)
+        assert view.state == refused
+
+        async def warned() -> Any:
+            found = (await running.user.read("/overview"))["warnings"]
+            return found if found and found[0]["kind"] == "BROKER_FAILS" else None
+
+        first, *others = await until_async(warned)
+        assert (first["severity"], first["subject"]) == ("error", "b")
+        assert first["text"] == f"broker b fails: {refused}"
+        assert "DISK" not in {each["kind"] for each in others}
+
+
+async def test_today_is_what_was_stored_since_midnight(tmp_path: Path) -> None:
+    """By offsets: counters are samples of an hour."""
+    async with site(tmp_path) as running:
+        await running.user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
+        async with Producer("P", name_server=running.name_server) as producer:
+            for count in (3, 5):
+                for _ in range(count):
+                    await producer.send(Message("T", b"x"))
+                found = await running.user.read("/topics/T")
+                assert found["inToday"] == found["messages"]
+        assert found["inToday"] == 8

@@ -82,10 +82,10 @@ def test_a_group_that_fails_is_sick_between_two_retries_too() -> None:
 def test_members_are_counted_and_looked_at() -> None:
     topic = [TopicFacts("T", 10, 0, 0, 2)]
     assert kinds(GroupFacts("g", [], topics=topic)) == [("NOBODY_ONLINE", "warning")]
-    assert kinds(GroupFacts("g", [])) == [("NOBODY_ONLINE", "info")]
+    assert kinds(GroupFacts("g", [])) == []
     assert kinds(GroupFacts("g", None, topics=topic)) == []
     [alone] = diagnose(GroupFacts("g", [], topics=topic, retry_lag=6), LIMITS)
-    assert alone.text == "no member is online, 16 messages waiting"
+    assert alone.text == "no member has been online, 16 messages waiting"
     [late] = diagnose(GroupFacts("g", ONE, retry_lag=LIMITS.lag_max), LIMITS)
     assert (late.kind, late.topic) == ("LAG", "%RETRY%g")
     three = [MemberFacts("c1", {"T": 1}), MemberFacts("c2", {"T": 1}), MemberFacts("c3", {})]
@@ -99,10 +99,50 @@ def test_members_are_counted_and_looked_at() -> None:
     assert kinds(GroupFacts("g", ONE, unread=3)) == [("QUEUES_UNREAD", "warning")]
 
 
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("lag", "offline_ms", "waiting_ms", "expected"),
+    [
+        (1, 5_000, 5_000, "info"),
+        (1, 11 * MINUTE, 11 * MINUTE, "warning"),
+        (1, 25 * HOUR, 25 * HOUR, "info"),
+        (LIMITS.lag_max, 3 * DAY, 3 * DAY, "warning"),
+        (LIMITS.lag_max, 5_000, 5_000, "warning"),
+        (0, 5_000, 0, "info"),
+        (0, 25 * HOUR, 0, None),
+        (0, None, 0, None),
+        (1, None, 11 * MINUTE, "warning"),
+        (1, None, 25 * HOUR, "info"),
+        (1, None, None, "warning"),
+    ],
+)
+def test_a_group_without_members_is_missed_for_a_day(
+    lag: int, offline_ms: int | None, waiting_ms: int | None, expected: str | None
+) -> None:
+    """A last message that waits for ever alarmed for ever; a member that restarts alarmed at once."""
+    topics = [TopicFacts("T", lag, 0, 0, 2)]
+    facts = GroupFacts("g", [], topics=topics, offline_ms=offline_ms, waiting_ms=waiting_ms)
+    assert kinds(facts) == ([("NOBODY_ONLINE", expected)] if expected else [])
+    facts.in_batches = True
+    assert kinds(facts) == []
+
+
+def test_an_absence_is_told_with_its_age() -> None:
+    topics = [TopicFacts("T", 3, 0, 0, 2)]
+    facts = GroupFacts("g", [], topics=topics, offline_ms=2 * HOUR, waiting_ms=45 * MINUTE)
+    [alone] = diagnose(facts, LIMITS)
+    assert (
+        alone.text
+        == "no member has been online for 2 h, 3 messages waiting, the next one for 45 min"
+    )
+
+
 def test_one_of_a_thing_is_not_said_to_be_many() -> None:
     alone = GroupFacts("g", [], topics=[TopicFacts("T", 1, 0, 0, 2)], dead_letters=1)
     assert [each.text for each in diagnose(alone, LIMITS)] == [
-        "no member is online, 1 message waiting",
+        "no member has been online, 1 message waiting",
         "1 dead letter: given up after too many failures",
     ]
     [unread] = diagnose(GroupFacts("g", ONE, unread=1), LIMITS)

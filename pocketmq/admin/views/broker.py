@@ -11,6 +11,8 @@ from pocketmq.remoting.errors import PocketMQError
 
 FIGURES = (
     "version",
+    "release",
+    "trouble",
     "in",
     "out",
     "inToday",
@@ -29,6 +31,16 @@ class BrokerView:
     broker: ClusterBroker
     runtime: dict[str, str]
     failure: PocketMQError | None = None
+
+    @property
+    def state(self) -> str:
+        """Return `ok`, or why the broker does not serve; /health gives the same reasons."""
+        return str(self.failure) if self.failure is not None else self.runtime.get("trouble", "ok")
+
+    @property
+    def version_text(self) -> str | None:
+        """Return the broker's version: of PocketMQ its own, and the RocketMQ version that it speaks."""
+        return version_text(self.figures)
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -59,6 +71,8 @@ def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
     transferred = runtime.get("getTransferredTps") or runtime.get("getTransferedTps")
     return {
         "version": runtime.get("brokerVersionDesc"),
+        "release": runtime.get("pocketmqVersion"),
+        "trouble": runtime.get("trouble"),
         "in": _real(_first_word(runtime.get("putTps"))) or 0.0,
         "out": _real(_first_word(transferred)) or 0.0,
         "inToday": number("msgPutTotalTodayNow") - number("msgPutTotalTodayMorning"),
@@ -68,6 +82,16 @@ def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
         "diskRatio": ratio if ratio is not None and ratio >= 0 else None,
         "startedAt": integer(runtime.get("bootTimestamp")),
     }
+
+
+def version_text(figures: Mapping[str, Any]) -> str | None:
+    """Return the version for people.
+
+    >>> version_text({"version": "V4_9_7", "release": "0.1.0"})
+    'PocketMQ 0.1.0, speaks V4_9_7'
+    """
+    release, version = figures["release"], figures["version"]
+    return version if release is None else f"PocketMQ {release}, speaks {version}"
 
 
 def _first_word(text: str | None) -> str | None:

@@ -12,7 +12,12 @@ from pocketmq.admin.types import ClusterBroker, QueueStatus
 from pocketmq.client.network.route import QueueData, TopicRoute
 from pocketmq.model.names import DLQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, is_system_topic
 from pocketmq.model.tables import BrokerData
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.headers import QueryConsumeQueueHeader
+
+_SIZES = 32
 
 TOPIC_TYPES = (
     "NORMAL",
@@ -94,6 +99,27 @@ def places_of(route: TopicRoute) -> list[tuple[BrokerData, QueueData]]:
 def count_of(status: Iterable[QueueStatus]) -> int:
     """Return the number of messages in these queues."""
     return sum(each.count for each in status)
+
+
+async def mean_size(admin: Admin, status: Iterable[QueueStatus]) -> float | None:
+    """Return about how many bytes a message takes in the log, by the newest of the fullest queue.
+
+    0 for an empty topic; None if its broker does not answer. One request: QUERY_CONSUME_QUEUE.
+    """
+    fullest = max(status, key=lambda row: row.count, default=None)
+    if fullest is None or not fullest.count:
+        return 0.0
+    queue = fullest.queue
+    first = max(fullest.min_offset, fullest.max_offset - _SIZES)
+    try:
+        address = next(each.address for each in await admin.site.masters(None, queue.broker_name))
+        header = QueryConsumeQueueHeader(queue.topic, queue.queue_id, first, _SIZES)
+        answer = await admin.site.api.requests.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        rows = fastjson.loads(answer.body).get("queueData") if answer.body else None
+        sizes = [int(row["physicSize"]) for row in rows or ()]
+    except (PocketMQError, StopIteration, KeyError, TypeError, ValueError):
+        return None
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 async def topic_view(admin: Admin, topic: str, *, partial: bool = False) -> TopicView:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import MOMENT_MS, CheckPointName
@@ -275,10 +276,16 @@ class ReceiptActs:
         )
 
     def _ack(self, name: CheckPointName, offsets: Iterable[int], revive_queue: int) -> int | None:
+        asked = set(offsets)
+        point = self._pop.log.state.get(name)
+        done = sum(map(point.is_out, asked)) if point is not None else len(asked)
         try:
-            return self._pop.log.ack(name, offsets, revive_queue)
+            end = self._pop.log.ack(name, sorted(asked), revive_queue)
         except StoreError as error:
             raise _not_stored("store an acknowledgement", name, error) from error
+        if end is not None and done:
+            self._offsets.consumed.add(f"{name.topic}{SEPARATOR}{name.group}", done)
+        return end
 
     def _is_out(self, name: CheckPointName, offset: int, receipt: Receipt) -> bool:
         """Return True while a receipt is valid."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pocketmq.broker.figures.lags import GroupLag
 from pocketmq.broker.figures.metric import PIECE, Metric, Sample
-from pocketmq.broker.figures.stats import GROUP_GET_NUMS, SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
+from pocketmq.broker.figures.stats import SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.broker.groups.member_reports import Report
-from pocketmq.model.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
+from pocketmq.model.diagnosis import GroupFacts, MemberFacts, TopicFacts, diagnose
 from pocketmq.model.names import dlq_topic, is_group_topic, is_system_group, retry_topic
 
 if TYPE_CHECKING:
@@ -24,14 +24,8 @@ _PIECE = 64
 
 def symptoms(broker: "Broker") -> Iterator[Sample | None]:
     """Yield 1 for each current symptom of a group."""
-    config = broker.config
     broker.parts.reports.want()
-    limits = Thresholds(
-        config.doctor_lag_max,
-        config.doctor_retries_per_minute_max,
-        config.doctor_dead_letters_max,
-        config.doctor_stuck_time,
-    )
+    limits = broker.config.thresholds
     lags: dict[str, dict[str, GroupLag]] = {}
     rows = broker.parts.lags.rows
     for number, (group, topic) in enumerate(list(rows)):
@@ -81,7 +75,24 @@ def _facts(
         here if config is not None and not config.consume_enable else [],
         _unread(lags, reports.values()) if not is_shared and reports.keys() == set(members) else 0,
         lags[retries].count if retries in lags else 0,
+        None if members else _offline_ms(broker, group, lags),
+        max((row.age_ms(broker.clock.now_ms()) for row in lags.values()), default=0),
+        config is not None and config.reads_batches,
     )
+
+
+def _offline_ms(broker: "Broker", group: str, lags: dict[str, GroupLag]) -> int | None:
+    """Return for how long a group has had no member; as far as is known, None if nothing is.
+
+    Before a start of the broker the newest message that it has consumed tells.
+    """
+    since_ms = broker.parts.members.consumers.offline_since.get(group, 0)
+    store = broker.parts.messages.store
+    for topic, row in lags.items():
+        for queue_id, offset in row.offsets.items():
+            if not since_ms and offset > 0 and store.is_open(topic, queue_id):
+                since_ms = max(since_ms, store.store_time_at(topic, queue_id, offset - 1))
+    return max(0, broker.clock.now_ms() - since_ms) if since_ms > 0 else None
 
 
 def _unread(lags: dict[str, GroupLag], reports: Iterable[Report]) -> int:
@@ -94,7 +105,7 @@ def _topic(broker: "Broker", group: str, topic: str, lag: int, here: list[str]) 
     facts = TopicFacts(topic)
     facts.lag = lag
     facts.in_rate = broker.parts.messages.stats.minute_rate(TOPIC_PUT_NUMS, topic)
-    facts.out_rate = broker.parts.messages.stats.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
+    facts.out_rate = broker.parts.tables.offsets.consumed.rate(f"{topic}@{group}")
     config = broker.parts.tables.topics.get(topic)
     if config is not None:
         facts.queues = config.read_queues

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pocketmq.broker.figures.latencies import BOUNDS_MS
 from pocketmq.broker.figures.metric import PIECE, Metric, Sample, Spread
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.model.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 
@@ -100,6 +101,15 @@ def _sent_to_dlq(broker: "Broker") -> Iterator[Sample | None]:
 def _sent_back(broker: "Broker") -> Iterator[Sample]:
     for (group, topic), count in list(broker.parts.messages.stats.sent_back.items()):
         yield (group, topic, _is_system(broker, topic, group)), count
+
+
+def _consumed(broker: "Broker") -> Iterator[Sample | None]:
+    counts = broker.parts.tables.offsets.consumed.counts
+    for number, (key, count) in enumerate(list(counts.items()), 1):
+        topic, _, group = key.partition(SEPARATOR)
+        yield (group, topic, _is_retry(topic), _is_system(broker, topic, group)), count
+        if not number % PIECE:
+            yield None
 
 
 # ---------------------------------------------------------------- clients
@@ -286,11 +296,25 @@ TRAFFIC_METRICS = (
         lambda broker: _messages_out(broker, "size"),
     ),
     Metric(
+        "pocketmq_consumed_messages_total",
+        "counter",
+        "Messages that a group is done with: committed, or acknowledged if it pops",
+        _GROUP_LABELS,
+        _consumed,
+    ),
+    Metric(
         "rocketmq_send_to_dlq_messages_total",
         "counter",
         "Messages moved to the dead letters of a group",
         ("consumer_group", "topic", "is_system"),
         _sent_to_dlq,
+    ),
+    Metric(
+        "pocketmq_sends_repeated_total",
+        "counter",
+        "Sends that repeated an earlier one and were answered as that was (sendOnce)",
+        ("topic",),
+        lambda broker: (((topic,), n) for topic, n in broker.parts.messages.once.repeated.items()),
     ),
     Metric(
         "pocketmq_sent_back_messages_total",

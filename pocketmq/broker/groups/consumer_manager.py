@@ -26,6 +26,8 @@ from pocketmq.remoting.transport.turns import CallSoon, Turns
 
 log = logging.getLogger(__name__)
 
+_OFFLINE_MAX = 10_000
+
 
 class ConsumerManager:
     """Owner of the groups; it sends nothing itself but raises events."""
@@ -47,6 +49,8 @@ class ConsumerManager:
         self._events = events or Events()
         self._merge = merge
         self.groups: dict[str, ConsumerGroup] = {}
+        # When the last member left, of the groups that have been offline for the shortest time, wall ms.
+        self.offline_since: dict[str, int] = {}
         # Which groups a connection is in, so that its end costs nothing to the others.
         self._groups_of: dict[Peer, set[str]] = {}
 
@@ -170,6 +174,10 @@ class ConsumerManager:
         if group.channels or self.groups.get(group.name) is not group:
             return
         del self.groups[group.name]
+        self.offline_since.pop(group.name, None)
+        self.offline_since[group.name] = self._clock.now_ms()
+        if len(self.offline_since) > _OFFLINE_MAX:
+            del self.offline_since[next(iter(self.offline_since))]
         log.info(
             "unregister consumer ok, no any connection, and remove consumer group, %s", group.name
         )

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.events import Events
+from pocketmq.broker.figures.consumed import Consumed
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import ConfigFile
@@ -54,6 +55,7 @@ class ConsumerOffsetManager(ConfigManager):
     """Owner of the offset table.
 
     resets: the marks by (group, topic, queue id); not saved, since connecting members query the offset.
+    consumed: what the groups' own commits amount to.
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class ConsumerOffsetManager(ConfigManager):
         file: ConfigFile,
         events: Events | None = None,
         size_max: Callable[[], int] = lambda: 128 << 20,
+        consumed: Consumed | None = None,
     ) -> None:
         """size_max: consumerOffsetTableSize."""
         super().__init__(file)
+        self.consumed = consumed or Consumed()
         self._size_max = size_max
         # Size of the table in bytes; None when it has to be counted again.
         self._size: int | None = None
@@ -112,17 +116,25 @@ class ConsumerOffsetManager(ConfigManager):
         *,
         share: float = MEMBERS_SHARE,
     ) -> None:
-        """Set the group's next offset; `client` (ip:port) is for the log.
+        """Set the group's next offset, as its members do; `client` (ip:port) is for the log.
 
         share: what part of the table may be full if the entry is a new one.
         Raises: IllegalArgument for numbers that RocketMQ's table cannot hold: it could not be read there;
         OffsetTableFull for a new entry that the table has no room for.
         """
+        key = f"{topic}{SEPARATOR}{group}"
+        old = self._commit(key, queue_id, offset, client, share)
+        if old is not None and offset > old:
+            self.consumed.add(key, offset - old)
+
+    def _commit(
+        self, key: str, queue_id: int, offset: int, client: str, share: float
+    ) -> int | None:
+        """Set an offset. Returns: the old one, if any. Raises: see `commit`."""
         if not (-_INT <= queue_id < _INT and -_LONG <= offset < _LONG):
             raise IllegalArgument(
                 f"queue {queue_id}, offset {offset}: they must fit into 32 and 64 bits"
             )
-        key = f"{topic}{SEPARATOR}{group}"
         queues = self.offsets.get(key)
         if queues is None or queue_id not in queues:
             self._make_room(key, 0 if queues else _KEY_SIZE, share)
@@ -141,6 +153,7 @@ class ConsumerOffsetManager(ConfigManager):
                 offset,
                 old,
             )
+        return old
 
     def _make_room(self, key: str, more: int, share: float) -> None:
         """Count a new queue, and `more` bytes. Raises: OffsetTableFull."""
@@ -167,10 +180,17 @@ class ConsumerOffsetManager(ConfigManager):
         self.offsets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.dirty = True
 
+    def move_on(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the group's next offset behind messages that its members are done with."""
+        old = self.query(group, topic, queue_id)
+        self.place(group, topic, queue_id, offset)
+        if 0 <= old < offset:
+            self.consumed.add(f"{topic}{SEPARATOR}{group}", offset - old)
+
     def set_by_hand(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Set the group's offset for an administrator; members that pop continue from there, too."""
         self._events.offset_copied(group, topic, queue_id, offset)
-        self.commit(group, topic, queue_id, offset, client, share=OTHERS_SHARE)
+        self._commit(f"{topic}{SEPARATOR}{group}", queue_id, offset, client, OTHERS_SHARE)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Reset the group to `offset`, of which its members are notified."""
@@ -254,6 +274,7 @@ class ConsumerOffsetManager(ConfigManager):
     def _drop(self, pairs: list[tuple[str, str]]) -> None:
         for topic, group in pairs:
             del self.offsets[f"{topic}{SEPARATOR}{group}"]
+            self.consumed.forget(f"{topic}{SEPARATOR}{group}")
             self.dirty = True
             self._size = None
             for queue in [key for key in self.resets if key[:2] == (group, topic)]:

@@ -224,7 +224,7 @@ class IsolatedGroups(ConfigManager):
         self.dirty = True
         lowest = isolated.lowest(key)
         if lowest is not None and lowest != self._offsets.query(isolated.name, *key):
-            self._offsets.place(isolated.name, *key, lowest)
+            self._offsets.move_on(isolated.name, *key, lowest)
 
     # ------------------------------------------------------------ time
 

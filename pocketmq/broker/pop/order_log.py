@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.pop_state import GroupQueue
@@ -136,6 +137,9 @@ class OrderLog:
             if info is not None:
                 info.acked = acked
             raise
+        if 0 <= committed < following:
+            key = f"{queue.topic}{SEPARATOR}{queue.group}"
+            self._offsets.consumed.add(key, following - committed)
         order.announce(queue)
         return wrong
 

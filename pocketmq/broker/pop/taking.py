@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, CheckPointName
@@ -202,6 +203,10 @@ class PopTaking:
             else:
                 self._pop.log.moved(queue, result.next_offset)
             found.is_unfinished |= result.next_offset < result.max_offset
+        if not ask.order or not result.count:
+            passed_over = result.next_offset - offset - result.count
+            if passed_over > 0:
+                self._offsets.consumed.add(f"{topic}{SEPARATOR}{group}", passed_over)
         found.rest += max(0, result.max_offset - result.next_offset)
         return (result.count, result.next_offset) if offset == begin else None
 

@@ -64,5 +64,6 @@ class GroupDoctorProcessor:
                 for member in members
             ],
             "mode": self._modes.mode(name),
+            "offlineSince": None if members else self._consumers.offline_since.get(name),
             "subGroups": self._sub_groups(name),
         }

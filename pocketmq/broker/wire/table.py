@@ -1,5 +1,8 @@
 """The table of handlers: each request code is served by the module of its subject."""
 
+from collections.abc import Set
+from functools import cache
+
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
@@ -12,7 +15,6 @@ from pocketmq.broker.acts.send_back import SendBackActs
 from pocketmq.broker.acts.transactions import TransactionActs
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.services import Parts
-from pocketmq.broker.wire.admin.processor import admin_handlers
 from pocketmq.broker.wire.balance import balance_handlers
 from pocketmq.broker.wire.client_manage import ClientManageProcessor
 from pocketmq.broker.wire.consumer_manage import ConsumerManageProcessor
@@ -29,8 +31,10 @@ from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
 from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
-from pocketmq.remoting.requests import AnsweringServer, complete
-from pocketmq.remoting.transport.connection import Handler
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.requests import AnsweringServer, complete, promised
+from pocketmq.remoting.transport.connection import Connection, Handler
+from pocketmq.remoting.transport.dispatch import Later, Reply, Steps
 
 
 def handlers(
@@ -77,8 +81,28 @@ def handlers(
         GroupDoctorProcessor(
             members.consumers, members.guard, members.modes, members.policies.describe
         ).handlers(),
-        *admin_handlers(parts),
     ):
         assert not table.keys() & part.keys(), "a code has two handlers"
         table.update(part)
+    table.update(_of_tools(parts, promised(AnsweringServer.BROKER) - table.keys()))
     return complete(AnsweringServer.BROKER, table)
+
+
+def _of_tools(parts: Parts, codes: Set[int]) -> dict[int, Handler]:
+    """Return the handlers of administration: loaded with a tool's first request, not at every start."""
+
+    @cache
+    def made() -> dict[int, Handler]:
+        from pocketmq.broker.wire.admin.processor import admin_handlers
+
+        table: dict[int, Handler] = {}
+        for part in admin_handlers(parts):
+            assert not table.keys() & part.keys(), "a code has two handlers"
+            table.update(part)
+        assert table.keys() == codes, f"rows, handlers differ: {table.keys() ^ codes}"
+        return table
+
+    def handle(request: RemotingCommand, connection: Connection) -> Reply | Later | Steps:
+        return made()[request.code](request, connection)
+
+    return dict.fromkeys(codes, handle)

@@ -37,11 +37,11 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
                 "broker": each.broker.name,
                 "id": each.broker.broker_id,
                 "address": each.broker.address,
-                "version": each.figures["version"],
+                "version": each.version_text,
                 "inPerS": _rounded(each.figures["in"], 1),
                 "outPerS": _rounded(each.figures["out"], 1),
                 "disk": _rounded(each.figures["diskRatio"], 3),
-                "state": "ok" if each.failure is None else str(each.failure),
+                "state": each.state,
             }
             for each in await cluster_view(admin, cluster)
         ]

@@ -67,6 +67,13 @@ def create(
             "--broadcast/--no-broadcast", help="Whether it may broadcast (default: it may)."
         ),
     ] = None,
+    batch: Annotated[
+        bool | None,
+        typer.Option(
+            "--batch/--no-batch",
+            help="Whether its members come and leave, as nightly jobs do: the doctor misses none then.",
+        ),
+    ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     as_json: Json = False,
@@ -84,11 +91,15 @@ def create(
         from dataclasses import replace
 
         from pocketmq.admin import GroupConfig
+        from pocketmq.model.tables import reader_attribute
 
         changed: list[str] = []
         # Each broker keeps its own values of an existing group.
         for name, groups in (await admin.groups.configs(cluster=cluster, broker=broker)).items():
             config = replace(groups.get(group) or GroupConfig(group), **given)
+            if batch is not None:
+                attributes = {"attributes": reader_attribute(batch=batch)}
+                config = replace(config, extra={**config.extra, **attributes})
             changed += await admin.groups.create(config, broker=broker or name)
         return changed
 

@@ -1,6 +1,7 @@
 """`pocketmq top`: what goes in and out now, and which groups are worst off.
 
-Rates are those between two looks.
+Rates are those of the last minute (admin.rates), the same as the group doctor's and the console's. Members
+commit every few seconds: what moves between two looks tells little.
 """
 
 import sys
@@ -14,21 +15,26 @@ from pocketmq.cli.cluster import with_admin
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.options import All, Json, NameServer
 from pocketmq.cli.output import print_json, print_rows
+from pocketmq.model.diagnosis import empty_in_s
 from pocketmq.model.names import is_system_group
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
 
 _ASKED_AT_ONCE = 16
+# Members commit every five seconds: so much may wait for a commit alone.
+_LITTLE_S = 10
 
 
 @dataclass
 class Look:
-    """The state at `at_s`: messages ever stored by topic; by group its progress, and of how many."""
+    """Rates and lags at a moment. topics: rate in and messages ever stored; groups: lag, rate in and out.
 
-    at_s: float
-    topics: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    A rate is None where no broker tells it.
+    """
+
+    topics: dict[str, tuple[float | None, int]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, float | None, float | None]] = field(default_factory=dict)
 
 
 def top(
@@ -39,18 +45,15 @@ def top(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Show current traffic by topic and the groups with the most lag, until Ctrl-C.
+    """Show the last minute's traffic by topic and the groups with the most lag, until Ctrl-C.
 
-    With --json, one value after two looks.
+    With --json, one value.
     """
     import asyncio
 
     async def work(admin: "Admin") -> None:
-        before = await look(admin, everything)
         while True:
-            await asyncio.sleep(every)
-            now = await look(admin, everything)
-            shown = rates(before, now, count)
+            shown = ranked(await look(admin, everything), count)
             if as_json:
                 print_json(shown)
                 return
@@ -60,7 +63,7 @@ def top(
             print_rows(shown["groups"], as_json=False, empty="no groups")
             if once:
                 return
-            before = now
+            await asyncio.sleep(every)
 
     try:
         with_admin(namesrv, work)
@@ -72,20 +75,29 @@ async def look(admin: "Admin", everything: bool) -> Look:
     """Query every topic and group; what cannot be queried now is left out."""
     import asyncio
 
+    from pocketmq.admin.rates import consumed_rate, stored_rate
     from pocketmq.admin.views.topic import users_topics
     from pocketmq.client.network.gather import together
     from pocketmq.remoting.errors import PocketMQError
 
-    found = Look(asyncio.get_running_loop().time())
+    found = Look()
+    came: dict[str, asyncio.Task[float | None]] = {}
+
+    async def rate_in(name: str) -> float | None:
+        if name not in came:
+            came[name] = tasks.create_task(stored_rate(admin, name))
+        return await came[name]
 
     async def topic(name: str) -> None:
         rows = await admin.topics.status(name, partial=True)
-        found.topics[name] = sum(row.max_offset for row in rows)
+        found.topics[name] = await rate_in(name), sum(row.max_offset for row in rows)
 
     async def group(name: str) -> None:
         rows = await admin.groups.progress(name, partial=True)
-        far = sum(row.consumer_offset for row in rows)
-        found.groups[name] = (far, far + sum(row.lag for row in rows))
+        topics = sorted({row.queue.topic for row in rows})
+        ins = [await rate_in(each) for each in topics]
+        outs = [await consumed_rate(admin, name, each) for each in topics]
+        found.groups[name] = sum(row.lag for row in rows), _sum(ins), _sum(outs)
 
     async def ask(each: tuple[Callable[[str], Awaitable[None]], str]) -> None:
         one, name = each
@@ -99,38 +111,54 @@ async def look(admin: "Admin", everything: bool) -> Look:
         name for name in await admin.groups.names() if everything or not is_system_group(name)
     ]
     asked = [*((topic, name) for name in topics), *((group, name) for name in groups)]
-    await together(ask, asked, _ASKED_AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        await together(ask, asked, _ASKED_AT_ONCE)
     return found
 
 
-def rates(before: Look, now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
+def _sum(rates: list[float | None]) -> float | None:
+    """Return the sum; None if one is unknown."""
+    known = [each for each in rates if each is not None]
+    return sum(known) if len(known) == len(rates) else None
+
+
+def ranked(now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
     """Return the busiest topics, and the groups with the most lag.
 
-    >>> two = [Look(0, {"T": 10}, {"g": (2, 10)}), Look(2, {"T": 30}, {"g": (10, 30)})]
-    >>> rates(*two, 5)["topics"]
+    emptyInS is None where nothing can be concluded: a rate is unknown, or no more waits than some seconds of
+    traffic.
+
+    >>> look = Look({"T": (10.0, 30)}, {"g": (200, 10.0, 4.0), "h": (20, 1.0, 1.8), "new": (20, 5.0, 0.0)})
+    >>> ranked(look, 5)["topics"]
     [{'topic': 'T', 'inPerS': 10.0, 'messages': 30}]
-    >>> rates(*two, 5)["groups"]
-    [{'group': 'g', 'lag': 20, 'inPerS': 10.0, 'outPerS': 4.0, 'emptyInS': 'never'}]
+    >>> [(row["group"], row["emptyInS"]) for row in ranked(look, 5)["groups"]]
+    [('g', 'never'), ('h', 25), ('new', None)]
     """
-    seconds = max(now.at_s - before.at_s, 0.001)
-
-    def rate(new: int, old: int) -> float:
-        return round(max(new - old, 0) / seconds, 1)
-
     topics: list[dict[str, Any]] = [
-        {"topic": name, "inPerS": rate(end, before.topics.get(name, end)), "messages": end}
-        for name, end in now.topics.items()
+        {"topic": name, "inPerS": _rounded(rate), "messages": end}
+        for name, (rate, end) in now.topics.items()
     ]
-    groups: list[dict[str, Any]] = []
-    for name, (far, end) in now.groups.items():
-        far_before, end_before = before.groups.get(name, (far, end))
-        lag, come, gone = end - far, rate(end, end_before), rate(far, far_before)
-        empty: int | str | None = None
-        if lag:
-            empty = round(lag / (gone - come)) if gone > come else "never"
-        groups.append(
-            {"group": name, "lag": lag, "inPerS": come, "outPerS": gone, "emptyInS": empty}
-        )
-    topics.sort(key=lambda row: (-row["inPerS"], -row["messages"], row["topic"]))
+    groups: list[dict[str, Any]] = [
+        {
+            "group": name,
+            "lag": lag,
+            "inPerS": _rounded(came),
+            "outPerS": _rounded(went),
+            "emptyInS": _empty_in_s(lag, came, went),
+        }
+        for name, (lag, came, went) in now.groups.items()
+    ]
+    topics.sort(key=lambda row: (-(row["inPerS"] or 0), -row["messages"], row["topic"]))
     groups.sort(key=lambda row: (-row["lag"], row["group"]))
     return {"topics": topics[:count], "groups": groups[:count]}
+
+
+def _empty_in_s(lag: int, came: float | None, went: float | None) -> int | str | None:
+    if came is None or went is None or lag <= _LITTLE_S * max(came, went):
+        return None
+    seconds = empty_in_s(lag, came, went)
+    return "never" if seconds is None else round(seconds)
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)

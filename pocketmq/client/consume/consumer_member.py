@@ -242,6 +242,8 @@ class ConsumerMember(Generic[Options]):
             "mqTable": {
                 queue_key(queue): {
                     **process_queue.running_info(ahead),
+                    # As in Java: only an orderly consumer locks its queues.
+                    "locked": self.options.orderly and process_queue.locked,
                     "commitOffset": self.offsets.table.get(queue) or 0,
                 }
                 for queue, process_queue in sorted(self.rebalance.table.items())

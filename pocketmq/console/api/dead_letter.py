@@ -1,19 +1,26 @@
 """Dead letters: groups that have some, the letters, resending them to their group, export."""
 
 import asyncio
+import re
 from typing import Any
 
 from pocketmq.admin.views.topic import count_of
 from pocketmq.client.errors import NoRoute
+from pocketmq.client.network.gather import together
 from pocketmq.console.api.message import find, message_lines, origin_of, window_of
 from pocketmq.console.api.request import SIZE_MAX, ApiRequest, Download, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
+from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
+from pocketmq.console.messages.message_window import MessageWindow
 from pocketmq.console.state import Console
 from pocketmq.model.message import MessageExt
 from pocketmq.model.names import DLQ_PREFIX, dlq_topic
 from pocketmq.model.track import Verdict
 from pocketmq.remoting.errors import MessageCodecError, PocketMQError
+
+# Letters that are looked at for their reasons, a question each, and how many at once.
+REASONS_MAX = 200
+_TOGETHER = 8
 
 
 async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
@@ -115,6 +122,51 @@ async def _reason(
             # Behind the sentence that says where the letter lies.
             return text.partition(f"{letter.offset_msg_id}: ")[2] or text
     return None
+
+
+async def reasons(console: Console, call: ApiRequest) -> dict[str, Any]:
+    """Group the newest letters by reason, origin and tag; the most frequent first."""
+    group, topic = call.path["group"], dlq_topic(call.path["group"])
+    window = MessageWindow(console.admin, topic, call.query.number("begin", 0), None)
+    await window.open(None)
+    total = window.total
+    letters = await window.page(REASONS_MAX)
+
+    async def why(letter: MessageExt) -> str | None:
+        try:
+            return await _reason(console, group, letter, origin_of(letter.properties))
+        except PocketMQError:
+            return None
+
+    told = await together(why, letters, _TOGETHER)
+    rows: dict[tuple[str | None, str | None, str | None], dict[str, Any]] = {}
+    for letter, text in zip(letters, told, strict=True):
+        origin, tag = origin_of(letter.properties)["topic"], letter.properties.get("TAGS")
+        reason = None if text is None else _alike(text)
+        empty: dict[str, Any] = {
+            "reason": reason,
+            "topic": origin,
+            "tag": tag,
+            "count": 0,
+            "ids": [],
+        }
+        row = rows.setdefault((reason, origin, tag), empty)
+        row["count"] += 1
+        row["ids"].append(letter.offset_msg_id)
+        row.setdefault("newest", letter.store_timestamp)
+        row["oldest"] = letter.store_timestamp
+    items = sorted(rows.values(), key=lambda row: -row["count"])
+    return {"items": items, "looked": len(letters), "total": total}
+
+
+def _alike(text: str) -> str:
+    """Return a reason without what differs from letter to letter: where it went, and who sent it back.
+
+    >>> _alike("to %DLQ%g: it failed 3 times, which is the limit, sent back by 127.0.0.1:4711")
+    'it failed 3 times, which is the limit'
+    """
+    text = re.sub(r"^to %DLQ%\S*: ", "", text)
+    return re.sub(r",? sent back by \S+", "", text)
 
 
 async def resend(console: Console, call: ApiRequest) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pocketmq.admin.views.message import waiting_in
 from pocketmq.console.api.message import in_order
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import not_found
-from pocketmq.console.message_json import LIST_BODY_SIZE, message_json
+from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
 from pocketmq.remoting import java_number
 from pocketmq.remoting.errors import PocketMQError

@@ -19,6 +19,7 @@ from pocketmq.console.json_rows import (
     subscription_rows,
 )
 from pocketmq.console.overview_warnings import symptom_row
+from pocketmq.console.quiet import GRAVITY
 from pocketmq.console.state import Console
 from pocketmq.model.diagnosis import is_sick
 from pocketmq.model.names import group_is_legal, is_system_group
@@ -59,7 +60,8 @@ async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
         each: lambda name, each=each: _figures(console, name)[each]
         for each in ("members", "lag", "out")
     }
-    content = paged(call.sorted(chosen, figures), page, size)
+    health = {"health": lambda name: _health(console, name)}
+    content = paged(call.sorted(chosen, figures | health), page, size)
     content["totals"] = {each: total(map(figure, chosen)) for each, figure in figures.items()}
     differing = {each["group"] for groups in sample.findings.values() for each in groups}
     async with asyncio.TaskGroup() as tasks:
@@ -91,6 +93,7 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
         "out": _figures(console, name)["out"],
         "differs": differs if console.sampler.last.findings else None,
         "state": _state(console, name),
+        "severity": _severity(console, name),
     }
     told = await console.admin.doctor.groups(name)
     row["mode"] = next((groups[0]["mode"] for groups in told.values() if groups), None)
@@ -101,6 +104,20 @@ def _state(console: Console, name: str) -> str | None:
     """Return `sick` or `well` as of the last sample; None before the first."""
     found = console.sampler.symptoms.get(name)
     return None if found is None else "sick" if is_sick(found) else "well"
+
+
+def _severity(console: Console, name: str) -> str | None:
+    """Return the gravest symptom's severity; None without one, or before the first sample."""
+    found = console.sampler.symptoms.get(name)
+    return found[0].severity.value if found else None
+
+
+def _health(console: Console, name: str) -> float | None:
+    """Return a figure to sort by: the sicker, the higher; None before the first sample."""
+    if name not in console.sampler.symptoms:
+        return None
+    severity = _severity(console, name)
+    return 0 if severity is None else len(GRAVITY) - GRAVITY.index(severity)
 
 
 async def show(console: Console, call: ApiRequest) -> dict[str, Any]:

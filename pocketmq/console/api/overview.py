@@ -1,14 +1,15 @@
 """Overview: rates, lag, warnings; the charts' history; the stream of live figures."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 from pocketmq.console.api.request import ApiRequest, EventStream
 from pocketmq.console.errors import bad_request
-from pocketmq.console.overview_warnings import warnings_of
+from pocketmq.console.overview_warnings import OF_SITE, warnings_of
+from pocketmq.console.quiet import Finding, finding_of
 from pocketmq.console.state import Console
 from pocketmq.console.time.history import RINGS, SeriesKind
-from pocketmq.console.time.sampler import Sampler
 from pocketmq.remoting import json_codec
 
 _TOP = 10
@@ -16,11 +17,25 @@ _TOP = 10
 
 async def overview(console: Console, call: ApiRequest) -> dict[str, Any]:
     await console.sampler.fresh()
-    return overview_content(console.sampler)
+    if console.quiet.settle(_ended(console)):
+        await asyncio.to_thread(console.quiet.save)
+    return overview_content(console)
 
 
-def overview_content(sampler: Sampler) -> dict[str, Any]:
+def _ended(console: Console) -> list[Finding]:
+    """Return the dismissed findings that have ended, as far as that has been looked at."""
+    sampler = console.sampler
+    now = set(map(finding_of, warnings_of(sampler)))
+    return [
+        each
+        for each in console.quiet.dismissed - now
+        if each[1] in sampler.symptoms or (each[0] in OF_SITE and sampler.last.failure is None)
+    ]
+
+
+def overview_content(console: Console) -> dict[str, Any]:
     """Return the overview of the last sample."""
+    sampler = console.sampler
     sample = sampler.last
     topics = sampler.topic_rates()
     busiest = sorted(topics, key=lambda name: (-sum(topics[name].values()), name))
@@ -40,7 +55,7 @@ def overview_content(sampler: Sampler) -> dict[str, Any]:
             {"group": name, "lag": figures.lag, "out": round(figures.rate, 2)}
             for name, figures in behind[:_TOP]
         ],
-        "warnings": warnings_of(sampler),
+        "warnings": [{**each, "quiet": console.quiet.of(each)} for each in warnings_of(sampler)],
     }
 
 
@@ -70,6 +85,6 @@ async def _events(console: Console) -> AsyncIterator[bytes]:
     closing = console.closing
     sampler = console.sampler
     while not closing.is_set():
-        data = json_codec.dumps(overview_content(sampler))
+        data = json_codec.dumps(overview_content(console))
         yield b"event: overview\nid: %d\ndata: %b\n\n" % (sampler.last.at_ms, data)
         await sampler.next()

@@ -16,9 +16,11 @@ from pocketmq.console.api import offset as offset_api
 from pocketmq.console.api import overview as overview_api
 from pocketmq.console.api import producer as producer_api
 from pocketmq.console.api import replica as replica_api
+from pocketmq.console.api import search as search_api
 from pocketmq.console.api import session as session_api
 from pocketmq.console.api import topic as topic_api
 from pocketmq.console.api import trace as trace_api
+from pocketmq.console.api import warning as warning_api
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.state import Console
 
@@ -42,6 +44,9 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/overview", overview_api.overview),
     ApiRoute("GET", "/history", overview_api.history),
     ApiRoute("GET", "/live", overview_api.live),
+    ApiRoute("PUT", "/warnings/quiet", warning_api.silence),
+    ApiRoute("DELETE", "/warnings/quiet", warning_api.show),
+    ApiRoute("GET", "/search", search_api.everything),
     ApiRoute("GET", "/cluster", cluster_api.cluster),
     ApiRoute("GET", "/brokers/{broker}", cluster_api.broker),
     ApiRoute("PUT", "/brokers/{broker}/settings", cluster_api.change_settings),
@@ -51,6 +56,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/topics", topic_api.list_topics),
     ApiRoute("GET", "/topics/{topic}", topic_api.show),
     ApiRoute("GET", "/topics/{topic}/consumers", topic_api.consumers),
+    ApiRoute("GET", "/topics/{topic}/tail", search_api.tail),
     ApiRoute("PUT", "/topics/{topic}", topic_api.put),
     ApiRoute("DELETE", "/topics/{topic}", topic_api.delete),
     ApiRoute("POST", "/topics/{topic}/messages", topic_api.send),
@@ -67,6 +73,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/producers", producer_api.producers),
     ApiRoute("GET", "/messages", message_api.list_messages),
     ApiRoute("GET", "/messages/export", message_api.export),
+    ApiRoute("GET", "/messages/search", search_api.messages),
     ApiRoute("GET", "/messages/{id}", message_api.show),
     ApiRoute("GET", "/messages/{id}/body", message_api.body),
     ApiRoute("GET", "/messages/{id}/track", message_api.track),
@@ -75,6 +82,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/dlq/{group}", dead_letter_api.show),
     ApiRoute("POST", "/dlq/{group}/resend", dead_letter_api.resend),
     ApiRoute("GET", "/dlq/{group}/export", dead_letter_api.export),
+    ApiRoute("GET", "/dlq/{group}/reasons", dead_letter_api.reasons),
     ApiRoute("GET", "/delays", delay_api.overview),
     ApiRoute("GET", "/delays/{level}", delay_api.level),
     ApiRoute("POST", "/delays/recall", delay_api.recall),

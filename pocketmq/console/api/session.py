@@ -1,12 +1,11 @@
 """Session: the user and their rights; login and logout."""
 
-import functools
-from importlib import metadata
 from typing import Any
 
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.security import Session
 from pocketmq.console.state import Console
+from pocketmq.remoting.codes import release
 
 
 async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
@@ -38,16 +37,7 @@ def _content(console: Console, session: Session) -> dict[str, Any]:
         "readOnly": security.read_only,
         "reason": security.reason,
         "csrfToken": security.csrf_token(session),
-        "version": _version(),
+        "version": release(),
         "now": console.clock.now_ms(),
         "nameServers": list(console.admin.name_servers),
     }
-
-
-@functools.cache
-def _version() -> str:
-    try:
-        return metadata.version("pocketmq")
-    except metadata.PackageNotFoundError:
-        # Run from a source folder that was not installed.
-        return "unknown"

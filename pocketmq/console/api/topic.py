@@ -8,7 +8,6 @@ from pocketmq.admin.views.topic import (
     TOPIC_TYPES,
     kind_of_topic,
     own_names,
-    topic_traffic,
     topic_view,
 )
 from pocketmq.client.errors import NoRoute
@@ -41,7 +40,7 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     system = await system_names(console)
     types = await _message_types(console)
     await console.sampler.fresh()
-    rates = console.sampler.topic_rates()
+    rates = console.sampler.topic_figures()
     counts = dict.fromkeys(TOPIC_TYPES, 0)
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -58,7 +57,10 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     }
 
 
-_UNKNOWN: dict[str, float | None] = dict.fromkeys(("in", "out", "lag"))
+_UNKNOWN: dict[str, float | None] = dict.fromkeys(
+    ("in", "out", "lag", "messages", "bytes", "queues")
+)
+_RATES: dict[str, float | None] = dict.fromkeys(("in", "out", "lag"))
 
 
 # Users' own topics come first in a list, then those that belong to groups and to the system.
@@ -92,7 +94,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     view = await topic_view(console.admin, name, partial=True)
     configs = await _configs(console, name)
     await console.sampler.fresh()
-    rates = console.sampler.topic_rates().get(name, _UNKNOWN)
+    rates = console.sampler.topic_rates().get(name, _RATES)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
         "name": name,
@@ -121,7 +123,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
         "messages": view.count,
         "groups": view.groups,
         **rates,
-        **await _today(console, name, view.groups),
+        "inToday": await console.today.stored(name, view.status),
     }
 
 
@@ -133,13 +135,6 @@ async def _configs(console: Console, name: str) -> dict[str, TopicConfig]:
     except PocketMQError:
         # One broker of several does not answer: the rest of the page is still worth having.
         return {}
-
-
-async def _today(console: Console, name: str, groups: list[str]) -> dict[str, int | None]:
-    """Return what came and went in the last 24 hours, by the brokers' counters; None: not counted."""
-    traffic = await topic_traffic(console.admin, name, groups)
-    known = [each.day for each in traffic.went.values() if each.day is not None]
-    return {"inToday": traffic.came.day, "outToday": sum(known) if known else None}
 
 
 async def consumers(console: Console, call: ApiRequest) -> dict[str, Any]:

@@ -10,11 +10,37 @@ const pointed = new Map();
 // The part that the pointer is drawing over, by chart.
 const drawn = new Map();
 
-/** The next round number at or above: 1, 2, 5, 10, 20 ... */
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const SPANS = [
+  ...[1, 2, 4, 10, 20, 30].map((each) => each * SECOND_MS), ...[1, 2, 4, 10, 20, 30].map((each) => each * MINUTE_MS),
+  ...[1, 2, 4, 6, 12].map((each) => each * HOUR_MS), ...[1, 2, 4, 10, 20, 30].map((each) => each * DAY_MS),
+];
+const TICKS = [10, 30].map((each) => each * SECOND_MS).concat(
+  [1, 2, 5, 10, 15, 30].map((each) => each * MINUTE_MS), [1, 2, 3, 6, 12].map((each) => each * HOUR_MS), [1, 2, 7].map((each) => each * DAY_MS),
+);
+const TICKS_MAX = 6;
+
+/** The next number at or above whose half is round, too: 2, 4, 6, 10, 20 ... */
 export function roundUp(value) {
-  if (!(value > 0)) return 1;
+  if (!(value > 0)) return 2;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999999);
+  return [1, 2, 4, 6, 10].map((each) => each * power).find((each) => each >= value * 0.999999);
+}
+
+/** The same of a time, in ms: 2 s, 4 s, 10 s ... 2 min, 4 min ... */
+export function roundUpTime(value) {
+  return value < SECOND_MS ? roundUp(value) : SPANS.find((each) => each >= value) ?? roundUp(value / DAY_MS) * DAY_MS;
+}
+
+/** Round times of day between two moments, at most TICKS_MAX. */
+export function ticksBetween(begin, end) {
+  const step = TICKS.find((each) => (end - begin) / each <= TICKS_MAX) ?? TICKS.at(-1) * Math.ceil((end - begin) / TICKS.at(-1) / TICKS_MAX);
+  const zone = new Date(begin).getTimezoneOffset() * MINUTE_MS;
+  const first = Math.ceil((begin - zone) / step) * step + zone;
+  return Array.from({ length: Math.max(0, Math.floor((end - first) / step) + 1) }, (_, index) => first + index * step);
 }
 
 /** series: [{label, values}] of the same length as times (ms); a value that is not known is null.
@@ -22,8 +48,8 @@ export function roundUp(value) {
  * interval: ms between two times; a longer pause is a gap in the line. zoom(from, until): what to do when a
  * part was drawn over by the pointer.
  */
-export function lineChart({ id, title, times, series, format, page, interval, zoom }) {
-  const top = roundUp(Math.max(0, ...series.flatMap(({ values }) => values.map((each) => each ?? 0))));
+export function lineChart({ id, title, times, series, format, page, interval, zoom, round = roundUp }) {
+  const top = round(Math.max(0, ...series.flatMap(({ values }) => values.map((each) => each ?? 0))));
   const last = times.length - 1;
   const begin = times[0] ?? 0;
   const span = Math.max(1, (times[last] ?? 1) - begin);
@@ -86,7 +112,7 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
     h(
       "div",
       { class: "plot" },
-      h("div", { class: "scale", "aria-hidden": "true" }, [top, top / 2, 0].map((each) => h("span", {}, format(each) === format(top) && each !== top ? "" : format(each)))),
+      h("div", { class: "scale", "aria-hidden": "true" }, [top, top / 2, 0].map((each) => h("span", {}, isShown(each, top, format) ? format(each) : ""))),
       h(
         "svg",
         {
@@ -102,14 +128,22 @@ export function lineChart({ id, title, times, series, format, page, interval, zo
         pointed.has(id) && h("line", { class: "hand", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }),
       ),
       h(
-        "div",
-        { class: "scale times", "aria-hidden": "true" },
-        [0, 0.5, 1].map((share) => h("span", {}, last > 0 ? stamp(begin + share * span, told) : "")),
+        "svg",
+        { class: "times", "aria-hidden": "true" },
+        last > 0 &&
+          ticksBetween(begin, begin + span).map((time) => {
+            const share = (time - begin) / span;
+            const anchor = share < 0.06 ? "start" : share > 0.94 ? "end" : "middle";
+            return h("text", { x: `${(share * 100).toFixed(2)}%`, y: 12, "text-anchor": anchor }, stamp(time, told, { short: true }));
+          }),
       ),
     ),
     numbers(title, times, series, format, told),
   );
 }
+
+/** Whether a figure of the scale is what it is written as: nothing is half a message. */
+const isShown = (value, top, format) => value === top || value === 0 || format(value) !== format(Math.floor(value)) || Number.isInteger(value);
 
 function mark(index) {
   return h(

@@ -4,7 +4,7 @@
  */
 
 import { get, path } from "./api.js";
-import { lineChart } from "./chart.js";
+import { lineChart, roundUp, roundUpTime } from "./chart.js";
 import { h } from "./dom.js";
 import { card } from "./table.js";
 import { duration, fromInput, number, rate, t, toInput } from "./text.js";
@@ -52,15 +52,15 @@ export function charts(page, specs) {
     "section",
     { class: "history", key: "history", "aria-label": t("history") },
     choice(page),
-    h("div", { class: "grid" }, specs.map((spec) => card(null, chart(page, spec)))),
+    h("div", { class: "filled" }, specs.map((spec) => card(null, chart(page, spec)))),
   );
 }
 
-function chart(page, { id, title, history, figures, figure, none }) {
+function chart(page, { id, title, history, figures, figure, none, labels = {} }) {
   if (!history) return h("p", { class: "loading" }, t("loading"));
   const [one] = history.series;
   const series = figures
-    ? figures.map((name) => ({ label: FIGURES[name][0], values: one?.values[name] ?? [] }))
+    ? figures.map((name) => ({ label: labels[name] ?? FIGURES[name][0], values: one?.values[name] ?? [] }))
     : history.series
         .filter(({ values }) => values[figure]?.some((each) => each > 0))
         .slice(0, 4)
@@ -68,7 +68,8 @@ function chart(page, { id, title, history, figures, figure, none }) {
   if (!series.length) return [h("h2", {}, title), h("p", { class: "empty" }, none)];
   const zoom = (from, until) => page.set({ from, until, range: null });
   const format = FIGURES[figure ?? figures[0]][1];
-  return lineChart({ id, title, times: history.times, interval: history.intervalMs, series, format, page, zoom });
+  const round = format === duration ? roundUpTime : roundUp;
+  return lineChart({ id, title, times: history.times, interval: history.intervalMs, series, format, page, zoom, round });
 }
 
 function choice(page) {

@@ -1,7 +1,8 @@
 /* The frame: which page is shown, and when its figures are fetched again.
  *
  * A page is a module under pages/ whose default export is {title, live, load, view}: `load(page, signal)`
- * fetches what `view(page, data)` draws; `live` is the pause between two fetches in ms, 0 for none.
+ * fetches what `view(page, data)` draws; `live` is the pause between two fetches in ms, 0 for none, or a
+ * function of the page.
  * 1. A fetch that was overtaken by another one is aborted, and never drawn.
  * 2. On the way to another page the focus goes to its heading; within a page it stays where it is.
  * 3. Nothing is fetched by itself while paused, hidden or while a dialog is open.
@@ -80,11 +81,17 @@ class Page {
 
   wait() {
     clearTimeout(this.timer);
-    if (!this.module.live || paused) return;
+    if (!this.pause || paused) return;
     this.timer = setTimeout(() => {
       if (document.hidden || isOpen()) this.wait();
       else this.refresh();
-    }, this.module.live);
+    }, this.pause);
+  }
+
+  /** ms between two fetches, 0 for none; a page may have a faster part. */
+  get pause() {
+    const { live } = this.module;
+    return typeof live === "function" ? live(this) : live;
   }
 
   redraw() {
@@ -129,6 +136,7 @@ let address;
 async function show({ focus }) {
   page?.leave();
   address = location.pathname + location.search;
+  openMenu(false);
   const name = moduleOf(location.pathname);
   for (const link of document.querySelectorAll("#nav a")) {
     const here = new URL(link.href).pathname === (PARENTS[location.pathname] ?? location.pathname);
@@ -147,7 +155,7 @@ async function show({ focus }) {
   place.setAttribute("aria-busy", "true");
   const { default: module } = await import(`./pages/${name}.js`);
   const shown = (page = new Page(module, query));
-  pauseButton.hidden = updated.hidden = !module.live;
+  pauseButton.hidden = updated.hidden = !page.pause;
   updated.textContent = "";
   await shown.refresh();
   if (page !== shown) return;
@@ -217,6 +225,19 @@ function frame() {
     location.reload();
   });
   drawPause();
+  document.getElementById("find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = event.target.elements.q.value.trim();
+    if (text) navigate(`/search?q=${encodeURIComponent(text)}`);
+  });
+  const menu = document.getElementById("menu");
+  menu.addEventListener("click", () => openMenu(menu.getAttribute("aria-expanded") !== "true"));
+}
+
+/** On a narrow window the menu and what is rarely used stand behind a button. */
+function openMenu(open) {
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+  document.body.classList.toggle("open", open);
 }
 
 // No await at the top: pages that import this module would wait for it, and it for them.

@@ -148,8 +148,8 @@ export function head(title, { about, actions, crumb } = {}) {
 }
 
 /** A button that is off, and says why, where nothing may be changed. */
-export function doer(page, label, click, { danger = false, main = false } = {}) {
-  const kinds = [danger && "danger", main && "main"].filter(Boolean).join(" ");
+export function doer(page, label, click, { danger = false, main = false, quiet = false } = {}) {
+  const kinds = [danger && "danger", main && "main", quiet && "link"].filter(Boolean).join(" ");
   const off = page.session.readOnly;
   const title = off ? t("readOnly") : null;
   return h("button", { type: "button", class: kinds || null, disabled: off, title, on: { click } }, label);

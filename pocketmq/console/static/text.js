@@ -67,9 +67,9 @@ export const clock = (ms) => {
 };
 
 /** Time of day; of a longer span the day, too. */
-export function stamp(ms, spanMs) {
+export function stamp(ms, spanMs, { short = false } = {}) {
   const at = new Date(ms);
-  if (spanMs <= 24 * HOUR_MS) return clock(ms);
+  if (spanMs <= 24 * HOUR_MS) return short && at.getSeconds() === 0 ? clock(ms).slice(0, 5) : clock(ms);
   return `${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
@@ -77,10 +77,21 @@ export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${few.format(ms / 1000)} s`;
-  if (ms < HOUR_MS) return `${few.format(ms / 60_000)} min`;
-  if (ms < 48 * HOUR_MS) return `${few.format(ms / HOUR_MS)} h`;
-  return `${few.format(ms / (24 * HOUR_MS))} d`;
+  if (ms < HOUR_MS) return twoUnits(ms, 60_000, "min", 1_000, "s");
+  if (ms < 48 * HOUR_MS) return twoUnits(ms, HOUR_MS, "h", 60_000, "min");
+  return twoUnits(ms, 24 * HOUR_MS, "d", HOUR_MS, "h");
 }
+
+/** 583_000 -> 9 min 43 s; the second unit is left out where there is nothing of it. */
+function twoUnits(ms, large, name, small, less) {
+  const count = Math.round(ms / small);
+  const per = large / small;
+  const rest = count % per;
+  return `${Math.floor(count / per)} ${name}${rest ? ` ${rest} ${less}` : ""}`;
+}
+
+/** The version that a broker has: of PocketMQ its own, and that of RocketMQ that it speaks. */
+export const versionText = ({ release, version }) => (release ? t("version.both", { release, version }) : version);
 
 /** How long ago, or in how long; the moment itself when pointed at. 0: never. */
 export function age(ms) {

@@ -2,8 +2,9 @@
 
 1. Brokers are queried in every sample. Topics and groups, of which there may be thousands, take turns: at
    most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples without a watcher.
-2. Rates are differences of counters between two looks at the same thing, never below 0: a counter that went
-   back was reset, or its broker restarted; a queue that was not seen the last time does not count.
+2. Rates of topics and groups are those of admin.rates. For brokers, and where these do not count what a group
+   has consumed, they are differences of counters between two looks, never below 0: a counter that went back
+   was reset, or its broker restarted; a queue that was not seen the last time does not count.
 3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: this asks members,
    and a hanging one must not delay the figures.
 4. A missing answer is a finding, not a failure: a sample is always made.
@@ -19,9 +20,10 @@ from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.admin.checkup import check_group, thresholds
+from pocketmq.admin.rates import consumed_rate, stored_rate
 from pocketmq.admin.views.broker import broker_view, integer
 from pocketmq.admin.views.group import lag_of
-from pocketmq.admin.views.topic import kind_of_topic, own_names
+from pocketmq.admin.views.topic import count_of, kind_of_topic, mean_size, own_names
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
@@ -36,6 +38,7 @@ log = logging.getLogger(__name__)
 LOOKS_MAX = 40
 CHECKS_MAX = 4
 IDLE_STEPS = 5
+SIZE_STEPS = 50
 STALE_INTERVALS = 10
 _WATCHED_MS = 60_000
 _BREATH_MS = 100
@@ -66,18 +69,30 @@ class GroupFigures:
     """The last look at a group.
 
     members: None if that was not queried. lag_of: by topic. latency_ms: how long the next message has
-    waited in the queue with the greatest lag; None if unknown.
+    waited in the queue with the greatest lag; None if unknown. out: consumed per second, by topic.
     """
 
     lag: int = 0
     members: int | None = None
+    clients: tuple[str, ...] = ()
     lag_of: dict[str, int] = field(default_factory=dict)
     latency_ms: int | None = 0
-    out: dict[str, _Counter] = field(default_factory=dict)
+    out: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, _Counter] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
-        return sum(each.rate or 0.0 for each in self.out.values())
+        return sum(self.out.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take."""
+
+    rate: float
+    messages: int
+    queues: int
+    size: int | None
 
 
 @dataclass(slots=True)
@@ -101,7 +116,7 @@ class Sampler:
         self.interval_ms = history.interval_ms
         self.history = history
         self.last = Sample()
-        self.topics: dict[str, _Counter] = {}
+        self.topics: dict[str, TopicFigures] = {}
         self.groups: dict[str, GroupFigures] = {}
         self.symptoms: dict[str, list[Symptom]] = {}
         self._put: dict[str, _Counter] = {}
@@ -271,14 +286,20 @@ class Sampler:
             topic = row.queue.topic
             consumed.setdefault(topic, {})[row.queue] = row.consumer_offset
             figures.lag_of[topic] = figures.lag_of.get(topic, 0) + row.lag
-        for topic, values in consumed.items():
-            figures.out.setdefault(topic, _Counter(now_ms, values)).look(now_ms, values)
-        for topic in figures.out.keys() - consumed.keys():
-            del figures.out[topic]
+        rates = await asyncio.gather(
+            *(consumed_rate(self._admin, name, topic) for topic in consumed)
+        )
+        counters, figures.counters, figures.out = figures.counters, {}, {}
+        for (topic, values), rate in zip(consumed.items(), rates, strict=True):
+            counter = figures.counters[topic] = counters.get(topic) or _Counter(now_ms, values)
+            counter.look(now_ms, values)
+            figures.out[topic] = (counter.rate or 0.0) if rate is None else rate
         try:
-            figures.members = len((await self._admin.groups.connection(name)).members)
+            members = (await self._admin.groups.connection(name)).members
+            figures.members = len(members)
+            figures.clients = tuple(each.client_id for each in members)
         except ConsumerNotOnline:
-            figures.members = 0
+            figures.members, figures.clients = 0, ()
         except PocketMQError:
             figures.members = None
 
@@ -312,9 +333,15 @@ class Sampler:
                 rows = await self._admin.topics.status(name, partial=True)
             except PocketMQError:
                 continue
-            now_ms = self._clock.monotonic_ms()
-            values: dict[Hashable, int] = {row.queue: row.max_offset for row in rows}
-            self.topics.setdefault(name, _Counter(now_ms, values)).look(now_ms, values)
+            rate = await stored_rate(self._admin, name)
+            count = count_of(rows)
+            old = self.topics.get(name)
+            mean = old.size / old.messages if old and old.size and old.messages else None
+            # Asked again now and then: messages change slowly, and so does their mean size.
+            if mean is None or self._step % SIZE_STEPS == 0:
+                mean = await mean_size(self._admin, rows)
+            size = None if mean is None else round(mean * count)
+            self.topics[name] = TopicFigures(rate or 0.0, count, len(rows), size)
 
     def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
         """Return whose turn it is (invariant 1): those that waited longest."""
@@ -333,12 +360,14 @@ class Sampler:
     def totals(self) -> dict[str, Any]:
         """Return `rates` and `totals` of the overview: sums over the masters that answered."""
         masters = [each for each in self.last.brokers if each["brokerId"] == 0]
+        went = sum(each.rate for each in self.groups.values())
+        came = sum(each.rate for each in self.topics.values())
 
         def total(figure: str) -> float:
             return sum(each[figure] or 0 for each in masters)
 
         return {
-            "rates": {"in": round(total("in"), 2), "out": round(total("out"), 2)},
+            "rates": {"in": round(came, 2), "out": round(went, 2)},
             "totals": {
                 "inToday": total("inToday"),
                 "outToday": total("outToday"),
@@ -351,21 +380,28 @@ class Sampler:
             },
         }
 
+    def topic_figures(self) -> dict[str, dict[str, float | None]]:
+        """Return all figures of each sampled topic."""
+        return {
+            name: {**rates, **_held(self.topics[name])}
+            for name, rates in self.topic_rates().items()
+        }
+
     def topic_rates(self) -> dict[str, dict[str, float]]:
         """Return in, out and lag (over all groups) of each sampled topic."""
         out: dict[str, float] = {}
         lag: dict[str, int] = {}
         for group in self.groups.values():
-            for topic, counter in group.out.items():
-                out[topic] = out.get(topic, 0.0) + (counter.rate or 0.0)
+            for topic, rate in group.out.items():
+                out[topic] = out.get(topic, 0.0) + rate
                 lag[topic] = lag.get(topic, 0) + group.lag_of.get(topic, 0)
         return {
             topic: {
-                "in": round(counter.rate or 0.0, 2),
+                "in": round(figures.rate, 2),
                 "out": round(out.get(topic, 0.0), 2),
                 "lag": lag.get(topic, 0),
             }
-            for topic, counter in self.topics.items()
+            for topic, figures in self.topics.items()
         }
 
     def _remember(self) -> None:
@@ -395,3 +431,7 @@ class Sampler:
                 },
             },
         )
+
+
+def _held(figures: TopicFigures) -> dict[str, float | None]:
+    return {"messages": figures.messages, "bytes": figures.size, "queues": figures.queues}

@@ -21,7 +21,6 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
     node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
     config, store, stats = node.config, messages.store, messages.stats
     delay = parts.services.delay
-    now_ms = node.clock.now_ms
 
     def delay_offsets() -> dict[int, int]:
         return delay.offsets
@@ -41,7 +40,12 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminClientCallProcessor(node, tables, members.consumers, store).handlers(),
         AdminStoreProcessor(store, tables.topics, members.consumers).handlers(),
         AdminStatsProcessor(
-            config, store, stats, parts.services.timer, delay_offsets=delay_offsets, now_ms=now_ms
+            node,
+            store,
+            stats,
+            parts.services.timer,
+            tables.offsets.consumed,
+            delay_offsets=delay_offsets,
         ).handlers(),
         AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
         AdminConfigProcessor(node, store.config).handlers(),

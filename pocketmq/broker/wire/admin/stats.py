@@ -8,14 +8,15 @@ which PocketMQ does not have, are 0.
 
 from collections.abc import Callable
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.figures.consumed import GROUP_CONSUMED_NUMS, Consumed
 from pocketmq.broker.figures.stats import BrokerStats
 from pocketmq.broker.health import Health, check_store
+from pocketmq.broker.node import Node
 from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import read_record
 from pocketmq.remoting.admin_headers import ViewBrokerStatsDataHeader
-from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, version_name
+from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, release, version_name
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.store import MessageStore
@@ -37,26 +38,29 @@ _SLOW_BUCKETS = (
     "[10s~]",
 )
 
+_NOT_KEPT = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+
 
 class AdminStatsProcessor:
     """Handlers over the counters. delay_offsets: level -> next offset of the delay queues."""
 
     def __init__(
         self,
-        config: BrokerConfig,
+        node: Node,
         store: MessageStore,
         stats: BrokerStats,
         timer: TimerService,
+        consumed: Consumed,
         *,
         delay_offsets: Callable[[], dict[int, int]],
-        now_ms: Callable[[], int],
     ) -> None:
-        self._config = config
+        self._config = node.config
         self._store = store
         self._stats = stats
         self._timer = timer
+        self._consumed = consumed
         self._delay_offsets = delay_offsets
-        self._now_ms = now_ms
+        self._now_ms = node.clock.now_ms
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -66,6 +70,8 @@ class AdminStatsProcessor:
 
     def view_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ViewBrokerStatsDataHeader.parse(request.ext)
+        if header.stats_name == GROUP_CONSUMED_NUMS:
+            return json_answer(request, self._consumed_windows(header.stats_key))
         found = self._stats.windows(header.stats_name, header.stats_key)
         if found is None:
             return request.answer(
@@ -80,11 +86,19 @@ class AdminStatsProcessor:
         }
         return json_answer(request, content)
 
+    def _consumed_windows(self, key: str) -> dict[str, dict[str, float]]:
+        """Return a group's consumption of a topic over the last minute; zeros for one that did not move."""
+        count, ms = self._consumed.in_minute(key)
+        minute = {"avgpt": 0.0, "sum": count, "tps": count * 1_000 / ms}
+        return {"statsDay": _NOT_KEPT, "statsHour": _NOT_KEPT, "statsMinute": minute}
+
     def get_runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         table = {
             "brokerActive": "true",
             "brokerVersion": str(OUR_VERSION),
             "brokerVersionDesc": version_name(OUR_VERSION),
+            # Ours: mqadmin brokerStatus prints every name.
+            "pocketmqVersion": release(),
             "startAcceptSendRequestTimeStamp": str(
                 self._config.start_accept_send_request_time_stamp
             ),
@@ -98,7 +112,7 @@ class AdminStatsProcessor:
         found = Health(self._config.broker_name, "")
         check_store(found, self._store)
         if not found.ok:
-            # Ours: `pocketmq health` shows it, and mqadmin brokerStatus prints every name.
+            # Ours: `pocketmq health`, `cluster list` and the console show it.
             table["trouble"] = "; ".join(found.reasons)
         if found.findings:
             table["findings"] = "\n".join(found.findings)

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { code, data, h } from "../dom.js";
-import { card, empty, groupLink, head, table, tag } from "../table.js";
+import { card, empty, figures, groupLink, head, table, tag } from "../table.js";
 import { age, duration, named, number, t } from "../text.js";
 
 const STATES = { delivered: "good", trying: "", "given up": "bad", dropped: "bad" };
@@ -17,9 +17,19 @@ export default {
   view: (page, found) => [
     head(t("alarms"), { about: t("alarms.about") }),
     found.fault && h("p", { class: "note bad", lang: "en", translate: "no" }, found.fault),
+    found.file && figures(counts(found)),
     found.file ? [held(found), rules(found), told(found)] : card(null, empty(t("alarms.noFile"), t("alarms.noFile.do"), { command: EXAMPLE })),
   ],
 };
+
+function counts({ alarms, rules: all, deliveries }) {
+  return [
+    [t("alarms.now"), number(alarms.filter(({ status }) => status === "raised").length)],
+    [t("alarms.pending"), number(alarms.filter(({ status }) => status === "pending").length)],
+    [t("alarms.rules"), number(all.length)],
+    [t("alarms.failed"), number(deliveries.filter(({ state }) => STATES[state] === "bad").length)],
+  ];
+}
 
 function held({ alarms, rules: all }) {
   if (!alarms.length) return all.length > 0 && h("p", { class: "note good", key: "fine" }, t("alarms.none"));

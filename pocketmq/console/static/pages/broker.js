@@ -1,10 +1,10 @@
 /* One broker: its rates, its runtime figures, its settings. */
 
 import { change, get, path } from "../api.js";
-import { code, data } from "../dom.js";
+import { code, data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, facts, figures, head, href, tabs, tag } from "../table.js";
-import { language, moment, named, number, rate, t } from "../text.js";
+import { age, language, moment, named, number, rate, size, t, versionText } from "../text.js";
 import { settingsTable } from "./settings.js";
 
 export default {
@@ -25,42 +25,67 @@ export default {
         crumb: ["/cluster", t("cluster")],
         actions: [
           tag(named("role", summary.role)),
-          tag(summary.reachable ? t("reachable") : t("unreachable"), summary.reachable ? "good" : "bad"),
+          summary.trouble ? tag(t("broker.fails"), "bad") : tag(summary.reachable ? t("reachable") : t("unreachable"), summary.reachable ? "good" : "bad"),
           doer(page, t("broker.closeWrites"), () => writable(page, name, false), { danger: true }),
           doer(page, t("broker.openWrites"), () => writable(page, name, true)),
         ],
       }),
+      summary.trouble && h("p", { class: "note bad", lang: "en", translate: "no" }, summary.trouble),
       figures([
         [t("rate.in"), rate(summary.in), t("perSecond")],
-        [t("rate.out"), rate(summary.out), t("perSecond")],
-        [t("today"), number(summary.inToday), t("today.out", { count: number(summary.outToday) })],
-        [t("yesterday"), number(summary.inYesterday), t("today.out", { count: number(summary.outYesterday) })],
+        [t("rate.delivered"), rate(summary.out), t("perSecond")],
+        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.outToday) })],
+        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.outYesterday) })],
       ]),
       tabs(t("broker"), [["figures", t("broker.figures"), to("")], ["settings", t("settings"), to("settings")]], tab),
       tab === "settings"
         ? card(t("settings"), settingsTable(page, name, settings))
         : [
             charts(page, [
-              { id: "rates", title: t("chart.rates"), history, figures: ["in", "out"] },
+              { id: "rates", title: t("chart.rates"), history, figures: ["in", "out"], labels: { out: t("rate.delivered") } },
               { id: "latency", title: t("chart.answers"), history, figures: ["latency"] },
             ]),
-            card(
-              t("broker.about"),
-              facts([
-                [t("address"), code(summary.address)],
-                [t("cluster"), data(summary.cluster)],
-                [t("version"), data(summary.version)],
-                [t("started"), moment(summary.startedAt)],
-              ]),
+            h(
+              "div",
+              { class: "grid" },
+              card(
+                t("broker.about"),
+                facts([
+                  [t("address"), code(summary.address)],
+                  [t("cluster"), data(summary.cluster)],
+                  [t("version"), data(versionText(summary))],
+                  [t("started"), [moment(summary.startedAt), " (", age(summary.startedAt), ")"]],
+                ]),
+              ),
+              card(t("broker.store"), facts(store(runtime ?? {}, summary))),
             ),
-            card(
-              t("broker.runtime"),
+            h(
+              "details",
+              { class: "card", key: "all" },
+              h("summary", {}, t("broker.all")),
               facts(Object.entries(runtime ?? {}).map(([key, value]) => [code(key), data(value)]), "two"),
             ),
           ],
     ];
   },
 };
+
+/** What an operator reads of a store, in units. */
+function store(runtime, { diskRatio }) {
+  const count = (name) => (runtime[name] === undefined ? null : Number(runtime[name]));
+  const [, total, free] = /Total : (.+), Free : (.+)\.$/.exec(runtime.commitLogDirCapacity ?? "") ?? [];
+  const log = count("commitLogMaxOffset") === null ? null : count("commitLogMaxOffset") - count("commitLogMinOffset");
+  const oldest = count("earliestMessageTimeStamp");
+  return [
+    [t("disk"), diskRatio == null ? "–" : t("broker.diskUsed", { used: `${Math.round(diskRatio * 100)} %`, free: free ?? "–", total: total ?? "–" })],
+    [t("broker.log"), size(log)],
+    [t("broker.oldest"), oldest > 0 ? [moment(oldest), " (", age(oldest), ")"] : "–"],
+    [t("broker.unflushed"), data(runtime.remainHowManyDataToFlush ?? "–")],
+    [t("broker.unindexed"), size(count("dispatchBehindBytes"))],
+    [t("broker.mean"), size(count("putMessageAverageSize"))],
+    count("timerCongestNum") !== null && [t("broker.timers"), number(count("timerCongestNum"))],
+  ];
+}
 
 function writable(page, name, open) {
   const title = t(open ? "broker.openWrites" : "broker.closeWrites");

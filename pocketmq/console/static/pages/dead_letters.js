@@ -3,8 +3,8 @@
 import { change, get, path } from "../api.js";
 import { say } from "../dialog.js";
 import { data, h } from "../dom.js";
-import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table, tag } from "../table.js";
-import { age, fromInput, number, t, toInput } from "../text.js";
+import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table, tag, topicLink } from "../table.js";
+import { age, fromInput, language, number, t, toInput } from "../text.js";
 import { leftOut, messageTable } from "./messages.js";
 
 export default {
@@ -13,6 +13,7 @@ export default {
   load(page, signal) {
     const group = page.get("group");
     if (!group) return get(path("/api/dlq", [], { page: page.get("page"), size: 20 }), signal);
+    if (page.state.reasonsOf !== group) reasons(page, group, signal);
     const query = { id: page.get("id"), begin: page.get("begin"), end: page.get("end"), cursor: page.state.cursor, size: 20 };
     return get(path("/api/dlq/{}", [group], query), signal);
   },
@@ -77,6 +78,7 @@ function letters(page, list) {
       ],
     }),
     leftOut(list),
+    byReason(page, group),
     card(
       null,
       h("form", { class: "row", on: { submit: range } }, time("begin", t("from")), time("end", t("until")), h("button", {}, t("search"))),
@@ -102,7 +104,7 @@ function letters(page, list) {
                   doer(page, t("resend"), () => resend(page, group, [each.offsetMsgId])),
                 ),
               ],
-            ]),
+            ], { brief: true }),
           ]
         : empty(t(page.get("id") ? "filter.none" : "deadLetters.none"), t(page.get("id") ? "messages.none.do" : "deadLetters.none.text")),
       cursorPager(page, list),
@@ -110,12 +112,65 @@ function letters(page, list) {
   ];
 }
 
+/** The reasons are asked for beside the letters: a question each. */
+function reasons(page, group, signal) {
+  page.state.reasonsOf = group;
+  get(path("/api/dlq/{}/reasons", [group]), signal).then(
+    (found) => {
+      page.state.reasons = found;
+      page.redraw();
+    },
+    () => (page.state.reasonsOf = null),
+  );
+}
+
+/** Letters of one reason, origin and tag in a row; a button chooses them for "send again". */
+function byReason(page, group) {
+  const found = page.state.reasons;
+  if (!found?.items.length) return null;
+  const choose = (ids) => () => {
+    for (const id of ids) page.state.chosen.add(id);
+    page.redraw();
+  };
+  return card(
+    t("reasons"),
+    found.looked < found.total && h("p", { class: "soft" }, t("reasons.newest", { count: number(found.looked), total: number(found.total) })),
+    table({
+      caption: t("reasons"),
+      columns: [{ label: t("deadLetters.reason") }, { label: t("origin") }, { label: t("tag") }, { label: t("messages"), number: true }, { label: t("reasons.last") }, { label: t("actions"), quiet: true }],
+      rows: found.items.map((each) => ({
+        key: `${each.reason} ${each.topic} ${each.tag}`,
+        cells: [
+          each.reason ? why(each.reason) : t("reasons.unknown"),
+          each.topic ? topicLink(each.topic) : "–", data(each.tag ?? "–"), number(each.count), age(each.newest),
+          h("div", { class: "actions" }, doer(page, t("reasons.choose"), choose(each.ids), { quiet: true })),
+        ],
+      })),
+    }),
+  );
+}
+
+// The broker's words for a reason, and the sentences that stand for them in other languages.
+const REASONS = [
+  [/it failed (\d+) times?, which is the limit/, "why.limit"],
+  [/the consumer gave up/, "why.gaveUp"],
+  [/popped (\d+) times without an acknowledgement/, "why.popped"],
+];
+
+function why(told) {
+  for (const [pattern, key] of language === "en" ? [] : REASONS) {
+    const found = pattern.exec(told);
+    if (found) return t(key, { times: found[1] ?? "" });
+  }
+  return h("span", { lang: "en", translate: "no" }, told);
+}
+
 /** How often it failed, and why it is here: the broker's words, or else derived from the counts. */
 function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
   // A consumer may have a limit of its own, lower than the group's: the broker's words say what it was.
   const times = t(told ? "deadLetters.failed" : "deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
   const derived = t(reconsumeTimes > retryMaxTimes ? "deadLetters.limit" : "deadLetters.early");
-  return [h("div", { class: "told" }, times), told ? h("div", { class: "soft small", lang: "en", translate: "no" }, told) : h("div", { class: "soft small" }, derived)];
+  return [h("div", { class: "told" }, times), told ? h("div", { class: "soft small" }, why(told)) : h("div", { class: "soft small" }, derived)];
 }
 
 async function resend(page, group, ids) {

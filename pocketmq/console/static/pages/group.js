@@ -3,12 +3,12 @@
 import { change, get, path } from "../api.js";
 import { form, show } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { warnings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
 import { age, duration, language, moment, named, number, rate, sentence, size, t } from "../text.js";
 import { editGroup } from "./groups.js";
 import { clone, queueTable, resetOffsets, setOffset, skip } from "./offsets.js";
-import { warnings } from "./overview.js";
 
 export default {
   title: "group",
@@ -29,7 +29,7 @@ export default {
       head(data(name), {
         crumb: ["/groups", t("groups")],
         actions: [
-          tag(t(group.online ? "online" : "offline"), group.online ? "good" : ""),
+          tag(t(group.online ? "online" : "offline"), group.online && !isSick(group) ? "good" : ""),
           doer(page, t("reset"), () => resetOffsets(page, name, topics)),
           doer(page, t("skip"), () => skip(page, name, topics), { danger: true }),
           doer(page, t("mode"), () => changeMode(page, name, group.mode)),
@@ -66,12 +66,18 @@ function past(page) {
 // With sub-groups no member is bound to the stored subscription.
 const isolated = ({ mode, subGroups }) => mode === "isolate" && subGroups.length > 0;
 
-function verdict({ verdict: { agree, findings, text, source }, members: all, subGroups }) {
+/** Nothing is green beside what is wrong. */
+const isSick = ({ warnings: list }) => list.some(({ severity }) => severity !== "info");
+
+function verdict(group) {
+  const { verdict: { agree, findings, text, source }, members: all, subGroups } = group;
   if (findings.length) return findings.map((each) => finding(each));
   const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
   if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
-  if (agree && all.length) return h("p", { class: "note good", key: "verdict" }, t(all.length > 1 ? "verdict.agree" : "verdict.alone", { count: all.length }));
+  // Of one member nothing can differ: that is no good news.
+  if (agree && all.length) return h("p", { class: `note ${all.length > 1 && !isSick(group) ? "good" : ""}`, key: "verdict" }, t(all.length > 1 ? "verdict.agree" : "verdict.alone", { count: all.length }));
   if (source === "none" || !text || !all.length) return null;
+  if (language !== "en") return h("p", { class: "note", key: "verdict" }, t("verdict.unknown"));
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
 }
 
@@ -99,7 +105,7 @@ function finding({ topic, stored, camps, losses, since, text, broker }) {
         })
       : h("p", {}, t("verdict.noLoss")),
     h("p", {}, t("verdict.do")),
-    h("details", {}, h("summary", {}, t("verdict.words")), h("p", { lang: "en", translate: "no" }, text)),
+    language === "en" && h("details", {}, h("summary", {}, t("verdict.words")), h("p", { translate: "no" }, text)),
   );
 }
 
@@ -199,7 +205,7 @@ async function running(page, group, client) {
     number(it.commitOffset),
     age(it.lastPullTimestamp),
     age(it.lastConsumeTimestamp),
-    isTrue(it.droped) ? tag(t("running.dropped"), "warn") : isTrue(it.locked) ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
+    isTrue(it.droped) ? tag(t("running.dropped"), "warn") : isTrue(it.locked) && isTrue(found.properties.PROP_CONSUMEORDERLY) ? [t("running.locked"), " ", age(it.lastLockTimestamp)] : t("running.reads"),
   ]);
   const statuses = Object.entries(found.statuses).map(([topic, it]) => [
     data(topic), rate(it.pullTPS), duration(it.pullRT), rate(it.consumeOKTPS), rate(it.consumeFailedTPS), duration(it.consumeRT), number(it.consumeFailedMsgs),

@@ -3,7 +3,7 @@
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { data, h } from "../dom.js";
-import { card, doer, empty, filter, groupLink, head, pager, table, tag } from "../table.js";
+import { card, doer, empty, filter, groupLink, head, KINDS, pager, table, tag } from "../table.js";
 import { named, number, rate, t } from "../text.js";
 
 export default {
@@ -34,7 +34,7 @@ export default {
               caption: t("groups"),
               page,
               columns: [
-                { label: t("group") }, { label: t("state") }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true, sort: "members" },
+                { label: t("group") }, { label: t("state"), sort: "health" }, { label: t("subscriptions") }, { label: t("mode") }, { label: t("members"), number: true, sort: "members" },
                 { label: t("messageModel") }, { label: t("lag"), number: true, sort: "lag" }, { label: t("rate.out"), number: true, sort: "out" },
               ],
               totals: [t("total", { count: number(list.total) }), "", "", "", number(list.totals.members), "", number(list.totals.lag), rate(list.totals.out)],
@@ -52,8 +52,8 @@ export default {
 function row(each) {
   return [
     groupLink(each.name),
-    each.state === "sick" ? tag(t("sick"), "bad") : each.state === "well" ? tag(t("well"), "good") : "–",
-    each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members ? tag(t("agree"), "good") : "–",
+    each.state === "sick" ? tag(t("sick"), KINDS[each.severity]) : each.state === "well" ? tag(t("well"), "good") : "–",
+    each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members > 1 ? tag(t("agree"), each.state === "sick" ? "" : "good") : "–",
     each.mode ? named("mode", each.mode) : "–",
     each.members ? number(each.members) : h("span", { class: "soft" }, t("offline")),
     each.messageModel ? [named("model", each.messageModel), each.consumeType === "CONSUME_ACTIVELY" && ` (${t("pull")})`] : data("–"),

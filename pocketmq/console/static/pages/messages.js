@@ -1,12 +1,13 @@
 /* Finding messages: by topic and time, by key, by id, or from a place in a queue on. */
 
 import { get, path } from "../api.js";
+import { look, progress } from "../content_search.js";
 import { code, data, h } from "../dom.js";
 import { card, cursorPager, empty, head, href, link, table, tabs } from "../table.js";
 import { fromInput, moment, sentence, size, t, toInput } from "../text.js";
 
 const HOUR_MS = 3_600_000;
-const WAYS = ["time", "key", "id", "queue"];
+const WAYS = ["time", "content", "key", "id", "queue"];
 const PRINTED_MAX = 90;
 // What of the address says what was searched, by the way of searching.
 const EXPORTED = {
@@ -21,6 +22,12 @@ export default {
     const topics = await (page.state.topics ??= get("/api/topics?size=200", signal).catch(() => ({ items: [] })));
     const topic = page.get("topic");
     const cursor = page.state.cursor;
+    if (page.get("by") === "content") {
+      // Drawn while it runs.
+      page.data ??= { list: null, topics: topics.items.map(({ name }) => name) };
+      if (topic) await look(page, signal);
+      return page.data;
+    }
     const how = {
       time: () => ({ topic, begin: page.get("begin"), end: page.get("end"), cursor, size: 20 }),
       key: () => page.get("key") && { topic, key: page.get("key") },
@@ -29,16 +36,18 @@ export default {
     const list = topic && how ? await get(path("/api/messages", [], how), signal) : null;
     return { list, topics: topics.items.map(({ name }) => name) };
   },
-  view(page, { list, topics }) {
+  view(page, { list: loaded, topics }) {
     const by = page.get("by") || "time";
+    const list = by === "content" ? page.state.search : loaded;
     const choices = WAYS.map((each) => [each, t(`messages.${each}`), href("/messages", { topic: page.get("topic"), by: each === "time" ? "" : each })]);
     return [
       head(t("messages"), { about: t("messages.about") }),
       tabs(t("messages.how"), choices, by),
       card(null, search(page, by, topics)),
       leftOut(list),
+      by === "content" && progress(page),
       list?.items.length > 0 && by in EXPORTED && h("p", {}, h("a", { class: "button", href: path("/api/messages/export", [], EXPORTED[by](page)), download: "" }, t("messages.export"))),
-      list && card(null, list.items.length ? messageTable(t("messages"), list.items) : none(page, by), cursorPager(page, list)),
+      list && card(null, list.items.length ? messageTable(t("messages"), list.items) : !list.running && none(page, by), by !== "content" && cursorPager(page, list)),
     ];
   },
 };
@@ -63,6 +72,7 @@ function search(page, by, topics) {
   const time = (name, label) => field(name, label, { type: "datetime-local", step: 1, value: page.get(name) && toInput(Number(page.get(name))) });
   const fields = {
     time: () => [time("begin", t("from")), time("end", t("until"))],
+    content: () => [time("begin", t("from")), time("end", t("until")), field("tag", t("tag")), field("key", t("content.key")), field("property", t("content.property")), field("text", t("content.text"))],
     key: () => field("key", t("key"), { required: true }),
     id: () => field("id", t("messageId"), { required: true }),
     queue: () => [field("broker", t("broker"), { required: true }), field("queue", t("queue"), { type: "number", min: 0, required: true }), field("offset", t("offset"), { type: "number", min: 0 })],
@@ -83,19 +93,20 @@ function none(page, by) {
   return empty(t("topic.empty"), t("send.first"), { command: `pocketmq message send ${topic} 'hello'` });
 }
 
-/** A list of messages; `extra(message)`: [[label, cell]] beside the usual columns. */
-export function messageTable(caption, items, extra = () => []) {
+/** A list of messages; `extra(message)`: [[label, cell]] beside the usual columns. brief: leave it room. */
+export function messageTable(caption, items, extra = () => [], { brief = false } = {}) {
+  const place = ({ broker, queueId, queueOffset }) => data(`${broker ?? ""} ${queueId}/${queueOffset}`);
   return table({
     caption,
     columns: [
-      { label: t("messageId") }, { label: t("tag") }, { label: t("keys") }, { label: t("queue") }, { label: t("stored") }, { label: t("message.body") },
+      { label: t("messageId") }, { label: t("tag") }, { label: t("keys") }, ...(brief ? [] : [{ label: t("queue") }]), { label: t("stored") }, ...(brief ? [] : [{ label: t("message.body") }]),
       ...extra(items[0]).map(([label]) => ({ label })),
     ],
     rows: items.map((each) => ({
       key: each.offsetMsgId,
       cells: [
-        link("/message", { id: each.msgId, topic: each.topic, at: each.offsetMsgId }, code(each.msgId, { class: "id" })),
-        data(each.tags ?? ""), data(each.keys ?? ""), data(`${each.broker ?? ""} ${each.queueId}/${each.queueOffset}`), moment(each.storeTimestamp), excerpt(each.body),
+        [link("/message", { id: each.msgId, topic: each.topic, at: each.offsetMsgId }, code(each.msgId, { class: "id" })), brief && h("div", { class: "small" }, excerpt(each.body))],
+        data(each.tags ?? ""), data(each.keys ?? ""), ...(brief ? [] : [place(each)]), moment(each.storeTimestamp), ...(brief ? [] : [excerpt(each.body)]),
         ...extra(each).map(([, cell]) => cell),
       ],
     })),

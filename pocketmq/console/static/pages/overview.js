@@ -1,10 +1,11 @@
-/* The overview: what goes in and out, what waits, what is wrong. */
+/* The overview: what is wrong, what goes in and out, what waits. */
 
 import { get } from "../api.js";
 import { data, h } from "../dom.js";
+import { findings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
-import { card, empty, figures, groupLink, head, link, table, tag, topicLink, KINDS } from "../table.js";
-import { duration, has, language, named, number, rate, t } from "../text.js";
+import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
+import { clock, named, number, rate, t, versionText } from "../text.js";
 
 export default {
   title: "overview",
@@ -16,14 +17,14 @@ export default {
     const [cluster, groups] = page.state.charts ?? [];
     return [
       head(t("overview"), { about: t("overview.about") }),
-      warnings(found.warnings),
+      findings(page, found.warnings),
       figures([
         [t("rate.in"), rate(found.rates.in), t("perSecond")],
         [t("rate.out"), rate(found.rates.out), t("perSecond")],
         [t("lag"), number(lag), t("lag.unit")],
         [t("topics"), h("a", { href: "/topics" }, number(found.counts.topics))],
         [t("groups"), h("a", { href: "/groups" }, number(found.counts.groups)), t("members.online", { count: number(found.counts.members) })],
-        [t("today"), number(found.totals.inToday), t("today.out", { count: number(found.totals.outToday) })],
+        [t("today"), number(found.totals.inToday), today(found)],
       ]),
       charts(page, [
         { id: "rates", title: t("chart.rates"), history: cluster, figures: ["in", "out"] },
@@ -36,46 +37,12 @@ export default {
   },
 };
 
-export function warnings(list) {
-  if (!list.length) return h("p", { class: "note good", key: "fine" }, t("warnings.none"));
-  return h(
-    "section",
-    { "aria-label": t("warnings"), "aria-live": "polite" },
-    list.map((warning) => {
-      // The symptoms of groups have words of their own, the same as on the command line.
-      const own = language === "en" && warning.advice ? warning.text
-        : has(`warning.${warning.kind}`) && t(`warning.${warning.kind}`, filled(warning));
-      return h(
-        "div",
-        { class: `note tight ${KINDS[warning.severity] ?? "warn"}`, key: `${warning.kind} ${warning.subject} ${warning.topic}` },
-        h(
-          "p",
-          {},
-          tag(named("severity", warning.severity), KINDS[warning.severity]),
-          " ",
-          h("strong", {}, subject(warning)),
-          warning.topic && [" / ", topicLink(warning.topic)],
-          own && `: ${own}`,
-        ),
-        " ",
-        (!own || warning.kind.endsWith("UNREACHABLE")) && h("p", { lang: "en", translate: "no" }, warning.text),
-        warning.advice && h("p", { class: "soft advice", lang: "en", translate: "no" }, warning.advice),
-      );
-    }),
-  );
-}
-
-function filled({ parameters }) {
-  const { ratio, in: comes, out: goes, emptyInSeconds: left, ...rest } = parameters ?? {};
-  const counts = Object.entries(rest).map(([name, value]) => [name, typeof value === "number" ? number(value) : value]);
-  const empty = left == null && comes != null ? t("warning.never") : duration(left == null ? null : left * 1000);
-  return { ...Object.fromEntries(counts), in: rate(comes), out: rate(goes), empty, ratio: ratio && `${Math.round(ratio * 100)} %` };
-}
-
-function subject({ kind, subject: name }) {
-  if (kind === "DEAD_LETTERS") return link("/dead-letters", { group: name }, name);
-  if (kind === "DISK" || kind === "BROKER_UNREACHABLE") return link("/broker", { name }, name);
-  return kind.startsWith("NAME_SERVER") ? data(name) : groupLink(name);
+/** What brokers count ends with their process: a figure of today that began later says so. */
+function today({ brokers: list, totals }) {
+  const started = Math.max(...list.map(({ startedAt }) => startedAt ?? 0));
+  return started > new Date().setHours(0, 0, 0, 0)
+    ? t("today.since", { time: clock(started) })
+    : t("today.delivered", { count: number(totals.outToday) });
 }
 
 export function brokers(list) {
@@ -87,16 +54,16 @@ export function brokers(list) {
           caption: t("brokers"),
           columns: [
             { label: t("broker") }, { label: t("role") }, { label: t("address") }, { label: t("version") },
-            { label: t("rate.in"), number: true }, { label: t("rate.out"), number: true },
+            { label: t("rate.in"), number: true }, { label: t("rate.delivered"), number: true },
             { label: t("today"), number: true }, { label: t("disk") },
           ],
           rows: list.map((each) => ({
             key: `${each.name} ${each.brokerId}`,
             cells: [
               link("/broker", { name: each.name, id: each.brokerId || null }, each.name),
-              each.reachable ? tag(named("role", each.role)) : tag(t("unreachable"), "bad"),
+              !each.reachable ? tag(t("unreachable"), "bad") : each.trouble ? tag(t("broker.fails"), "bad") : tag(named("role", each.role)),
               data(each.address, { class: "mono" }),
-              data(each.version),
+              data(versionText(each)),
               rate(each.in),
               rate(each.out),
               number(each.inToday),

@@ -2,7 +2,7 @@
 
 import { change, get, path } from "../api.js";
 import { data, h } from "../dom.js";
-import { card, doer, empty, head, link, table, tag } from "../table.js";
+import { card, doer, empty, figures, head, link, table, tag } from "../table.js";
 import { duration, named, number, size, t } from "../text.js";
 
 export default {
@@ -13,11 +13,23 @@ export default {
     const slaves = items.flatMap((each) => (each.status?.haConnectionInfo ?? []).map((one) => ({ master: each, ...one })));
     return [
       head(t("replicas"), { about: t("replicas.about") }),
+      figures(counts(items, slaves)),
       card(t("brokers"), items.map(trouble), items.length ? brokers(page, items) : empty(t("brokers.none"), t("brokers.none.do"))),
       card(t("replicas.slaves"), slaves.length ? connections(slaves) : empty(t("replicas.none"), t("replicas.none.do"), { command: "pocketmq up --replicas 2" })),
     ];
   },
 };
+
+function counts(items, slaves) {
+  const wrong = items.filter(({ status }) => !status || status.trouble).length;
+  const late = Math.max(0, ...slaves.map(({ lagMs }) => lagMs ?? 0));
+  return [
+    [t("replicas.masters"), number(items.filter(({ status, brokerId }) => status?.master ?? !brokerId).length)],
+    [t("replicas.slaves"), number(slaves.length), t("replicas.inSync", { count: number(slaves.filter(({ inSync }) => inSync).length) })],
+    [t("replicas.late"), slaves.length ? duration(late) : "–"],
+    [t("replicas.trouble"), number(wrong)],
+  ];
+}
 
 function brokers(page, items) {
   return table({

@@ -5,25 +5,30 @@ import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
 import { card, doer, empty, facts, figures, groupLink, head, href, link, table, tabs, topicKind } from "../table.js";
+import { follow, tailView } from "../tail.js";
 import { moment, named, number, rate, sentence, t } from "../text.js";
 import { queueTable, resetOffsets, skip } from "./offsets.js";
 import { editTopic } from "./topics.js";
 
 export default {
   title: "topic",
-  live: 5000,
+  live: (page) => (page.get("tab") === "live" ? 1000 : 5000),
   async load(page, signal) {
     const name = page.get("name");
+    const following = page.get("tab") === "live" ? follow(page, name, signal) : null;
+    // Of the topic itself little changes while its messages are watched.
+    if (following && page.data?.name === name) return following.then(() => page.data);
     const [found, consumers] = await Promise.all([
       withHistory(page, signal, [["topics", name]], get(path("/api/topics/{}", [name]), signal)),
       page.get("tab") === "consumers" ? get(path("/api/topics/{}/consumers", [name]), signal) : null,
+      following,
     ]);
     return { ...found, consumers };
   },
   view(page, topic) {
     const { name } = topic;
     const tab = page.get("tab") || "status";
-    const choices = ["status", "consumers", "route", "config"].map((each) => [
+    const choices = ["status", "live", "consumers", "route", "config"].map((each) => [
       each, t(`topic.${each}`), href("/topic", { name, tab: each === "status" ? "" : each }),
     ]);
     return [
@@ -41,10 +46,10 @@ export default {
         [t("messages"), number(topic.messages)],
         [t("rate.in"), rate(topic.in), t("perSecond")],
         [t("rate.out"), rate(topic.out), t("perSecond")],
-        [t("today"), number(topic.inToday), t("today.out", { count: number(topic.outToday) })],
+        [t("today"), number(topic.inToday), t("today.stored")],
       ]),
       tabs(t("topic"), choices, tab),
-      { status, consumers, route, config }[tab]?.(page, topic),
+      { status, live: tailView, consumers, route, config }[tab]?.(page, topic),
     ];
   },
 };

@@ -4,7 +4,7 @@ import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { h } from "../dom.js";
 import { card, doer, empty, filter, head, pager, table, topicKind, topicLink } from "../table.js";
-import { named, number, rate, t } from "../text.js";
+import { named, number, rate, size, t } from "../text.js";
 import { sendForm } from "./topic.js";
 
 export default {
@@ -31,9 +31,11 @@ export default {
               columns: [
                 { label: t("topic") }, { label: t("type") }, { label: t("rate.in"), number: true, sort: "in" },
                 { label: t("rate.out"), number: true, sort: "out" }, { label: t("lag"), number: true, sort: "lag" },
+                { label: t("messages.kept"), number: true, sort: "messages" }, { label: t("messages.size"), number: true, sort: "bytes" },
+                { label: t("queues"), number: true, sort: "queues" },
                 { label: t("actions"), quiet: true },
               ],
-              totals: [t("total", { count: number(list.total) }), "", rate(list.totals.in), rate(list.totals.out), number(list.totals.lag), ""],
+              totals: [t("total", { count: number(list.total) }), "", rate(list.totals.in), rate(list.totals.out), number(list.totals.lag), number(list.totals.messages), size(list.totals.bytes), number(list.totals.queues), ""],
               rows: list.items.map((each) => ({ key: each.name, cells: row(page, each) })),
             })
           : none(page),
@@ -46,8 +48,8 @@ export default {
 function row(page, { name, type, dynamic }) {
   const send = ["RETRY", "DLQ", "SYSTEM"].includes(type)
     ? null
-    : doer(page, t("send"), () => sendForm(page, name));
-  return [topicLink(name), topicKind(type), rate(dynamic?.in), rate(dynamic?.out), number(dynamic?.lag), h("div", { class: "actions" }, send)];
+    : doer(page, t("send"), () => sendForm(page, name), { quiet: true });
+  return [topicLink(name), topicKind(type), rate(dynamic?.in), rate(dynamic?.out), number(dynamic?.lag), number(dynamic?.messages), size(dynamic?.bytes), number(dynamic?.queues), h("div", { class: "actions" }, send)];
 }
 
 function none(page) {

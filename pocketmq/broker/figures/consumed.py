@@ -1,0 +1,80 @@
+"""Consumed: how many messages each group has consumed, and at which rate. Ours.
+
+A message that was pulled may still wait in a member that hangs: RocketMQ's GROUP_GET_NUMS counts it. Here a
+message counts once its group is done with it:
+
+    a pull consumer     when the committed offset moves past it
+    an isolated group   when the offset that all its sub-groups have passed does
+    a pop consumer      when it is acknowledged, or passed over by the filter
+
+1. Offsets that an administrator sets, and the first offset of a queue, count nothing.
+2. The rate is over the last minute: from the newest point that is at least SPAN_MS old, or from where a group
+   began to move; over STEP_MS at least. A group that does not move has no points.
+Owner: the table of offsets.
+"""
+
+from collections import deque
+
+from pocketmq.remoting.clock import Clock, SystemClock
+
+GROUP_CONSUMED_NUMS = "GROUP_CONSUMED_NUMS"
+STEP_MS = 10_000
+SPAN_MS = 60_000
+
+
+class Consumed:
+    """counts: by `TOPIC@GROUP`, since the broker started.
+
+    >>> from pocketmq.remoting.clock import ManualClock
+    >>> clock = ManualClock()
+    >>> consumed = Consumed(clock)
+    >>> consumed.add("T@g", 50)
+    >>> consumed.rate("T@g")
+    5.0
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.counts: dict[str, int] = {}
+        # Of the groups that moved within SPAN_MS: (monotonic ms, count).
+        self._points: dict[str, deque[tuple[int, int]]] = {}
+        self._next_ms = self._clock.monotonic_ms() + STEP_MS
+
+    def add(self, key: str, count: int) -> None:
+        """Count messages."""
+        old = self.counts.get(key, 0)
+        if key not in self._points:
+            self._points[key] = deque([(self._clock.monotonic_ms(), old)])
+        self.counts[key] = old + count
+
+    def in_minute(self, key: str) -> tuple[int, int]:
+        """Return the messages of the last minute, and over how many ms they were counted."""
+        points = self._points.get(key)
+        if points is None:
+            return 0, SPAN_MS
+        began_ms, count = points[0]
+        ms = max(STEP_MS, self._clock.monotonic_ms() - began_ms)
+        return self.counts[key] - count, ms
+
+    def rate(self, key: str) -> float:
+        """Return messages a second over the last minute."""
+        count, ms = self.in_minute(key)
+        return count * 1_000 / ms
+
+    def forget(self, key: str) -> None:
+        """Drop a group's topic."""
+        self.counts.pop(key, None)
+        self._points.pop(key, None)
+
+    def tick(self) -> None:
+        """Note where the moving groups are; called once a second."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + STEP_MS
+        for key, points in list(self._points.items()):
+            points.append((now_ms, self.counts[key]))
+            while len(points) > 1 and points[1][0] <= now_ms - SPAN_MS:
+                points.popleft()
+            if points[0][1] == points[-1][1] and points[0][0] <= now_ms - SPAN_MS:
+                del self._points[key]

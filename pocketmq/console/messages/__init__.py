@@ -1,0 +1,1 @@
+"""Messages as the console finds, filters and shows them."""
