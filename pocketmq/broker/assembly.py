@@ -249,10 +249,10 @@ def _messages(
 
     def totals() -> Totals:
         return Totals(
-            store.put_count,
-            store.get_found_count,
-            store.get_miss_count,
-            store.get_transferred_count,
+            store.appends.put_count,
+            store.reads.get_found_count,
+            store.reads.get_miss_count,
+            store.reads.get_transferred_count,
         )
 
     replicas = _replicas(node, store)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from pocketmq.store.appends import Appended, AppendedBatch
     from pocketmq.store.config_file import ConfigFile, OffsetFile
     from pocketmq.store.delay import DelayService
     from pocketmq.store.errors import (
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
         StoreUnreadable,
     )
     from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-    from pocketmq.store.message_store import Appended, AppendedBatch, MessageStore
-    from pocketmq.store.read_store import QueryResult
+    from pocketmq.store.message_store import MessageStore
+    from pocketmq.store.reads import QueryResult
     from pocketmq.store.store_config import StoreConfig
 
 __all__ = [
@@ -76,12 +77,9 @@ __getattr__, __dir__ = lazy_names(
             "ReadResult",
             "ReadStatus",
         ),
-        "pocketmq.store.message_store": (
-            "Appended",
-            "AppendedBatch",
-            "MessageStore",
-        ),
-        "pocketmq.store.read_store": ("QueryResult",),
+        "pocketmq.store.appends": ("Appended", "AppendedBatch"),
+        "pocketmq.store.message_store": ("MessageStore",),
+        "pocketmq.store.reads": ("QueryResult",),
         "pocketmq.store.store_config": ("StoreConfig",),
     },
     renamed={"MessageIllegal": "RecordIllegal", "MessageTooLarge": "RecordTooLarge"},

@@ -28,9 +28,10 @@ from pocketmq.model.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.model.record import read_record, store_ms_of
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.store.appends import Appended
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import RecordIllegal
-from pocketmq.store.message_store import Appended, MessageStore
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS
 from pocketmq.store.side_tasks import SURVIVED, in_thread
 

@@ -13,7 +13,7 @@
 5. While a store follows it appends nothing of its own (StoreFollows).
 6. Plain records, nearly all of them, are processed many at once (_take_plain); special or bad ones are
    processed one by one.
-Owner: OpenStore, on the event loop. Source: DefaultMessageStore.appendToCommitLog, ReputMessageService,
+Owner: MessageStore, on the event loop. Source: DefaultMessageStore.appendToCommitLog, ReputMessageService,
 RocketMQ 4.9.7.
 """
 

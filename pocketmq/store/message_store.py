@@ -1,4 +1,4 @@
-"""MessageStore: appends to one opened store directory. Reads: read_store.py; maintenance: open_store.py.
+"""MessageStore: one opened store directory: its life, and what it reads and appends.
 
     async with MessageStore(config, clock=SystemClock(), store_host=pack_host("127.0.0.1:10911")) as store:
         appended = store.append("TopicTest", 0, b"hello", b"TAGS\\x01tagA\\x02", 0, 0, now_ms, born_host)
@@ -9,86 +9,95 @@
    survive the end of the process. SYNC_FLUSH: see flushed().
 3. If append raises, nothing was stored.
 4. Slices returned by reads stay valid, even if their file is deleted or the store is closed.
+Here is everything around reads and appends: lock, recovery, background work, refusing appends when the disk
+fails, deleting, figures. None of it is on the path of a message. What is on it calls `reads` and `appends`.
 Owner: the Broker, in its TaskGroup; the store's own tasks live in a TaskGroup of its own.
+One noun: a store, as its users call it.
 """
 
 import asyncio
-import itertools
+import contextlib
 import logging
-import struct
-import zlib
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import os
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
-from pocketmq.files.layout import ENTRY, ENTRY_SIZE
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.model.record import (
-    BORN_V6,
-    HOST_SIZE,
-    HOST_SIZE_V6,
-    PROPERTIES_SIZE_MAX,
-    STORE_V6,
-    V6_EXTRA,
-    fixed_struct,
-    middle_struct,
-)
+from pocketmq.model.record import Record
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.transport.threads import Threads
+from pocketmq.store.appends import Appended, AppendedBatch, AppendedFiles, Appends, Buffer
+from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.errors import (
     RecordIllegal,
-    RecordTooLarge,
     StoreClosed,
+    StoreError,
+    StoreFollows,
+    StoreNotWriteable,
+    StoreUnreadable,
 )
-from pocketmq.store.following import EntryListener
-from pocketmq.store.log.batch_record import BatchToIndex, RecordFrame, batch_records
-from pocketmq.store.log.flush import until_flushed
-from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.tags_code import schedule_code, tags_code
-from pocketmq.store.read_store import ReadStore
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.descriptors import fill_spares
+from pocketmq.store.log.flush import Flush, FlushedFiles, until_flushed
+from pocketmq.store.log.preallocation import Preallocation
+from pocketmq.store.log.retention import Retention, disk_use
+from pocketmq.store.message_reader import EntryFilter, ReadResult
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
+from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
+from pocketmq.store.queue.deleted_queues import DeletedQueues
+from pocketmq.store.queue.offset_by_time import Boundary
+from pocketmq.store.reads import Backlog, QueryResult, Reads
+from pocketmq.store.repair.recovery import Recovery, RecoveryReport, keep_rest
+from pocketmq.store.repair.unsupported import refuse_foreign
+from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
+from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
 
 if TYPE_CHECKING:
-    from pocketmq.store.log.alike_batch import BatchShape
-    from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
+    from pocketmq.store.following import EntryListener, Following
 
 log = logging.getLogger(__name__)
 
-Buffer = bytes | bytearray | memoryview
-
-_PREPARED_OR_ROLLBACK = 0x4
-_ROLLBACK = 0xC
-# A unit in consumequeue_ext with the bit map of more groups than a topic is meant to have.
-_EXT_UNIT_SIZE_MAX = 128
-_SIZES = [size.to_bytes(2, "big") for size in range(4096)]
-
-
-class Appended(NamedTuple):
-    """Where a record was stored: position in bytes, queue_offset in entries (0 without an entry)."""
-
-    position: int
-    queue_offset: int
-    store_ms: int
-    size: int
+_IDLE_S = 60.0
+_NOT_DONE = {
+    (
+        "cleanup.policy",
+        "COMPACTION",
+    ): "a compacted topic is served from the log, as any other, and deleted with "
+    "it: copy what is only in RocketMQ's folder `compaction` by a consumer there, before that",
+    (
+        "message.type",
+        "LITE",
+    ): "of a lite topic PocketMQ serves all messages in one, and not the lite topics in it",
+}
 
 
-class AppendedBatch(NamedTuple):
-    """Where a batch's records were stored; queue_offset is the first one's, the others follow."""
+class BackgroundWork:
+    """The tasks of an open store, in a TaskGroup of their own."""
 
-    positions: Sequence[int]
-    queue_offset: int
-    store_ms: int
-    count: int  # type: ignore[assignment]
+    def __init__(self) -> None:
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self, work: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+        """Run these until `stop`, under their names."""
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        start = self._tasks.create_task
+        self._running = [start(run, name=name) for name, run in work.items()]
+
+    async def stop(self) -> None:
+        """Cancel all, and wait for their ends."""
+        for task in self._running:
+            task.cancel()
+        self._running = []
+        if self._tasks is not None:
+            tasks, self._tasks = self._tasks, None
+            await tasks.__aexit__(None, None, None)
 
 
-class AppendedRun(NamedTuple):
-    """Where a run's records were stored: the first, the size of each send's, and the queue offset of each."""
-
-    position: int
-    size: int
-    offsets: list[int]
-
-
-class MessageStore(ReadStore):
+class MessageStore:
     """See the head of the file."""
 
     def __init__(
@@ -97,26 +106,317 @@ class MessageStore(ReadStore):
         *,
         clock: Clock,
         store_host: bytes,
-        arrivals: EntryListener | None = None,
+        arrivals: "EntryListener | None" = None,
     ) -> None:
         """store_host: IP bytes and 4-byte port (8 or 20 bytes), as written into every record; arrivals: the
         listener for new entries.
         """
-        super().__init__(config, clock=clock, store_host_size=len(store_host), arrivals=arrivals)
-        # Counters for brokerStatus; they only grow.
-        self.put_count = 0
-        self.put_size = 0
-        self.put_slow_count = 0
-        self._store_host = store_host
-        self._now_ms = clock.now_ms
-        self._store_flag = STORE_V6 if len(store_host) == HOST_SIZE_V6 else 0
-        self._pack_v4 = fixed_struct(HOST_SIZE, len(store_host)).pack
-        self._pack_v6 = fixed_struct(HOST_SIZE_V6, len(store_host)).pack
-        self._middle_v4 = middle_struct(HOST_SIZE, len(store_host)).pack
-        self._middle_v6 = middle_struct(HOST_SIZE_V6, len(store_host)).pack
-        self._pending = self._index.pending
+        self.config = config
+        self.recovery = RecoveryReport()
+        self._clock = clock
+        root = config.store_path_root_dir
+        log_folder = config.store_path_commit_log or os.path.join(root, "commitlog")
+        if "," in log_folder:
+            raise RecordIllegal(
+                f"storePathCommitLog names several directories, {log_folder}: PocketMQ keeps the log in "
+                "one. Move the files of all of them into one folder, under the names they have, and set "
+                "storePathCommitLog to that"
+            )
+        self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
+        self._table = ConsumeQueueTable(
+            self.config.store_path_root_dir,
+            config.consume_queue_file_size,
+            batch_file_size=config.mapped_file_size_batch_consume_queue,
+            ext_file_size=config.consume_queue_ext_file_size,
+            store_host_size=len(store_host),
+            long_topics=config.auto_message_version_on_topic_len,
+        )
+        # Set by close(): all that was acknowledged is on the disk, and the files say so.
+        self.closed_cleanly = False
+        self.side_tasks = SideTasks(clock)
+        # While the log is a master's: what takes its bytes.
+        self.following: Following | None = None
+        # Set before the store is opened: it begins as a slave's.
+        self.opens_following = False
+        self._index = IndexService(
+            os.path.join(self.config.store_path_root_dir, "index"),
+            config,
+            self._log,
+            clock,
+            self.side_tasks,
+        )
+        self.reads = Reads(config, self._log, self._table, self._index)
+        files = AppendedFiles(self._log, self._table, self._index)
+        self.appends = Appends(config, files, clock.now_ms, store_host, arrivals)
+        self._lock = StoreLock(self.config.store_path_root_dir)
+        self._abort = AbortFile(self.config.store_path_root_dir)
+        self._pool: Threads | None = None
+        self._flush: Flush | None = None
+        self._retention: Retention | None = None
+        self._background = BackgroundWork()
 
-    # ------------------------------------------------------------ append
+    # ------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        """Load, recover, start the background work.
+
+        Raises: StoreLocked, StoreForeign, StoreUnreadable, DiskFull.
+        """
+        self.open()
+        assert self._flush is not None
+        assert self._retention is not None
+        assert self._pool is not None
+        repeat = self.side_tasks.repeat
+        await self._background.start(
+            {
+                "store-flush-log": self._flush.run_log(),
+                "store-checkpoint": self._flush.run_queues(),
+                "store-index": repeat("index", self._index.round),
+                "store-retention": repeat("retention", self._retention.round),
+                "store-idle-queues": self._release_idle(),
+                "store-preallocation": Preallocation(self._log, self._pool).run(self.side_tasks),
+            }
+        )
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Stop the background work, flush everything, record in the files that the stop was clean."""
+        try:
+            await self._background.stop()
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Load and recover, without background work: the first step of `async with`. Blocks."""
+        try:
+            os.makedirs(self.config.store_path_root_dir, exist_ok=True)
+        except OSError as error:
+            raise StoreUnreadable(self.config.store_path_root_dir, error) from error
+        with contextlib.suppress(OSError):
+            fill_spares()
+        self._lock.acquire()
+        try:
+            self._load()
+        except BaseException:
+            self._close_files()
+            raise
+
+    def _load(self) -> None:
+        refuse_foreign(self.config.store_path_root_dir)
+        last_stop = self._abort.last_stop()
+        clean = last_stop is LastStop.CLEAN
+        checkpoint = Checkpoint.load(os.path.join(self.config.store_path_root_dir, "checkpoint"))
+        self._log.files.load(file_size=checkpoint.log_file_size or None)
+        self._table.batch_topics.update(_batch_topics(self.config.store_path_root_dir))
+        self._table.load(checkpoint.queue_file_size or None)
+        # A crash amid a recovery that looks at everything has to be followed by another one.
+        if last_stop is not LastStop.FORGOTTEN:
+            self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
+        if checkpoint.log_ms and not checkpoint.ours:
+            # A broker that does not know them may have cut the log, and written anew, where they point.
+            self._table.deleted.settle(0, 0)
+        recovery = Recovery(
+            self.config.store_path_root_dir,
+            self._log,
+            self._table,
+            checkpoint,
+            last_stop=last_stop,
+            delay_levels=self.delay_levels,
+        )
+        self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
+        if last_stop is LastStop.FORGOTTEN:
+            log.warning(
+                "an fsync failed before this start: rewriting what may not have reached the disk"
+            )
+            self._index.write_again()
+        self.recovery = report = recovery.run(
+            follows=self.opens_following, now_ms=self._clock.now_ms()
+        )
+        self._table.deleted.settle(self._log.min_position, report.end)
+        self._table.finish_removals()
+        self._abort.create(whole=True)
+        self._table.use()
+        self.reads.verification.start(report)
+        self._pool = Threads(2, "store")
+        files = FlushedFiles(self._log, self._table, self._index, self._abort)
+        self._flush = Flush(
+            self.config, files, checkpoint, self._pool, self._refuse, self.side_tasks
+        )
+        # What an earlier process wrote and did not flush is flushed with the first checkpoint.
+        self._flush.flushed_position = (
+            min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
+        )
+        checkpoint.boundary = report.checked_from
+        self._retention = Retention(self.config, files, self._clock, self._pool, self._refuse)
+        self._index.recover(
+            checked_from=report.checked_from,
+            known_position=checkpoint.indexed_position if checkpoint.ours else 0,
+            known_ms=checkpoint.index_ms,
+        )
+        self.appends.refusal = None
+        if self.opens_following:
+            self.follow()
+
+    async def _release_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            self._table.release_idle()
+
+    def flush_now(self) -> None:
+        """Flush everything, blocking: for a stop. Raises: OSError, StoreError."""
+        if self._flush is None:
+            raise StoreClosed
+        self._flush.flush_all_now()
+
+    def close(self) -> None:
+        """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never stops half-way.
+
+        `closed_cleanly` says whether everything was flushed.
+        """
+        if self._flush is None:
+            return
+        flush, self._flush = self._flush, None
+        if self.following is not None:
+            self.following.drop_rest()
+        self.appends.refusal = self.appends.refusal or StoreClosed()
+        self._log.limit = -1
+        try:
+            if flush.failed is None:
+                self._index.finish()
+                flush.flush_all_now()
+                self._abort.remove()
+                self.closed_cleanly = True
+        except (OSError, StoreError) as error:
+            log.critical("the last flush failed; the next start recovers the store error=%s", error)
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None
+            if not self.closed_cleanly:
+                self._abort.note_failed_fsync()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        self._index.close()
+        self._log.close()
+        self._table.close()
+        self._abort.close()
+        self._lock.release()
+
+    def _refuse(self, refusal: StoreNotWriteable | None) -> None:
+        """Stop appending with this error, or resume with None (not after an fsync error)."""
+        if self._flush is None or self._flush.failed is not None:
+            refusal = self._flush.failed if self._flush is not None else StoreClosed()
+        elif refusal is None and self.following is not None:
+            refusal = StoreFollows()
+        self.appends.refuse(refusal)
+
+    # ------------------------------------------------------------ following
+
+    def follow(self) -> "Following":
+        """Follow a master: nothing else is appended. Returns: what receives its bytes."""
+        # Lazy, as what is below: a start of a master needs neither.
+        from pocketmq.store.following import Following
+
+        self._log.drop_ahead()
+        self.following = Following(
+            self._log, self._table, self._index, self.delay_levels, self.appends.arrivals
+        )
+        self._refuse(StoreFollows())
+        return self.following
+
+    def lead(self) -> None:
+        """Append messages again, behind the last whole record received."""
+        following, self.following = self.following, None
+        if following is not None:
+            following.drop_rest()
+            self._log.drop_ahead()
+            self._refuse(None)
+            if self._retention is not None:
+                self._retention.look_again()
+
+    def cut_back(self, end: int) -> list[str]:
+        """Truncate the log at `end`, where a record begins and the master's log diverges. Blocks.
+
+        Only while the store follows. Returns: the files that keep what was cut off. Raises: OSError,
+        StoreError.
+        """
+        assert self.following is not None
+        assert self._flush is not None
+        self.following.drop_rest()
+        kept = keep_rest(
+            self.config.store_path_root_dir, self._log, end, size_max=self._log.file_size
+        )
+        for topic in self._table.topics():
+            for queue in self._table.of_topic(topic):
+                queue.truncate(end)
+        self._table.deleted.settle(self._log.min_position, end)
+        # What it names may be behind the end now.
+        self._flush.checkpoint.boundary = -1
+        self._log.open_at(end)
+        self._log.limit = -1
+        self._index.cut(end)
+        self._flush.flushed_position = min(self._flush.flushed_position, end)
+        self._flush.flush_all_now()
+        self.follow()
+        return kept
+
+    def boundary_before(self, position: int) -> int:
+        """See last_record.py."""
+        from pocketmq.store.last_record import boundary_before
+
+        return boundary_before(self._log, position)
+
+    def last_record_before(self, position: int) -> tuple[int, int] | None:
+        """See last_record.py."""
+        from pocketmq.store.last_record import last_record_before
+
+        return last_record_before(self._log, position)
+
+    @property
+    def log_is_empty(self) -> bool:
+        """Return True if there is not a byte of a log."""
+        return not self._log.files.files
+
+    @property
+    def log_file_size(self) -> int:
+        """Return the size of each file of the log, bytes."""
+        return self._log.file_size
+
+    def use_log_file_size(self, size: int) -> None:
+        """Set the file size of an empty log, to match the master's."""
+        assert self.log_is_empty
+        self._log.files.file_size = size
+
+    def raw(self, position: int, size_max: int) -> memoryview | None:
+        """Return raw bytes of the log, for a slave: see CommitLog.stretch."""
+        return self._log.stretch(position, size_max)
+
+    @property
+    def writable(self) -> bool:
+        """Return True if the next append is expected to succeed."""
+        return self.appends.refusal is None
+
+    @property
+    def refusal(self) -> StoreNotWriteable | None:
+        """Return why nothing is appended now; None if it is."""
+        return self.appends.refusal
+
+    def take_settings(self) -> None:
+        """Apply changed settings that are not read each time they count."""
+        self._table.keep_ext(self.config.consume_queue_ext_file_size)
+
+    @property
+    def delay_levels(self) -> Sequence[int]:
+        """Return the delays of the levels, ms."""
+        return self.appends.delay_levels
+
+    @property
+    def deleted(self) -> DeletedQueues:
+        """Return what is known of deleted queues."""
+        return self._table.deleted
+
+    # ------------------------------------------------------------ appends
 
     def append(
         self,
@@ -132,136 +432,20 @@ class MessageStore(ReadStore):
         prepared_offset: int = 0,
         tags_code: int | None = None,
     ) -> Appended:
-        """Store one message: its record in the log, its entry in the queue.
-
-        Args: born_host as IP bytes and port (8 or 20 bytes); tags_code None: from TAGS in properties.
-        A half or rolled-back record (sys_flag) gets no entry and queue offset 0. In
-        SCHEDULE_TOPIC_XXXX the entry's code is the delivery time by the DELAY property and the clock.
-        Raises: StoreNotWriteable (DiskFull, StoreFailed, StoreClosed), RecordIllegal (RecordTooLarge).
-        """
-        queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
-        body_size = len(body)
-        properties_size = len(properties)
-        if body_size > self._body_size_max or properties_size > PROPERTIES_SIZE_MAX:
-            raise self._too_large(body_size, properties_size)
-        if queue.put_at >= queue.put_end:
-            queue.make_room()
-        if queue.special:
-            self._make_special_room(queue)
-        if len(born_host) == HOST_SIZE:
-            pack = self._pack_v4
-            size = queue.overhead + body_size + properties_size
-        else:
-            pack = self._pack_v6
-            size = queue.overhead + V6_EXTRA + body_size + properties_size
-            sys_flag |= BORN_V6
-        commit_log = self._log
-        at = commit_log.at
-        end = at + size
-        if end > commit_log.limit:
-            self._make_room(size)
-            at = commit_log.at
-            end = at + size
-        store_ms = self._now_ms()
-        if store_ms < commit_log.store_ms:
-            store_ms = commit_log.store_ms
-        has_entry = not sys_flag & _PREPARED_OR_ROLLBACK
-        queue_offset = queue.max_offset if has_entry else 0
-        position = commit_log.base + at
-        try:
-            commit_log.map[at:end] = b"".join(
-                (
-                    pack(
-                        size,
-                        queue.magic,
-                        zlib.crc32(body) & 0x7FFF_FFFF,
-                        queue_id,
-                        flag,
-                        queue_offset,
-                        position,
-                        sys_flag | self._store_flag,
-                        born_ms,
-                        born_host,
-                        store_ms,
-                        self._store_host,
-                        reconsume_times,
-                        prepared_offset,
-                        body_size,
-                    ),
-                    body,
-                    queue.topic_part,
-                    _SIZES[properties_size]
-                    if properties_size < 4096
-                    else properties_size.to_bytes(2, "big"),
-                    properties,
-                )
-            )
-        except struct.error as error:
-            raise RecordIllegal(f"a field of the message is out of range: {error}") from error
-        commit_log.at = end
-        commit_log.store_ms = store_ms
-        self.put_count += 1
-        self.put_size += size
-        if has_entry:
-            code = _tags_code(properties) if tags_code is None else tags_code
-            following = queue_offset + 1
-            if queue.special:
-                self._put_special(queue, position, size, code, store_ms, properties)
-            else:
-                ENTRY.pack_into(queue.map, queue.put_at, position, size, code)
-                queue.put_at += ENTRY_SIZE
-                queue.max_offset = following
-                queue.max_position = position + size
-            if self._arrivals is not None:
-                self._arrivals.arrived(topic, queue_id, following, code, store_ms, properties)
-        pending = self._pending
-        if not pending:
-            self._index.wake()
-        if sys_flag & _ROLLBACK != _ROLLBACK:
-            pending.append((queue.key_hash, position, store_ms, properties))
-        return _new_tuple(Appended, (position, queue_offset, store_ms, size))
-
-    def _make_special_room(self, queue: ConsumeQueue, count: int = 1) -> None:
-        """Make room for what _put_special writes besides the entry, before the record is written."""
-        if self._table.keeps_ext and not isinstance(queue, BatchConsumeQueue):
-            ext = self._table.ext(queue, make=True)
-            assert ext is not None
-            ext.make_room(count * _EXT_UNIT_SIZE_MAX)
-
-    def _put_special(
-        self,
-        queue: ConsumeQueue,
-        position: int,
-        size: int,
-        code: int,
-        store_ms: int,
-        properties: bytes,
-    ) -> None:
-        """Write the entry of a queue that is not a plain one."""
-        if isinstance(queue, BatchConsumeQueue):
-            queue.put_batch(position, size, code, store_ms, queue.max_offset, 1)
-            return
-        if queue.topic == SCHEDULE_TOPIC:
-            # Store times do not decrease: after a clock that ran ahead was set right they are no present.
-            code = schedule_code(properties, min(store_ms, self._now_ms()), self.delay_levels)
-        if self._table.keeps_ext:
-            ext = self._table.ext(queue, make=True)
-            assert ext is not None
-            arrivals = self._arrivals
-            bit_map = b"" if arrivals is None else arrivals.bit_map_of(queue.topic, properties)
-            code = ext.put(code, store_ms, bit_map)
-        queue.put(position, size, code)
-
-    def _make_room(self, size: int) -> None:
-        if self._refusal is not None:
-            raise self._refusal
-        self.put_slow_count += 1
-        self._log.make_room(size)
-
-    def _too_large(self, body_size: int, properties_size: int) -> RecordTooLarge:
-        if body_size > self._body_size_max:
-            return RecordTooLarge("a body", body_size, self._body_size_max)
-        return RecordTooLarge("properties", properties_size, PROPERTIES_SIZE_MAX)
+        """See Appends."""
+        return self.appends.append(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_ms,
+            born_host,
+            reconsume_times,
+            prepared_offset,
+            tags_code,
+        )
 
     def append_batch(
         self,
@@ -273,140 +457,14 @@ class MessageStore(ReadStore):
         born_ms: int,
         born_host: bytes,
     ) -> AppendedBatch:
-        """Store the messages of a SEND_BATCH_MESSAGE body (wire.md 5.6): all of them or none.
+        """See Appends."""
+        return self.appends.append_batch(
+            topic, queue_id, batch, outer_properties, sys_flag, born_ms, born_host
+        )
 
-        Each gets `outer_properties` behind its own. The records stand next to each other in one file,
-        with one store time and queue offsets that follow each other.
-        Raises: as append; RecordIllegal when the batch's lengths do not add up.
-        """
-        queue = self._queues.get((topic, queue_id)) or self._table.open(topic, queue_id)
-        batch_size = len(batch)
-        if batch_size > self._body_size_max:
-            raise RecordTooLarge("a batch", batch_size, self._body_size_max)
-        commit_log = self._log
-        store_ms = max(self._now_ms(), commit_log.store_ms)
-        sys_flag |= self._store_flag
-        overhead = queue.overhead
-        if len(born_host) != HOST_SIZE:
-            sys_flag |= BORN_V6
-            overhead += V6_EXTRA
-        try:
-            pack = self._middle_v4 if len(born_host) == HOST_SIZE else self._middle_v6
-            middle = pack(sys_flag, born_ms, born_host, store_ms, self._store_host, 0, 0)
-        except struct.error as error:
-            raise RecordIllegal(f"a field of the batch is out of its range: {error}") from error
-        frame = _new_tuple(RecordFrame, (queue.magic, queue_id, middle, queue.topic_part, overhead))
-        data, alike = bytes(batch), self._index.alike
-        while True:
-            start = commit_log.at
-            position = commit_log.base + start
-            first_offset = queue.max_offset
-            made = batch_records(data, frame, outer_properties, position, first_offset, alike)
-            total = len(made.records)
-            count = len(made.positions)
-            if queue.special:
-                self._make_special_room(queue, count)
-            if not isinstance(queue, BatchConsumeQueue):
-                queue.make_room_for(count)
-            if start + total <= commit_log.limit:
-                break
-            self._make_room(total)
-            if commit_log.base + commit_log.at == position:
-                break
-            # The batch goes to the next file: its records hold their positions, so they are rebuilt.
-        commit_log.map[start : start + total] = made.records
-        commit_log.at = start + total
-        commit_log.store_ms = store_ms
-        if queue.special:
-            ends = [*made.positions[1:], position + total]
-            for place, (at, end) in enumerate(zip(made.positions, ends, strict=True)):
-                properties = made.properties(place)
-                self._put_special(queue, at, end - at, made.codes[place], store_ms, properties)
-        else:
-            queue.put_many(made.entries, position + total)
-        self.put_count += count
-        self.put_size += total
-        self._index.add_batch(_new_tuple(BatchToIndex, (queue.key_hash, made, store_ms)))
-        arrivals = self._arrivals
-        if arrivals is not None and arrivals.awaited(topic, queue_id):
-            arrived = arrivals.arrived
-            for place, code in enumerate(made.codes):
-                following = first_offset + place + 1
-                arrived(topic, queue_id, following, code, store_ms, made.properties(place))
-        positions = made.positions
-        return _new_tuple(AppendedBatch, (positions, first_offset, store_ms, count))
-
-    @property
-    def has_numpy(self) -> bool:
-        """Return whether the index has imported numpy: what needs it may be used."""
-        return self._index.alike is not None
-
-    def batch_shape(self, data: bytes) -> "BatchShape | None":
-        """Return how batches like this one are cut; None if one by one, or no other like it has come yet."""
-        alike = self._index.alike
-        return None if alike is None else alike.find(data)
-
-    def append_run(
-        self, topic: str, run: "AlikeRun", common: "AlikeRecords", born_host: bytes
-    ) -> AppendedRun | None:
-        """Store sends of one topic as `append` or `append_batch` would, one by one: all of them, or none.
-
-        Returns: None, with nothing done, if they have to be appended one by one. Raises: as append.
-        """
-        sys_flag = common.sys_flag | self._store_flag
-        if len(born_host) != HOST_SIZE or sys_flag & _ROLLBACK:
-            return None
-        # By queue id: the queue, and which of the sends are its.
-        queues: dict[int, tuple[ConsumeQueue, list[int]]] = {}
-        offsets: list[int] = []
-        messages = run.each
-        for place, queue_id in enumerate(run.queue_ids):
-            mine = queues.get(queue_id)
-            if mine is None:
-                found = self._queues.get((topic, queue_id))
-                if found is None or found.special:
-                    return None
-                mine = queues[queue_id] = found, []
-            offsets.append(mine[0].max_offset + len(mine[1]) * messages)
-            mine[1].append(place)
-        queue = next(iter(queues.values()))[0]
-        count, size = len(offsets), messages * (queue.overhead + common.own_size)
-        if common.sent_size > self._body_size_max:
-            return None
-        for each, places in queues.values():
-            each.make_room_for(len(places) * messages)
-        log, total = self._log, count * size
-        if log.at + total > log.limit:
-            self._make_room(total)
-            if log.at + total > log.limit:
-                return None
-        start, position = log.at, log.base + log.at
-        store_ms = max(self._now_ms(), log.store_ms)
-        # The times are the records' own.
-        middle = self._middle_v4(sys_flag, 0, born_host, 0, self._store_host, 0, 0)
-        frame = _new_tuple(RecordFrame, (queue.magic, 0, middle, queue.topic_part, queue.overhead))
-        made = common.records(frame, run, offsets, position, store_ms)
-        log.map[start : start + total] = made.records
-        log.at = start + total
-        log.store_ms = store_ms
-        self.put_count += count * messages
-        self.put_size += total
-        entries, width = made.entries, messages * ENTRY_SIZE
-        for each, places in queues.values():
-            packed = [entries[at * width : (at + 1) * width] for at in places]
-            each.put_many(b"".join(packed), position + (places[-1] + 1) * size)
-        # Keys and properties are enough for what waits there.
-        keyed = made._replace(records=b"", entries=b"")
-        self._index.add_batch(_new_tuple(BatchToIndex, (queue.key_hash, keyed, store_ms)))
-        arrivals = self._arrivals
-        if arrivals is not None:
-            for queue_id, (_, places) in queues.items():
-                if arrivals.awaited(topic, queue_id):
-                    for place, number in itertools.product(places, range(messages)):
-                        following, at = offsets[place] + number + 1, place * messages + number
-                        code, properties = made.codes[at], made.properties(at)
-                        arrivals.arrived(topic, queue_id, following, code, store_ms, properties)
-        return _new_tuple(AppendedRun, (position, size, offsets))
+    def of_any_size(self) -> contextlib.AbstractContextManager[None]:
+        """See Appends."""
+        return self.appends.of_any_size()
 
     def flushed(self, position: int) -> "asyncio.Future[None] | None":
         """Wait until the log is on disk up to `position` (the end of a record: position + size).
@@ -423,7 +481,201 @@ class MessageStore(ReadStore):
         """Wait until everything appended so far is on disk. Raises: FlushFailed, StoreClosed."""
         return until_flushed(self.flushed(self._log.end))
 
+    # ------------------------------------------------------------ reads
 
-_tags_code = tags_code
-# A named tuple without the cost of its own __new__, for every message.
-_new_tuple = tuple.__new__
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        matches: EntryFilter | None = None,
+        size_max: int = 262144,
+    ) -> ReadResult:
+        """See Reads."""
+        return self.reads.read(topic, queue_id, queue_offset, count_max, matches, size_max)
+
+    def record_at(self, position: int, size: int = 1) -> memoryview | None:
+        """See Reads."""
+        return self.reads.record_at(position, size)
+
+    def message_at(self, position: int) -> memoryview | None:
+        """See Reads."""
+        return self.reads.message_at(position)
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """See Reads."""
+        return self.reads.entries(topic, queue_id, queue_offset, count)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """See Reads."""
+        return self.reads.min_offset(topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """See Reads."""
+        return self.reads.max_offset(topic, queue_id)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """See Reads."""
+        return self.reads.next_offset(topic, queue_id)
+
+    def is_open(self, topic: str, queue_id: int) -> bool:
+        """See Reads."""
+        return self.reads.is_open(topic, queue_id)
+
+    @property
+    def closings(self) -> int:
+        """See Reads."""
+        return self.reads.closings
+
+    def backlog(self, topic: str, queue_id: int, offset: int) -> Backlog:
+        """See Reads."""
+        return self.reads.backlog(topic, queue_id, offset)
+
+    def queues(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """See Reads."""
+        return self.reads.queues(topic)
+
+    def open_queues(self) -> list[tuple[str, int]]:
+        """See Reads."""
+        return self.reads.open_queues()
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """See Reads."""
+        return self.reads.store_time_at(topic, queue_id, queue_offset)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """See Reads."""
+        return self.reads.earliest_time(topic, queue_id)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
+    ) -> int:
+        """See Reads."""
+        return self.reads.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
+        """See Reads."""
+        return self.reads.ext_unit(topic, queue_id, code)
+
+    def query_by_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """See Reads."""
+        return self.reads.query_by_key(topic, key, count_max, begin_ms, end_ms)
+
+    def records_of_key(self, topic: str, key: bytes, after: int) -> Iterator[Record]:
+        """See Reads."""
+        return self.reads.records_of_key(topic, key, after)
+
+    # ------------------------------------------------------------ deleting
+
+    def topics(self) -> list[str]:
+        """Return the topics that have queues."""
+        return self._table.topics()
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete the queues of a topic; its records stay in the log until that expires.
+
+        Messages that wait for it elsewhere are dropped when they are due. Returns: how many queues.
+        """
+        return self._table.remove_topic(topic, self._log.end)
+
+    def take_deleted(self, rows: Iterable[Any]) -> None:
+        """Delete what a master has deleted; its log has brought it. Raises: TypeError, ValueError."""
+        if self.deleted.add(rows):
+            self._table.finish_removals()
+
+    def clean_unused_topics(self, keep: set[str]) -> list[str]:
+        """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
+        unused = sorted({*self._table.topics()} - keep - {SCHEDULE_TOPIC})
+        for topic in unused:
+            self.delete_topic(topic)
+        return unused
+
+    def clean_expired_consume_queues(self, keep: Collection[str]) -> int:
+        """Delete queues whose records are all gone from the log, except for topics in `keep`.
+
+        A deleted queue begins at offset 0 again. Returns: how many.
+        """
+        count = 0
+        for topic in {*self._table.topics()} - {*keep, SCHEDULE_TOPIC}:
+            for queue in self._table.of_topic(topic):
+                if queue.max_offset and queue.max_position <= self._log.min_position:
+                    self._table.remove([queue])
+                    count += 1
+        return count
+
+    def delete_expired_files(self, *, manual: bool = True) -> int:
+        """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.
+
+        Returns: how many commit log files. Raises: OSError.
+        """
+        if self._retention is None:
+            raise StoreClosed
+        files = self._retention.step(manual=manual)
+        self._retention.delete_left()
+        if files:
+            self._retention.delete_of(self._table.rows())
+        return len(files)
+
+    # ------------------------------------------------------------ numbers
+
+    @property
+    def commit_log_min_position(self) -> int:
+        return self._log.min_position
+
+    @property
+    def commit_log_max_position(self) -> int:
+        return self._log.end
+
+    @property
+    def flushed_position(self) -> int:
+        """Return the position before which everything in the log is on disk."""
+        return 0 if self._flush is None else self._flush.flushed_position
+
+    @property
+    def flush_behind_size(self) -> int:
+        """Return the bytes of the log that are not on disk yet."""
+        return max(0, self._log.end - self.flushed_position)
+
+    @property
+    def dispatch_behind_size(self) -> int:
+        """Return the bytes of the log that are not in the index yet; queue entries never lag."""
+        return max(0, self._log.end - self._index.indexed_position)
+
+    @property
+    def topic_size_max(self) -> int:
+        """Return the maximum size of a topic's name, bytes."""
+        return self._table.topic_size_max
+
+    @property
+    def disk_use(self) -> float:
+        """Return the used share of the disk, 0..1."""
+        return disk_use(self._log.files.folder)
+
+    @property
+    def store_ms(self) -> int:
+        """Return the store time of the newest record; 0 in an empty store."""
+        return self._log.store_ms
+
+
+def _batch_topics(root: str) -> set[str]:
+    """Return the topics of RocketMQ 5.x that declare their queues as BatchConsumeQueues.
+
+    Those that declare what we do not do are logged.
+    """
+    value = ConfigFile(os.path.join(root, "config", "topics.json")).load()
+    table = value.get("topicConfigTable") if isinstance(value, dict) else None
+    found: set[str] = set()
+    for topic, config in (table or {}).items():
+        attributes = config.get("attributes") if isinstance(config, dict) else None
+        if isinstance(attributes, dict):
+            if attributes.get(QUEUE_TYPE) == BATCH_QUEUE:
+                found.add(topic)
+            for attribute, what in _NOT_DONE.items():
+                if attribute in attributes.items():
+                    log.warning("%s topic=%s", what, topic)
+    return found

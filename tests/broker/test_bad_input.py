@@ -140,7 +140,7 @@ async def test_one_byte_at_a_time_is_served(broker: Broker, good: Peer) -> None:
 
 async def test_requests_before_a_bad_frame_are_carried_out(broker: Broker, good: Peer) -> None:
     """Sends that came whole are stored; the garbage behind them ends the connection."""
-    before = broker.parts.messages.store.put_count
+    before = broker.parts.messages.store.appends.put_count
     async with await Peer.at(broker) as bad:
         for opaque in range(5):
             bad.writer.write(encode(RemotingCommand(310, SEND, b"x", opaque=opaque)))
@@ -149,7 +149,7 @@ async def test_requests_before_a_bad_frame_are_carried_out(broker: Broker, good:
             assert (await bad.answer(opaque)).code == ResponseCode.SUCCESS
         bad.writer.write(b"\xff" * 32)
         assert await bad.ended()
-    assert broker.parts.messages.store.put_count == before + 5
+    assert broker.parts.messages.store.appends.put_count == before + 5
 
 
 async def test_announced_gigabytes_are_not_allocated(broker: Broker, good: Peer) -> None:
@@ -204,7 +204,7 @@ async def test_a_send_with_a_number_that_is_none_is_refused(
     broker: Broker, good: Peer, field: str
 ) -> None:
     """Whichever number it is: an error code and a remark, nothing stored, the connection stays."""
-    before = broker.parts.messages.store.put_count
+    before = broker.parts.messages.store.appends.put_count
     sends = [(310, b"x")]
     if field in "efg":
         sends.append(
@@ -220,7 +220,7 @@ async def test_a_send_with_a_number_that_is_none_is_refused(
             continue
         assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL), answer
         assert answer.remark
-        assert broker.parts.messages.store.put_count == before
+        assert broker.parts.messages.store.appends.put_count == before
 
 
 @pytest.mark.parametrize("field", sorted(SEND.keys() - {"i"}))

@@ -142,9 +142,9 @@ async def test_a_stop_answers_what_waits_for_the_disk(tmp_path: Path) -> None:
         async with await Peer.at(broker) as peer:
             await peer.produce("T")
             ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
-            before = broker.parts.messages.store.put_count
+            before = broker.parts.messages.store.appends.put_count
             opaques = [peer.send(310, {**ext, "i": "a\x01b"}, b"x") for _ in range(100)]
-            await until_async(lambda: broker.parts.messages.store.put_count == before + 100)
+            await until_async(lambda: broker.parts.messages.store.appends.put_count == before + 100)
             await broker._stack.aclose()
             for opaque in opaques:
                 assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS

@@ -146,7 +146,7 @@ async def test_a_delay_that_is_no_number_is_refused(broker: Broker, peer: Peer, 
         refused = await peer.produce("T", code=code, **delay)
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert "DELAY is not a number" in (refused.remark or "")
-    assert broker.parts.messages.store.put_count == 0
+    assert broker.parts.messages.store.appends.put_count == 0
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_numbers_only_python_accepts_are_refused_by_each_parser(
         refused = await peer.produce("T", more=fields, KEYS="k")
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert "not a number" in (refused.remark or "")
-    assert broker.parts.messages.store.put_count == 12
+    assert broker.parts.messages.store.appends.put_count == 12
 
 
 @pytest.mark.parametrize("name", ["queueId", "queueOffset", "sysFlag", "commitOffset"])

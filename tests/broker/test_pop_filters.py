@@ -23,7 +23,7 @@ def _fill(broker: Broker, count: int, topic: str = "T", queue_id: int = 0) -> No
     store = broker.parts.messages.store
     batch = encode_batch((0, b"x", b"a\x011\x02TAGS\x01one\x02") for _ in range(2_000))
     for _ in range(count // 2_000):
-        store.append_batch(topic, queue_id, batch, b"", 0, 1, store._store_host)
+        store.append_batch(topic, queue_id, batch, b"", 0, 1, store.appends._store_host)
 
 
 async def _wanted(peer: Peer, body: bytes = b"wanted", queue_id: int = 0) -> None:

@@ -72,7 +72,7 @@ async def test_a_reply_to_nobody_is_an_error_and_stored_all_the_same(
         assert answer.remark == "push reply message fail, channel of <asker> not found."
         answer = await reply(replier, properties={"REPLY_TO_CLIENT": ""})
         assert answer.remark == "reply message properties[REPLY_TO_CLIENT] is null"
-        assert broker.parts.messages.store.put_count == (2 if store else 0)
+        assert broker.parts.messages.store.appends.put_count == (2 if store else 0)
 
 
 async def test_a_client_that_refuses_the_reply_is_told_to_the_replier(broker: Broker) -> None:

@@ -137,7 +137,7 @@ async def test_a_group_without_retry_queues_keeps_nothing(broker: Broker, peer: 
     broker.parts.tables.groups.update(GroupConfig("g", retry_queues=0))
     stored = position(await peer.produce("T"))
     assert (await send_back(peer, stored)).code == ResponseCode.SUCCESS
-    assert broker.parts.messages.store.put_count == 1
+    assert broker.parts.messages.store.appends.put_count == 1
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 10**9, 2**62])
@@ -149,7 +149,7 @@ async def test_an_offset_without_a_message_is_refused(
     answer = await send_back(peer, offset)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"look message by offset failed, {offset}"
-    assert broker.parts.messages.store.put_count == 1
+    assert broker.parts.messages.store.appends.put_count == 1
 
 
 async def test_what_may_not_be_written_is_refused(broker: Broker, peer: Peer) -> None:

@@ -264,7 +264,7 @@ async def test_sizes_are_limited(tmp_path: Path) -> None:
                         "msg body length limit 1000B, msg properties length limit 32KB."
                     )
             assert (await peer.produce("T", b"")).code == ResponseCode.SUCCESS
-    assert broker.parts.messages.store.put_count == 2
+    assert broker.parts.messages.store.appends.put_count == 2
 
 
 async def test_sends_before_their_time_are_refused(broker: Broker, peer: Peer) -> None:
@@ -368,7 +368,7 @@ async def test_a_batch_whose_lengths_do_not_add_up_is_refused_whole(
     answer = await peer.produce("T", body, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert answer.remark
-    assert broker.parts.messages.store.put_count == 0
+    assert broker.parts.messages.store.appends.put_count == 0
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
 
 
@@ -382,7 +382,7 @@ async def test_a_large_batch_is_stored_in_pieces_and_answered_once(
     broken = whole + b"\0\0\0\x16"
     first = await peer.produce("T", whole, code=CODE.SEND_BATCH_MESSAGE, more={"m": True})
     assert first.code == ResponseCode.SUCCESS
-    assert store.put_count == count
+    assert store.appends.put_count == count
     # As a header that is known, and not one after the other.
     opaques = [
         peer.send(CODE.SEND_BATCH_MESSAGE, _BATCH_FIELDS, body) for body in (whole, broken, whole)

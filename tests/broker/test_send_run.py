@@ -51,14 +51,14 @@ class End:
         # As after many messages: numpy is there.
         self.store._index.has_numpy = True
         self.store._index.step()
-        assert self.store.has_numpy
+        assert self.store.appends.has_numpy
         parts = self.site.parts
         short = SendMessageProcessor(parts.node, parts.messages, self.site.sends)
         self.handlers = short.handlers()
         self.connection = open_connection(self.site.clock)
         self.connection.peer_host = self.site.asker.host
         self.waiting = Waiting()
-        self.store._arrivals = self.waiting
+        self.store.appends.arrivals = self.waiting
         for queue_id in range(QUEUES):
             # Every queue is there, and the topic takes the short way.
             ext = {**COMMON, "e": str(queue_id), "g": "1790000000000", "i": "a\x01b"}
@@ -102,7 +102,7 @@ class End:
                 for topic, queues in stats.put.items()
                 for queue_id, put in queues.items()
             },
-            (store.put_count, store.put_size),
+            (store.appends.put_count, store.appends.put_size),
             self.waiting.arrived_there,
             [bytes(found) for found in store.query_by_key("T", key, 64, 0, 1 << 60).records],
         )

@@ -110,7 +110,7 @@ class End:
                 for queue_id, put in queues.items()
                 if put.nums
             },
-            "totals": (store.put_count, store.put_size),
+            "totals": (store.appends.put_count, store.appends.put_size),
             "index": [bytes(each) for each in store.query_by_key("T", key, 64, 0, 1 << 60).records],
         }
 

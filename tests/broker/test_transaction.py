@@ -171,7 +171,7 @@ async def test_a_forged_end_is_refused(
     for decision in (COMMIT, ROLLBACK):
         refused = await end(peer, answer, decision, **changed)
         assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.parts.messages.store.put_count == 1
+    assert broker.parts.messages.store.appends.put_count == 1
 
 
 async def test_an_end_that_names_an_ordinary_message_is_refused(broker: Broker, peer: Peer) -> None:
@@ -179,7 +179,7 @@ async def test_an_end_that_names_an_ordinary_message_is_refused(broker: Broker, 
     answer = await peer.produce("T", PGROUP="pg", REAL_TOPIC="U", REAL_QID="0")
     refused = await end(peer, answer, COMMIT)
     assert refused.code == ResponseCode.SYSTEM_ERROR
-    assert broker.parts.messages.store.put_count == 1
+    assert broker.parts.messages.store.appends.put_count == 1
 
 
 async def test_a_decision_that_comes_twice_is_carried_out_once(broker: Broker, peer: Peer) -> None:
@@ -317,7 +317,7 @@ async def test_a_half_message_is_committed_despite_a_smaller_limit(
 ) -> None:
     """maxMessageSize is for senders."""
     answer = await prepare(peer)
-    broker.parts.messages.store._body_size_max = 3
+    broker.parts.messages.store.appends._body_size_max = 3
     assert (await end(peer, answer, COMMIT)).code == ResponseCode.SUCCESS
     assert await found(peer) == [b"half"]
 

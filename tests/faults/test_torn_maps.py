@@ -74,7 +74,7 @@ async def test_a_process_may_end_amid_any_write_through_a_map(
                 await work.round()
             # Runs need numpy, and a connection that sends nothing else takes them soon.
             store_of = broker.parts.messages.store
-            await until_async(lambda: store_of.has_numpy)
+            await until_async(lambda: store_of.appends.has_numpy)
             async with await Peer.at(broker) as work.peer:
                 for _ in range(4):
                     await work.burst()

@@ -404,7 +404,7 @@ async def test_a_java_consumer_far_behind_reads_at_our_slave(
             return found
 
         assert await asyncio.to_thread(read) == 60
-        counts = [each.parts.messages.store.get_transferred_count for each in (master, slave)]
+        counts = [each.parts.messages.store.reads.get_transferred_count for each in (master, slave)]
         # The first five of each queue.
         assert counts[0] <= 20
         assert counts[1] >= 40

@@ -58,15 +58,17 @@ def _stored_at(cluster: "Cluster", name: str, store: MessageStore, known: Stored
         if len(entries) != high - low:
             cluster.ledger.fault(cluster.now_s, f"{topic} {queue_id}: entries are missing")
         for offset, (position, size, _) in enumerate(entries, low):
-            if position < store._verification.trusted_from:
+            if position < store.reads.verification.trusted_from:
                 # As readers do: a torn entry may lead to another record, and is not served then.
                 indexed = store._table.open(topic, queue_id)
-                position, size = store._verification.entry(indexed, offset, position, size) or (
+                position, size = store.reads.verification.entry(
+                    indexed, offset, position, size
+                ) or (
                     -1,
                     0,
                 )
             data = store.record_at(position)
-            if data is None or len(data) != size or not store._verification.is_good(position):
+            if data is None or len(data) != size or not store.reads.verification.is_good(position):
                 # Lost with the power before it was on the disk, or torn by it: whether it was promised,
                 # `missing` says.
                 continue

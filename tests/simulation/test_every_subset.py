@@ -92,7 +92,7 @@ def _run(store: MessageStore, number: int, size: int) -> Sent:
         None,
     )
     common = AlikeRecords(0, 0, width, b"WAIT\x01true", [])
-    if store.append_run("Topic", run, common, HOST) is None:
+    if store.appends.append_run("Topic", run, common, HOST) is None:
         return {}
     return dict(zip(zip(ids, offsets, strict=True), bodies, strict=True))
 

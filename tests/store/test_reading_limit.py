@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import read_records
 from pocketmq.store import MessageStore, ReadStatus
-from pocketmq.store.message_store import Appended
+from pocketmq.store.appends import Appended
 from tests.store.stores import HOST, LONG_MAX, Tags, open_store
 
 
@@ -22,14 +22,14 @@ def put(
 
 def limited(root: Path, position: int) -> MessageStore:
     store = open_store(root)
-    store.limit.set(lambda: position)
+    store.reads.limit.set(lambda: position)
     return store
 
 
 def test_no_reader_sees_what_lies_behind_the_limit(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     places = [put(store, "T", 0, b"%d" % n, b"TAGS\x01a\x02KEYS\x01k\x02") for n in range(5)]
-    store.limit.set(lambda: places[3].position)
+    store.reads.limit.set(lambda: places[3].position)
     assert (store.max_offset("T", 0), store.next_offset("T", 0)) == (3, 5)
     for filter_ in (None, Tags(string_hash("a"))):
         found = store.read("T", 0, 0, 32, filter_)
@@ -44,7 +44,7 @@ def test_no_reader_sees_what_lies_behind_the_limit(tmp_path: Path) -> None:
     assert store.message_at(places[2].position) is not None
     assert store.message_at(places[3].position) is None
     assert len(store.query_by_key("T", "k", 32, 0, LONG_MAX).records) == 3
-    store.limit.set(lambda: places[4].position)
+    store.reads.limit.set(lambda: places[4].position)
     assert store.read("T", 0, 3, 32).count == 1
     store.close()
 
@@ -66,7 +66,7 @@ def test_a_queue_ends_where_its_records_do(
     store = open_store(tmp_path_factory.mktemp("limit"))
     ends = [(one := put(store, "T", n % 2, b"x" * n)).position + one.size for n in sizes]
     limit = data.draw(st.integers(0, ends[-1] + 1))
-    store.limit.set(lambda: limit)
+    store.reads.limit.set(lambda: limit)
     for queue_id in (0, 1):
         expected = sum(
             end <= limit for end, size in zip(ends, sizes, strict=True) if size % 2 == queue_id

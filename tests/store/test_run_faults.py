@@ -25,7 +25,7 @@ def run(store: MessageStore) -> bool:
         ids, numpy.ones(_COUNT, numpy.int64), rows, [zlib.crc32(b"x" * 8)] * _COUNT, [], 0, None
     )
     common = AlikeRecords(0, 0, 8, b"WAIT\x01true", [])
-    return store.append_run("Topic", alike, common, HOST) is not None
+    return store.appends.append_run("Topic", alike, common, HOST) is not None
 
 
 def batch(store: MessageStore) -> bool:

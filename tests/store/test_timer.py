@@ -128,7 +128,7 @@ def test_what_is_taken_is_delivered_however_much_it_carries(timers: Timers, size
     except RecordIllegal:
         assert size > 32_000
         return
-    timers.store._body_size_max = 3
+    timers.store.appends._body_size_max = 3
     for _ in range(4):
         timers.pass_ms(2 * DAY_MS)
     assert timers.delivered("T") == ["body"]

@@ -121,7 +121,7 @@ class PullActs:
             offset = policy.reset_to(queue, ask.queue_offset, peer)
             if offset is not None:
                 return self._sent_back(ask, group, offset)
-        result = self._store.read(
+        result = self._store.reads.read(
             ask.topic,
             ask.queue_id,
             ask.queue_offset,

@@ -223,7 +223,7 @@ class SendActs:
         found = plain.queues.get(number) or plain.open(number)
         if found is None:
             return None
-        put = self._store.append(
+        put = self._store.appends.append(
             plain.name,
             queue_id,
             body,

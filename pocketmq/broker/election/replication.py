@@ -84,7 +84,7 @@ class ElectedReplication(Replication):
     def _limit_readers(self) -> None:
         """Show readers what no election takes away (reading_limit.py)."""
         store, arrivals, replicas = self._store, self._node.events.arrivals, self.replicas
-        store.limit.set(lambda: self.confirmed)
+        store.reads.limit.set(lambda: self.confirmed)
         arrivals.hold(lambda: store.commit_log_max_position, lambda: self.confirmed)
         assert isinstance(replicas, SetReplicas)
         replicas.advanced.to(arrivals.release)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.parts import Tables
 from pocketmq.store import MessageStore
-from pocketmq.store.read_store import Backlog
+from pocketmq.store.reads import Backlog
 
 LOOKS = 4_096
 OPENING = 32

@@ -173,7 +173,7 @@ class PopTaking:
         group, topic, queue_id = queue
         begin = offset
         store = self._store
-        result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
+        result = store.reads.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
         if result.status in _WRONG_PLACE:
             log.warning(
                 "pop: the offset is outside the queue %s %d->%d", queue, offset, result.next_offset
@@ -183,7 +183,7 @@ class PopTaking:
             offset = result.next_offset
             self._pop.log.reset(queue, offset)
             self._offsets.place(group, topic, queue_id, offset)
-            result = store.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
+            result = store.reads.read(topic, queue_id, offset, wanted, matches, _SIZE_MAX)
         if result.count and not self._has_name(queue, offset, found, order=bool(ask.order)):
             found.rest += max(0, result.max_offset - offset)
             return None
@@ -288,10 +288,12 @@ class PopTaking:
             found.rest += max(0, self._store.max_offset(topic, queue_id) - offset)
             wanted = min(ask.max_msg_nums, OFFSETS_MAX) - found.count
             if wanted > 0:
-                result = self._store.read(topic, queue_id, offset, wanted, None, _SIZE_MAX)
+                result = self._store.reads.read(topic, queue_id, offset, wanted, None, _SIZE_MAX)
                 if result.status in _WRONG_PLACE:
                     offset = result.next_offset
-                    result = self._store.read(topic, queue_id, offset, wanted, None, _SIZE_MAX)
+                    result = self._store.reads.read(
+                        topic, queue_id, offset, wanted, None, _SIZE_MAX
+                    )
                 found.count += result.count
                 found.size += result.size
                 found.buffers += result.buffers

@@ -132,28 +132,28 @@ class AdminStatsProcessor:
 
     def _puts_and_gets(self) -> dict[str, str]:
         store, stats = self._store, self._stats
-        slow = min(store.put_slow_count, store.put_count)
+        slow = min(store.appends.put_slow_count, store.appends.put_count)
         # An append is a copy in memory: 0 ms, but for those that had to make a file.
-        buckets = [f"[<=0ms]:{store.put_count - slow}", f"[0~10ms]:{slow}"]
+        buckets = [f"[<=0ms]:{store.appends.put_count - slow}", f"[0~10ms]:{slow}"]
         buckets += [f"{name}:0" for name in _SLOW_BUCKETS]
-        count = max(1, store.put_count)
+        count = max(1, store.appends.put_count)
         return {
             "bootTimestamp": str(stats.boot_ms),
             "getMessageEntireTimeMax": "0",
             "msgGetTotalTodayMorning": str(stats.get_total_today_morning),
-            "msgGetTotalTodayNow": str(store.get_transferred_count),
+            "msgGetTotalTodayNow": str(store.reads.get_transferred_count),
             "msgGetTotalYesterdayMorning": str(stats.get_total_yesterday_morning),
             "msgPutTotalTodayMorning": str(stats.put_total_today_morning),
-            "msgPutTotalTodayNow": str(store.put_count),
+            "msgPutTotalTodayNow": str(store.appends.put_count),
             "msgPutTotalYesterdayMorning": str(stats.put_total_yesterday_morning),
             "putLatency99": "0.00",
             "putLatency999": "0.00",
-            "putMessageAverageSize": str(store.put_size / count),
+            "putMessageAverageSize": str(store.appends.put_size / count),
             "putMessageDistributeTime": " ".join(buckets) + " ",
             "putMessageEntireTimeMax": "0",
             "putMessageFailedTimes": "0",
-            "putMessageSizeTotal": str(store.put_size),
-            "putMessageTimesTotal": str(store.put_count),
+            "putMessageSizeTotal": str(store.appends.put_size),
+            "putMessageTimesTotal": str(store.appends.put_count),
             "runtime": runtime_text(max(0, self._now_ms() - stats.boot_ms)),
         }
 

@@ -16,10 +16,10 @@ from pocketmq.model.record import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.quick.by_pattern import Layout
 from pocketmq.remoting.quick.many import Columns, Cut, numbers
 from pocketmq.remoting.rows import row_fields
+from pocketmq.store.appends import AppendedRun
 from pocketmq.store.log.alike_batch import BatchShape
 from pocketmq.store.log.alike_run import AlikeRecords, AlikeRun
 from pocketmq.store.log.batch_record import behind
-from pocketmq.store.message_store import AppendedRun
 from pocketmq.store.queue.tags_code import value_code
 
 # No property holds it, since no UTF-8 text does.

@@ -53,7 +53,7 @@ class SendRuns:
 
         Returns b"" if answered later, None if the frames must be handled one by one.
         """
-        if not self._store.has_numpy:
+        if not self._store.appends.has_numpy:
             return None
         run: SendRun | None = self._run_of(pattern, known, frames[0])
         if run is None:
@@ -72,13 +72,13 @@ class SendRuns:
         connection: Connection,
     ) -> bytes | None:
         """The same for batches."""
-        if not self._store.has_numpy:
+        if not self._store.appends.has_numpy:
             return None
         run: BatchRun | None = self._run_of(pattern, known, frames[0])
         if run is None:
             return None
         try:
-            taken = run.take(frames, self._store.batch_shape)
+            taken = run.take(frames, self._store.appends.batch_shape)
         except ValueError:
             return None
         if taken is None:
@@ -108,7 +108,9 @@ class SendRuns:
                 return None
             counters[queue_id] = found[1]
         try:
-            stored = self._store.append_run(plain.name, messages, run.records, connection.peer_host)
+            stored = self._store.appends.append_run(
+                plain.name, messages, run.records, connection.peer_host
+            )
         except StoreError:
             return None
         if stored is None:

@@ -26,7 +26,7 @@ class Singles:
     def __init__(self, parts: SendParts, fields: SendFields) -> None:
         self._parts = parts
         self._fields = fields
-        self._append = parts.store.append
+        self._append = parts.store.appends.append
         self._durability = parts.durability
         self._latencies = parts.latencies
         self.names = (fields.topic, fields.queue, fields.born)

@@ -1,6 +1,6 @@
-"""ReadStore: reads of an open store: records of a queue, by position, time or key. Never waits.
+"""Reads: the reads of a store: records of a queue, by position, time or key. Never waits.
 
-Returned slices stay valid, even if their file is deleted or the store is closed.
+Returned slices stay valid, even if their file is deleted or the store is closed. Owner: MessageStore.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,16 @@ from typing import NamedTuple
 from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
 from pocketmq.files.records import Entry
 from pocketmq.model.record import RECORD_SIZE_MIN, Record, read_record, store_ms_of
-from pocketmq.remoting.clock import Clock
-from pocketmq.store.following import EntryListener
+from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.index.record_keys import keys_of
-from pocketmq.store.message_reader import EntryFilter, ReadResult, ReadStatus
-from pocketmq.store.open_store import OpenStore
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.message_reader import EntryFilter, MessageReader, ReadResult, ReadStatus
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.offset_by_time import Boundary, offset_by_time
 from pocketmq.store.reading_limit import ReadingLimit
+from pocketmq.store.repair.verification import Verification
 from pocketmq.store.store_config import StoreConfig
 
 # Entries that one query looks at: messages may have been made to have the hash of its key.
@@ -42,18 +43,19 @@ class Backlog(NamedTuple):
     stored_ms: int
 
 
-class ReadStore(OpenStore):
-    """See the head of the file."""
+class Reads:
+    """See the head of the file. Attributes: verification (what is still to be checked of what is read)."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        *,
-        clock: Clock,
-        store_host_size: int,
-        arrivals: EntryListener | None,
+        self, config: StoreConfig, log: CommitLog, table: ConsumeQueueTable, index: IndexService
     ) -> None:
-        super().__init__(config, clock=clock, store_host_size=store_host_size, arrivals=arrivals)
+        self._config = config
+        self._log = log
+        self._table = table
+        self._queues = table.queues
+        self._index = index
+        self.verification = Verification(log)
+        self._reader = MessageReader(log, self.verification, self._ext_unit)
         # Counters for brokerStatus; they only grow.
         self.get_found_count = 0
         self.get_miss_count = 0
@@ -213,6 +215,10 @@ class ReadStore(OpenStore):
         record = self._log.slice(entry[0], RECORD_SIZE_MIN)
         return -1 if record is None else store_ms_of(record)
 
+    def _ext_unit(self, queue: ConsumeQueue, code: int) -> ExtUnit | None:
+        ext = self._table.ext(queue)
+        return None if ext is None else ext.get(code)
+
     def ext_unit(self, topic: str, queue_id: int, code: int) -> ExtUnit | None:
         """Return the unit that an entry's code addresses in consumequeue_ext."""
         queue = self._queues.get((topic, queue_id)) or self._table.get(topic, queue_id)
@@ -228,7 +234,7 @@ class ReadStore(OpenStore):
         clients leave them out. PocketMQ only: they take no place of a record that has the key.
         """
         raw = key.encode("utf-8", "surrogatepass")
-        count_max = min(count_max, self.config.max_msgs_num_batch)
+        count_max = min(count_max, self._config.max_msgs_num_batch)
         found: dict[int, memoryview] = {}
         others: dict[int, memoryview] = {}
         positions = self._index.positions(topic, key, begin_ms, end_ms)
@@ -253,7 +259,7 @@ class ReadStore(OpenStore):
 
     def _names(self, data: memoryview, topic: str, key: bytes) -> bool:
         record = read_record(data, check_crc=False)
-        tags = self.config.message_index_tags
+        tags = self._config.message_index_tags
         return record.topic == topic and key in keys_of(record.properties, tags=tags)
 
     def records_of_key(self, topic: str, key: bytes, after: int) -> Iterator[Record]:
