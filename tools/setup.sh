@@ -20,6 +20,8 @@ need chromium chromium
 need chromedriver chromium-driver
 need ip iproute2
 need etcd etcd-server
+need zsh zsh
+need fish fish
 need promtool prometheus
 # Pictures of the console in Chinese.
 [ -z "$(fc-list :lang=zh 2>/dev/null)" ] && missing+=(fonts-wqy-microhei)

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.commands import watch
+from pocketmq.cli.examples import EXAMPLES
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
 from pocketmq.remoting import java_number
 
@@ -215,14 +216,30 @@ def run(arguments: list[str]) -> int:
     """Run one command, repeatedly with --watch; return the exit code. Raises: CannotBegin."""
     words, every_s = watch.taken_out(with_default(reach_first(arguments)))
     completing = "_POCKETMQ_COMPLETE" in os.environ
-    command = typer.main.get_command(commands(None if completing else called(words)))
-    _read_numbers_as_peers_do(command)
+    command = tree(None if completing else called(words))
     try:
         if every_s is not None:
             return watch.again_and_again(lambda: _run(command, words), every_s)
         return _run(command, words)
     except typer.Abort:
         return int(ExitCode.FAILED)
+
+
+def tree(word: str | None = None) -> Any:
+    """Return click's commands, each with its example; `word`: see `commands`."""
+    command = typer.main.get_command(commands(word))
+    _read_numbers_as_peers_do(command)
+    _show_examples(command, "")
+    return command
+
+
+def _show_examples(command: Any, path: str) -> None:
+    """End the help of each command with its example."""
+    for name, each in getattr(command, "commands", {}).items():
+        words = f"{path} {name}".strip()
+        if words in EXAMPLES:
+            each.epilog = f"Example: {EXAMPLES[words]}"
+        _show_examples(each, words)
 
 
 # By the names that typer's versions give them.

@@ -35,6 +35,7 @@ class ReadingLimit:
             return queue.max_offset
         return queue.max_offset if is_system_topic(queue.topic) else queue.end_before(limit)
 
-    def hides(self, position: int, size: int) -> bool:
+    def hides(self, topic: str, position: int, size: int) -> bool:
         """Return True if a record may not be read yet."""
-        return self.is_set and position + size > self._position()
+        is_behind = self.is_set and position + size > self._position()
+        return is_behind and not is_system_topic(topic)

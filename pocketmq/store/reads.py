@@ -113,9 +113,11 @@ class Reads:
         message. Here the queue entry of the record must point back at it.
         """
         data = self.record_at(position)
-        if data is None or self.limit.hides(position, len(data)):
+        if data is None:
             return None
         record = read_record(data, check_crc=False)
+        if self.limit.hides(record.topic, position, len(data)):
+            return None
         queue = self._table.get(record.topic, record.queue_id)
         entry = None if queue is None else queue.entry(record.queue_offset)
         return None if entry is None or entry[0] != position else data
@@ -244,7 +246,7 @@ class Reads:
             if position in found or position in others:
                 continue
             record = self.record_at(position)
-            if record is None or self.limit.hides(position, len(record)):
+            if record is None or self.limit.hides(topic, position, len(record)):
                 continue
             if begin_ms <= store_ms_of(record) <= end_ms:
                 (found if self._names(record, topic, raw) else others)[position] = record

@@ -51,8 +51,11 @@ def test_no_reader_sees_what_lies_behind_the_limit(tmp_path: Path) -> None:
 
 def test_the_topics_of_the_system_are_read_whole(tmp_path: Path) -> None:
     store = limited(tmp_path, 0)
-    for topic in ("rmq_sys_wheel_timer", "%RETRY%g"):
-        put(store, topic, 0, b"x")
+    places = {
+        topic: put(store, topic, 0, b"x").position for topic in ("rmq_sys_wheel_timer", "%RETRY%g")
+    }
+    assert store.message_at(places["rmq_sys_wheel_timer"]) is not None
+    assert store.message_at(places["%RETRY%g"]) is None
     assert store.read("rmq_sys_wheel_timer", 0, 0, 32).count == 1
     assert store.read("%RETRY%g", 0, 0, 32).count == 0
     store.close()

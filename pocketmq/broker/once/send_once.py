@@ -146,7 +146,8 @@ class SendOnce:
                     yield record
 
     def _record(self, position: int) -> Record | None:
-        found = self._store.message_at(position)
+        # Also a first copy that no reader may see yet (store/reading_limit.py): its repetition waits for it.
+        found = self._store.record_at(position)
         try:
             return None if found is None else read_record(found, check_crc=False)
         except MessageCodecError:

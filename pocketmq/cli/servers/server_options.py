@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from pocketmq.cli.examples import EXAMPLES
 from pocketmq.cli.exits import CannotBegin
 
 UP, NAMESRV, BROKER, CONTROLLER = "up", "namesrv", "broker", "controller"
@@ -323,7 +324,8 @@ def parse(role: str, arguments: list[str]) -> ServerOptions:
         description=HELP[role],
         allow_abbrev=False,
         formatter_class=_formatter,
-        epilog="Precedence: options, then POCKETMQ_<NAME> in the environment, then NAMESRV_ADDR, "
+        epilog=f"Example: {EXAMPLES[role]}. "
+        "Precedence: options, then POCKETMQ_<NAME> in the environment, then NAMESRV_ADDR, "
         "then the file of -c, then the defaults.",
     )
     for option in OPTIONS:
