@@ -12,7 +12,7 @@ from typing import Any
 
 from pocketmq.cli.app import tree
 from pocketmq.cli.examples import EXAMPLES
-from pocketmq.cli.servers.server_options import HELP, OPTIONS
+from pocketmq.cli.servers.server_options import EXAMPLES_OF_SERVERS, HELP, OPTIONS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "man"
 _EXITS = (
@@ -47,7 +47,14 @@ def _of(name: str, command: Any) -> Iterator[str]:
     else:
         yield _text(command.help or "")
         yield from _options(command)
-    yield from (".PP", "Example:", ".PP", ".nf", f"    {_text(EXAMPLES[name])}", ".fi")
+    yield from (
+        ".PP",
+        "Example:",
+        ".PP",
+        ".nf",
+        f"    {_text((EXAMPLES | EXAMPLES_OF_SERVERS)[name])}",
+        ".fi",
+    )
 
 
 def _list_of(root: Any) -> Iterator[str]:

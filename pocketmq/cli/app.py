@@ -43,7 +43,7 @@ GROUPS = {
 SINGLE = {
     "lake": "Write topics to Apache Iceberg tables, each message exactly once; run it again for what "
     "is new.",
-    "top": "Show current traffic by topic and the groups with the most lag, until Ctrl-C.",
+    "top": "Show the last minute's traffic by topic and the groups with the most lag, until Ctrl-C.",
     "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "
     "keep working.",
 }

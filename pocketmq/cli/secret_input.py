@@ -1,6 +1,5 @@
 """Where a secret comes from: a file, the environment, a question; and a warning of one in a command line."""
 
-import getpass
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +26,9 @@ def secret_of(
         return given
     if not sys.stdin.isatty():
         raise CannotBegin(f"there is no secret: give it by {otherwise}")
+    # Imported for the question alone: each start of a server comes by this module.
+    import getpass
+
     return getpass.getpass(f"{question}: ")
 
 

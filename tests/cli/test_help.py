@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.cli import examples
 from pocketmq.cli.app import tree
-from pocketmq.cli.examples import EXAMPLES
-from pocketmq.cli.servers.server_options import HELP, parse
+from pocketmq.cli.servers.server_options import EXAMPLES_OF_SERVERS, HELP, parse
 from tools import man_pages
 
 # How each shell asks for completions of `pocketmq topic cr`, with its script in $1.
@@ -24,6 +24,8 @@ SHELLS = {
     'source "$1"; words=(pocketmq topic cr); CURRENT=3; _pocketmq_completion',
     "fish": 'source "$argv[1]"; complete -C "pocketmq topic cr"',
 }
+
+EXAMPLES = examples.EXAMPLES | EXAMPLES_OF_SERVERS
 
 
 def leaves(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:

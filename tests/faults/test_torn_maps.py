@@ -32,8 +32,8 @@ _EVERY = 40
 
 
 WRITERS = {
-    *("message_store.append", "message_store.append_batch", "commit_log._roll", "log.append"),
-    "message_store.append_run",
+    *("appends.append", "appends.append_batch", "commit_log._roll", "log.append"),
+    "appends.append_run",
     *("consume_queue.put", "consume_queue.put_many"),
     *("index_file.create", "index_file.put", "index_file.write_header"),
     *("index_columns.put_many", "index_columns._link"),

@@ -13,7 +13,6 @@ import sys
 from typing import Protocol
 
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
-from pocketmq.cli.secret_input import in_settings, warn_of
 from pocketmq.cli.servers.broker_set import chosen_count, replica_count
 from pocketmq.cli.servers.event_loop import run
 from pocketmq.cli.servers.hangup import ignore_hangup
@@ -52,8 +51,12 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
     options = parse(role, arguments)
     take_variables(options, os.environ)
     start_logging(options, (options.broker_name or "") if until_input_ends else "")
-    for name in in_settings(options.settings or ()):
-        warn_of(f"--set {name}", "the environment, POCKETMQ_<NAME>, or the file of -c")
+    if options.settings:
+        # Most starts have none.
+        from pocketmq.cli.secret_input import in_settings, warn_of
+
+        for name in in_settings(options.settings):
+            warn_of(f"--set {name}", "the environment, POCKETMQ_<NAME>, or the file of -c")
     server = _make(options)
     if options.print_config:
         sys.stdout.write(format_properties(server.settings()))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pocketmq.cli.examples import EXAMPLES
 from pocketmq.cli.exits import CannotBegin
 
 UP, NAMESRV, BROKER, CONTROLLER = "up", "namesrv", "broker", "controller"
@@ -248,6 +247,14 @@ HELP = {
 }
 
 
+EXAMPLES_OF_SERVERS = {
+    UP: "pocketmq up --data ./data",
+    NAMESRV: "pocketmq namesrv --host 0.0.0.0",
+    BROKER: "pocketmq broker --namesrv 10.0.0.1:9876 --data /var/lib/pocketmq",
+    CONTROLLER: "pocketmq controller --data /var/lib/pocketmq",
+}
+
+
 @dataclass(slots=True)
 class ServerOptions:
     """The options given on the command line; None: not given."""
@@ -324,7 +331,7 @@ def parse(role: str, arguments: list[str]) -> ServerOptions:
         description=HELP[role],
         allow_abbrev=False,
         formatter_class=_formatter,
-        epilog=f"Example: {EXAMPLES[role]}. "
+        epilog=f"Example: {EXAMPLES_OF_SERVERS[role]}. "
         "Precedence: options, then POCKETMQ_<NAME> in the environment, then NAMESRV_ADDR, "
         "then the file of -c, then the defaults.",
     )
