@@ -1,7 +1,7 @@
 """Refused, OffsetMoved: how an act declines a request."""
 
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import Carried
+from pocketmq.remoting.errors import CarriedError
 from pocketmq.store import (
     MessageStore,
     RecordIllegal,
@@ -11,7 +11,7 @@ from pocketmq.store import (
 )
 
 
-class Refused(Carried, Exception):
+class Refused(CarriedError):
     """Nothing was done, because of `remark`; each front translates `code` for its clients."""
 
     def __init__(self, code: ResponseCode, remark: str | None = None) -> None:
@@ -20,7 +20,7 @@ class Refused(Carried, Exception):
         self.remark = remark
 
 
-class OffsetMoved(Carried, Exception):
+class OffsetMoved(CarriedError):
     """A pull whose client must continue at `offset` instead."""
 
     def __init__(self, offset: int) -> None:

@@ -5,7 +5,7 @@ An answer is `{"error": what is wrong, "whatToDo": the next step or null, "code"
 
 from pocketmq.client import errors
 from pocketmq.remoting.errors import (
-    Carried,
+    CarriedError,
     ConnectFailed,
     IllegalArgument,
     MessageCodecError,
@@ -15,7 +15,7 @@ from pocketmq.remoting.errors import (
 )
 
 
-class ApiError(Carried, Exception):
+class ApiError(CarriedError):
     """An answer with an HTTP status; retry_after_s: for 429."""
 
     def __init__(

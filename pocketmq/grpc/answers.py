@@ -6,7 +6,7 @@ from pocketmq.broker.refused import Refused
 from pocketmq.grpc.messages import Status
 from pocketmq.grpc.schema import Code
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import Carried
+from pocketmq.remoting.errors import CarriedError
 
 # Clients print the text, and decide by the code. Source: the proxy's ResponseBuilder, 5.5.0.
 _CODES: dict[int, Code] = {
@@ -27,7 +27,7 @@ _CODES: dict[int, Code] = {
 }
 
 
-class StatusFailure(Carried, Exception):
+class StatusFailure(CarriedError):
     """The answer is a status and its reason."""
 
     def __init__(self, code: Code, text: str) -> None:

@@ -32,7 +32,11 @@ class Carried:
         return _again, (type(self), cast(BaseException, self).args), vars(self)
 
 
-class PocketMQError(Carried, Exception):
+class CarriedError(Carried, Exception):
+    """The same as the only base: a compiled class is an exception only by the first of its bases."""
+
+
+class PocketMQError(CarriedError):
     """Base of all errors that this package raises deliberately."""
 
     retriable = False

@@ -49,6 +49,17 @@ def test_nothing_refers_weakly_to_what_they_make() -> None:
     assert [path.name for path in sources if "from weakref" in path.read_text()] == []
 
 
+def test_their_exceptions_have_one_base() -> None:
+    """A compiled class is an exception only by the first of its bases: raising any other is a SystemError."""
+    assert [
+        f"{name}:{node.lineno} {node.name}"
+        for name, node in nodes()
+        if isinstance(node, ast.ClassDef)
+        and len(node.bases) > 1
+        and any(ast.unparse(each).endswith(("Error", "Exception")) for each in node.bases)
+    ] == []
+
+
 def test_none_of_them_is_a_coroutine() -> None:
     """Cancelled, mypyc's warn from Python 3.12 on: where warnings are errors, a stop reported failures."""
     assert [

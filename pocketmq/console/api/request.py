@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pocketmq.console.errors import ApiError, bad_request
 from pocketmq.console.security import CONFIRM_MS, Security, Session
-from pocketmq.remoting.errors import Carried
+from pocketmq.remoting.errors import CarriedError
 from pocketmq.remoting.java_number import long
 
 SIZE_DEFAULT = 20
@@ -123,7 +123,7 @@ class Fields:
         return bad_request(f"{name!r} in the {self._where} must be {wanted}")
 
 
-class ConfirmationNeeded(Carried, Exception):
+class ConfirmationNeeded(CarriedError):
     """Raised by ApiRequest.confirm; answered with 202."""
 
     def __init__(self, content: dict[str, Any]) -> None:

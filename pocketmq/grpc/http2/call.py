@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pocketmq.grpc.http2.hpack import encode
 from pocketmq.grpc.http2.sending import Form, StreamSender
-from pocketmq.remoting.errors import Carried
+from pocketmq.remoting.errors import CarriedError
 
 PREFIX_SIZE = 5
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -46,7 +46,7 @@ class GrpcStatus(IntEnum):
     UNAVAILABLE = 14
 
 
-class GrpcError(Carried, Exception):
+class GrpcError(CarriedError):
     """The call ends with a gRPC status, which the protocol above has no code for."""
 
     def __init__(self, status: GrpcStatus, text: str) -> None:

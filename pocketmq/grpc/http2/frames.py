@@ -12,7 +12,7 @@ import struct
 from enum import IntEnum
 
 from pocketmq.grpc.http2.hpack import Header
-from pocketmq.remoting.errors import Carried
+from pocketmq.remoting.errors import CarriedError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_SIZE = 9
@@ -69,7 +69,7 @@ class ErrorCode(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class Http2Error(Carried, Exception):
+class Http2Error(CarriedError):
     """The peer broke the protocol, and its connection ends; the GOAWAY is in the output."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
@@ -77,7 +77,7 @@ class Http2Error(Carried, Exception):
         self.code = code
 
 
-class StreamError(Carried, Exception):
+class StreamError(CarriedError):
     """The peer broke the protocol on one stream, which is reset; the others continue."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
