@@ -22,6 +22,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.spark.brokers.client import BrokerClient
 from pocketmq.spark.brokers.connection import BrokerAccess
 from tests.interop.brokers import RunningBroker, make_broker
+from tests.kit.waiting import until
 from tests.lake.lakes import check, copy, in_order, rows_by_pyiceberg, source
 from tests.spark.broker_topics import make_topic, send, wait_readable
 
@@ -109,6 +110,8 @@ def test_a_followed_store_is_complete_after_a_kill(tmp_path: Path) -> None:
             writer = threading.Thread(target=send, args=(broker, topic, 300))
             writer.start()
             sent += 300
+            # A broker makes the folder of its log with the first message.
+            until(lambda: Path(broker.store, "commitlog").is_dir(), "the store has a log")
             with opened_catalog(str(warehouse)) as catalog:
                 run = LakeCopy(catalog, source(broker.store, topics=[topic], broker_names="b"))
                 while writer.is_alive():
