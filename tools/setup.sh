@@ -22,6 +22,8 @@ need ip iproute2
 need etcd etcd-server
 need zsh zsh
 need fish fish
+need man man-db
+need systemd-analyze systemd
 need promtool prometheus
 # Pictures of the console in Chinese.
 [ -z "$(fc-list :lang=zh 2>/dev/null)" ] && missing+=(fonts-wqy-microhei)

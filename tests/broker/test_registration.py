@@ -123,7 +123,7 @@ async def test_an_unreachable_name_server_does_not_affect_the_others(
 async def test_a_restarted_name_server_soon_knows_the_broker(
     tmp_path: Path,
 ) -> None:
-    """It knew no broker for up to 30 s: clients that asked for a topic were told that there is none."""
+    """It knew no broker for up to 30 s: clients that asked for a topic got TOPIC_NOT_EXIST."""
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(name_server())
         namesrv, port = first.address, int(first.address.rpartition(":")[2])

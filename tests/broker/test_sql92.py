@@ -1,7 +1,6 @@
 """SQL92 filters, judged by RocketMQ's own evaluator (S78)."""
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +21,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from tests.broker.selector_peer import FILTER_VERSIONS, Generator, evaluate, selector_driver
 from tests.interop.driver import Driver
-from tests.interop.toolchain import ToolchainMissing
+from tests.kit.missing import or_missing
 
 CASES_PER_SEED = 1_000
 SEEDS = range(4)
@@ -111,12 +110,8 @@ def rocketmq(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Driver]]:
     """RocketMQ's evaluator of each version."""
-    try:
-        driver = selector_driver(request.param, tmp_path_factory.mktemp("filter"))
-    except ToolchainMissing as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+    folder = tmp_path_factory.mktemp("filter")
+    driver = or_missing(lambda: selector_driver(request.param, folder))
     yield request.param, driver
     driver.close()
 

@@ -305,7 +305,7 @@ def test_json_of_every_command_is_one_value_on_standard_output(
     code = run([*place.words(path, ASKED[path]), "--json"])
     shown = capsys.readouterr().out
     checked(path.split(), json.loads(shown))
-    # Nobody of group g is online, and a message waits for it.
+    # Group g has no member, and a message waits for it.
     assert code == is_sick
 
 

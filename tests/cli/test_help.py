@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from pocketmq.cli import examples
 from pocketmq.cli.app import tree
 from pocketmq.cli.servers.server_options import EXAMPLES_OF_SERVERS, HELP, parse
+from tests.kit.missing import needed
 from tools import man_pages
 
 # How each shell asks for completions of `pocketmq topic cr`, with its script in $1.
@@ -69,9 +69,15 @@ def test_the_man_pages_are_those_of_the_commands() -> None:
     assert kept == man_pages.pages(), "run: python -m tools.man_pages"
 
 
-@pytest.mark.skipif(shutil.which("man") is None, reason="there is no man here")
 def test_man_shows_a_page_without_a_warning() -> None:
-    words = ["man", "--warnings=w", "-E", "UTF-8", "-l", str(man_pages.FOLDER / "pocketmq-ha.1")]
+    words = [
+        needed("man", "man-db"),
+        "--warnings=w",
+        "-E",
+        "UTF-8",
+        "-l",
+        str(man_pages.FOLDER / "pocketmq-ha.1"),
+    ]
     shown = subprocess.run(words, capture_output=True, text=True, check=True)
     assert shown.stderr == ""
     assert "pocketmq ha promote 10.0.0.2:10911" in shown.stdout
@@ -79,8 +85,8 @@ def test_man_shows_a_page_without_a_warning() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_completes_by_its_own_script(shell: str, tmp_path: Path) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"there is no {shell} here; tools/setup.sh installs it")
+    if shell != "bash":
+        needed(shell, shell)
     command = Path(sys.executable).with_name("pocketmq")
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     script = subprocess.run(

@@ -3,7 +3,6 @@
 import configparser
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 
 from pocketmq.broker.figures.metrics import NODE_LABELS, metrics
 from pocketmq.cli.servers.server_options import parse
+from tests.kit.missing import needed
 
 DOCKER = Path(__file__).parents[2] / "docker"
 SHOWN = {name: metric for metric in metrics() for name in metric.shown_names}
@@ -75,8 +75,7 @@ def test_the_unit_starts_a_command_that_there_is() -> None:
 
 def test_the_unit_is_confined() -> None:
     """By systemd's own measure, 0 to 10; 3.0 is what an operator accepts without questions."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
+    needed("systemd-analyze", "systemd")
     unit = str(DOCKER / "pocketmq.service")
     words = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", "--no-pager", unit]
     done = subprocess.run(words, capture_output=True, text=True)

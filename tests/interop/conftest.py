@@ -6,7 +6,6 @@ live for the session; what a test starts with them ends with the test.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,8 @@ from tests.interop import mqadmin as mqadmin_
 from tests.interop.brokers import RunningBroker, make_broker
 from tests.interop.driver import Driver, Session
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.toolchain import CLIENT_VERSIONS, TOOLS_VERSIONS, ToolchainMissing
+from tests.interop.toolchain import CLIENT_VERSIONS, TOOLS_VERSIONS
+from tests.kit.missing import or_missing as or_missing
 from tests.kit.waiting import until
 
 BROKERS = [
@@ -46,16 +46,6 @@ class MakeTopic(Protocol):
     def __call__(
         self, broker: RunningBroker, topic: str, *, queues: int = 4, perm: int = 6
     ) -> str: ...
-
-
-def or_missing(make: Callable[[], T]) -> T:
-    """make(), or a skip that says what to install; a failure where CI=true."""
-    try:
-        return make()
-    except ToolchainMissing as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
 
 
 class Shared:

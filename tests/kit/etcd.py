@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop.toolchain import program
+from tests.kit.missing import needed
 from tests.kit.waiting import until
 
 
@@ -41,7 +41,7 @@ class Etcd:
             with (self._folder / f"etcd-{number}.log").open("ab") as log:
                 self._processes[number] = subprocess.Popen(
                     [
-                        program("etcd", "Debian: apt install etcd-server"),
+                        needed("etcd", "etcd-server"),
                         f"--name=m{number}",
                         f"--data-dir={self._folder / f'm{number}'}",
                         f"--listen-client-urls={self.urls[number]}",
@@ -92,7 +92,7 @@ class Etcd:
 
 @contextmanager
 def etcd_of(folder: Path, count: int = 1, certificate: Path | None = None) -> Iterator[Etcd]:
-    """Start etcd. Raises: ToolchainMissing."""
+    """Start etcd; where it is missing the test ends (missing.py)."""
     etcd = Etcd(folder, count, certificate)
     try:
         etcd.start()

@@ -70,8 +70,9 @@ _SEEN_MS = 60_000
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 # Numbers for texts of one file; more distinct ones than this begin a new file.
 _TEXTS_MAX = 100_000
-# Rows of rare events that nothing else tells: they are written at once, so that no kill takes them.
-_AT_ONCE = (EventKind.RESET, EventKind.EXPIRED, EventKind.RETRY, EventKind.DEAD)
+# Rows of rare events that nothing else tells: they are written at once, so that no kill takes them. Those of
+# retries come by the dozen, and pop/revive.py flushes them together.
+_AT_ONCE = (EventKind.RESET, EventKind.EXPIRED, EventKind.DEAD)
 # Events that concern what was given before them.
 _IN_ORDER = (EventKind.RESET, EventKind.EXPIRED)
 
