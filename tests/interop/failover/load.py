@@ -8,14 +8,56 @@ from contextlib import contextmanager
 
 from pocketmq.client import ConsumeFromWhere, Message, SendStatus
 from pocketmq.client.sync import LitePullConsumer, Producer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
+from pocketmq.remoting.transport.blocking import BlockingConnection
 from tests.kit.waiting import until
 
 TOPIC = "Kept"
 SENDERS = 4
-_GROUPS = itertools.count(1)
+_GROUPS, _LOADS = itertools.count(1), itertools.count(1)
 Place = tuple[int, int]
 """Queue id and offset."""
+
+
+class Direct:
+    """One connection to one broker, whatever its role is. acknowledged: the places, by body."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._connection = BlockingConnection(address, timeout_ms=60_000)
+        self._name = name
+        self._number = 0
+        self._under_way: dict[int, bytes] = {}
+        self.acknowledged: dict[bytes, Place] = {}
+        self.codes: list[int] = []
+
+    def begin(self) -> None:
+        """Send one message, and do not wait."""
+        self._number += 1
+        body = b"%s-%d" % (self._name.encode(), self._number)
+        header = SendMessageV2Header("direct", TOPIC, "TBW102", 4, 0, 0, 1_700_000_000_000, 0, "")
+        self._under_way[self._connection.request(RequestCode.SEND_MESSAGE_V2, header, body)] = body
+
+    def finish(self) -> list[int]:
+        """The codes of the answers to all that was begun."""
+        found = []
+        for opaque, body in self._under_way.items():
+            answer = self._connection.answer(opaque, "a send")
+            found.append(answer.code)
+            if answer.code == ResponseCode.SUCCESS:
+                sent = SendMessageResponseHeader.parse(answer.ext)
+                self.acknowledged[body] = sent.queue_id, sent.queue_offset
+        self._under_way.clear()
+        self.codes += found
+        return found
+
+    def send(self) -> int:
+        self.begin()
+        return self.finish()[0]
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class Load:
@@ -23,6 +65,7 @@ class Load:
 
     def __init__(self, namesrv: str, size: int = 100) -> None:
         self._namesrv = namesrv
+        self._name = next(_LOADS)
         self._filling = b"x" * size
         self._over = False
         self.acknowledged: dict[bytes, Place] = {}
@@ -51,7 +94,7 @@ class Load:
         for number in itertools.count():
             if self._over:
                 return
-            body = b"%d-%d " % (sender, number) + self._filling
+            body = b"%d-%d-%d " % (self._name, sender, number) + self._filling
             try:
                 result = producer.send(Message(TOPIC, body), timeout_ms=5_000)
             except PocketMQError as error:

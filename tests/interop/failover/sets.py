@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.admin_headers import ElectMasterHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
@@ -40,11 +41,11 @@ SETTINGS: dict[str, object] = {
 class Controller:
     """One controller, over its lives. kind: java or pocket."""
 
-    def __init__(self, kind: str, folder: Path, **settings: object) -> None:
+    def __init__(self, kind: str, folder: Path, port: int = 0, **settings: object) -> None:
         self.kind = kind
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        [port] = free_ports(1)
+        port = port or free_ports(1)[0]
         self.address = f"127.0.0.1:{port}"
         self._settings = settings
         self.process: Process | None = None
@@ -143,6 +144,13 @@ class BrokerSet:
         """Raises: PocketMQError."""
         address = self.controller.row().get("masterAddress")
         return next((each for each in self.members if each.address == address), None)
+
+    def elect(self, chosen: RunningBroker) -> None:
+        """Have it elected, which must be in sync."""
+        number = self.members.index(chosen) + 1
+        header = ElectMasterHeader(chosen.cluster, NAME, number, True, 0)
+        answer = self.controller.ask(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        assert answer.code == ResponseCode.SUCCESS, answer
 
     def in_sync(self) -> RunningBroker:
         """Wait until one leads and all are in sync; return the one that leads."""
