@@ -118,7 +118,7 @@ async def consumer_status(admin: Admin, given: GivenOptions) -> Answers:
     found = await describe(admin, group)
     yield Table()
     for index, each in enumerate(found["members"], 1):
-        yield index, each["client"], each["version"], "; ".join(each["subscribes"])
+        yield index, each["clientId"], each["version"], "; ".join(each["subscribes"])
     yield ""
     if not found["findings"]:
         yield "Same subscription in the same group of consumer"
