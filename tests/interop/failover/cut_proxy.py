@@ -18,13 +18,13 @@ class CutProxy(RoughProxy):
         self._cut: set[int] = set()
         self._by_process: dict[asyncio.StreamWriter, int] = {}
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid = _owner(writer.get_extra_info("peername")[1])
+    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pid = owner_of(writer.get_extra_info("peername")[1])
         if pid in self._cut:
             return
         self._by_process[writer] = pid
         try:
-            await super()._join(reader, writer)
+            await super().join(reader, writer)
         finally:
             del self._by_process[writer]
 
@@ -71,8 +71,8 @@ def cutter(target: int) -> Iterator[Cutter]:
         loop.close()
 
 
-def _owner(port: int) -> int:
-    """The process whose socket on 127.0.0.1 has this port; -1 if there is none any more."""
+def owner_of(port: int) -> int:
+    """The process whose socket on 127.0.0.1 has this port; -1 if its connection has ended."""
     local = f"0100007F:{port:04X}"
     with open("/proc/net/tcp", encoding="ascii") as table:
         inode = next((row.split()[9] for row in table if row.split()[1] == local), "")

@@ -94,7 +94,7 @@ def test_a_frozen_master_that_thaws_promises_nothing(tmp_path: Path) -> None:
         check(brokers, load, direct)
 
 
-def test_a_master_that_is_cut_from_its_controller_promises_nothing(tmp_path: Path) -> None:
+def test_a_master_cut_from_its_controller_promises_nothing(tmp_path: Path) -> None:
     with a_set(tmp_path, "pocket pocket pocket") as (brokers, proxy):
         old = brokers.members[0]
         load = Load(brokers.namesrv)
@@ -123,7 +123,7 @@ def test_a_master_that_is_cut_from_its_controller_promises_nothing(tmp_path: Pat
         pytest.param("pocket java", marks=pytest.mark.reference),
     ],
 )
-def test_of_two_elections_at_one_end_the_log_of_the_later_one_stays(
+def test_of_two_elections_at_one_end_the_later_log_stays(
     kinds: str, tmp_path: Path
 ) -> None:
     """Its tail was never promised; lists of epochs do not show it (RocketMQ keeps both logs)."""
