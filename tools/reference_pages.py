@@ -298,7 +298,7 @@ def compatibility() -> str:
                     f"`pocketmq {each.instead}`" if each.instead else each.why,
                 )
                 for each in MQADMIN
-                if each.run
+                if each.module
             ),
         ),
         not_served=table(
@@ -306,7 +306,7 @@ def compatibility() -> str:
             (
                 (each.name, f"`pocketmq {each.instead}`" if each.instead else each.why)
                 for each in MQADMIN
-                if not each.run
+                if not each.module
             ),
         ),
         rpcs=table(("call", "form"), _rpcs()),

@@ -35,12 +35,12 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
             {
                 "cluster": each.broker.cluster,
                 "broker": each.broker.name,
-                "id": each.broker.broker_id,
+                "brokerId": each.broker.broker_id,
                 "address": each.broker.address,
                 "version": each.version_text,
-                "inPerS": _rounded(each.figures["in"], 1),
-                "outPerS": _rounded(each.figures["out"], 1),
-                "disk": _rounded(each.figures["diskRatio"], 3),
+                "in": _rounded(each.figures["in"], 1),
+                "out": _rounded(each.figures["out"], 1),
+                "diskRatio": _rounded(each.figures["diskRatio"], 3),
                 "state": each.state,
             }
             for each in await cluster_view(admin, cluster)

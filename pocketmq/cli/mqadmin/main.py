@@ -5,7 +5,6 @@ ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack tra
 """
 
 import difflib
-import importlib
 import sys
 from collections.abc import Sequence
 
@@ -58,15 +57,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _do(command: MqCommand, arguments: Sequence[str]) -> None:
     from pocketmq.cli.cluster import with_admin
+    from pocketmq.cli.mqadmin.answers import show
     from pocketmq.cli.options import default_name_server
 
     given, namesrv = parse(command, arguments, default_name_server())
-    module, colon, function = command.run.partition(":")
-    if not colon:
-        with_admin(namesrv, given.call)
-        return
-    work = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
-    with_admin(namesrv, lambda admin: work(admin, given))
+    with_admin(namesrv, lambda admin: show(command, admin, given))
 
 
 def _served(name: str) -> MqCommand:
@@ -76,7 +71,7 @@ def _served(name: str) -> MqCommand:
         close = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise CannotBegin(f"unknown command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
-    if not command.run:
+    if not command.module:
         what = f"use: pocketmq {command.instead}" if command.instead else command.why
         raise CannotBegin(f"{command.name} ({command.summary}) is not served: {what}")
     return command
@@ -84,7 +79,7 @@ def _served(name: str) -> MqCommand:
 
 def _listing() -> str:
     lines = ["usage: mqadmin COMMAND [-n ADDR] [options]", ""]
-    lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.run]
+    lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.module]
     lines += [
         "",
         "mqadmin help COMMAND shows its options; `pocketmq -h` offers all of this and more.",
