@@ -2,21 +2,24 @@
 
 import asyncio
 import random
+import socket
+import struct
 from collections.abc import Iterator
 from typing import Self
 
 from tests.kit.rough_proxy import RoughProxy
 
 _DATA, _HEADERS, _END_STREAM = 0, 1, 1
+_RESET = b"\0\0\4\3\0"
+_INTERNAL_ERROR = b"\0\0\0\2"
 
 
 class LossyProxy(RoughProxy):
     """Loses each answer of the server with the chance `share`, and then cuts the connection.
 
     http2: an answer is what ends a stream; else each of RocketMQ's frames is one. host, port: where it
-    listens; port 0: any. at_most: so many answers are lost in a row. cuts: False only swallows the answer (not
-    in HTTP/2, whose headers depend on each other). While nothing listens at the target, clients wait, or are
-    refused.
+    listens; port 0: any. at_most: so many answers are lost in a row. cuts: False only swallows the answer,
+    in HTTP/2 with the rest of its stream. While nothing listens at the target, clients wait.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class LossyProxy(RoughProxy):
         self.share, self.lost = share, 0
         self._host, self._listens_at = host, port
         self.cuts, self.refuses = True, False
-        self._at_most, self._in_a_row = at_most, 0
+        self.at_most, self._in_a_row = at_most, 0
         self._http2 = http2
 
     async def __aenter__(self) -> Self:
@@ -42,10 +45,12 @@ class LossyProxy(RoughProxy):
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Join a client to the server, once that listens."""
         while not self.refuses:
             try:
-                return await super()._join(reader, writer)
+                await super().join(reader, writer)
+                return
             except ConnectionRefusedError:
                 await asyncio.sleep(0.02)
 
@@ -66,7 +71,11 @@ class LossyProxy(RoughProxy):
                     if not self._loses(frame):
                         writer.write(frame)
                     elif self.cuts:
+                        if not self._http2:
+                            _reset(writer)
                         return
+                    elif self._http2:
+                        writer.write(_RESET + frame[5:9] + _INTERNAL_ERROR)
         except OSError:
             pass
         finally:
@@ -76,12 +85,23 @@ class LossyProxy(RoughProxy):
     def _loses(self, frame: bytes) -> bool:
         if self._http2 and not (frame[3] in (_DATA, _HEADERS) and frame[4] & _END_STREAM):
             return False
-        if self._in_a_row >= self._at_most or self._chance.random() >= self.share:
+        if self._in_a_row >= self.at_most or self._chance.random() >= self.share:
             self._in_a_row = 0
             return False
         self._in_a_row += 1
         self.lost += 1
         return True
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Let a connection end with a reset: the Java client waits for its time where one just ends."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _ended(frame: bytes) -> bytes:
+    """Return the frame of HTTP/2 that cancels a frame's stream. Servers here index no header."""
+    return b"\0\0\4\3\0" + frame[5:9] + (8).to_bytes(4, "big")
 
 
 def _frames(buffer: bytearray, *, http2: bool) -> Iterator[bytes]:
