@@ -11,6 +11,7 @@ Its parts are listed in parts.py and created in assembly.py; this module decides
 import asyncio
 import logging
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from pocketmq.broker.nameservers.addresses import address_text, advertise, bind,
 from pocketmq.broker.nameservers.announcements import Announcements
 from pocketmq.broker.nameservers.outward import NameServers
 from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
-from pocketmq.broker.node import Node
+from pocketmq.broker.node import Node, Reloaded, no_files
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.role import Role, Service
 from pocketmq.broker.services import Parts
@@ -71,8 +72,10 @@ class Broker:
         clock: Clock | None = None,
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
+        reload: Callable[[], Reloaded] = no_files,
     ) -> None:
-        """name_server: the one in this process, called directly; others come from namesrvAddr.
+        """name_server: the one in this process, called directly; others come from namesrvAddr. reload: reads
+        the configuration again, for an administrator who asks.
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
@@ -87,6 +90,7 @@ class Broker:
         self.role = Role()
         self._name_server = name_server
         self._tls = tls
+        self._reload = reload
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -150,6 +154,7 @@ class Broker:
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
+            start(parts.tables.changed.saving(store.side_tasks), name="save-settings"),
         ]
         for task in running:
             stack.callback(task.cancel)
@@ -203,6 +208,7 @@ class Broker:
             address=self.address,
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
+            reload=self._reload,
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
@@ -275,6 +281,13 @@ class Broker:
         stack.callback(parts.services.pop.release)
         stack.push_async_callback(send.drain)
         return handlers
+
+    def configured_anew(self, values: Mapping[str, str]) -> set[str]:
+        """Take settings that the configuration gives now; return the names of those that may change."""
+        changed = self.parts.tables.changed.configured_anew(values)
+        if changed:
+            self.parts.node.events.settings_changed(changed)
+        return changed
 
     def _settings_changed(self, names: set[str]) -> None:
         if "serverChannelMaxIdleTimeSeconds" in names:
