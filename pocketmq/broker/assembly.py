@@ -193,7 +193,9 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     def file(name: str) -> ConfigFile:
         return ConfigFile(os.path.join(folder, name))
 
-    changed = ChangedSettings(file(CHANGED_SETTINGS), (config, store.config), clock.now_ms())
+    changed = ChangedSettings(
+        file(CHANGED_SETTINGS), (config, store.config), clock.now_ms(), events.settings_changed
+    )
     changed.load()
     changed.apply()
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)

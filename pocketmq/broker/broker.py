@@ -11,10 +11,9 @@ Its parts are listed in parts.py and created in assembly.py; this module decides
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 from pocketmq.broker.access.acl import PlainAccessValidator
@@ -108,7 +107,7 @@ class Broker:
         log.info("broker stopped name=%s", self.config.broker_name)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        acl = self._make_acl()
+        acl = PlainAccessValidator.configured(self.config, self.store_config.store_path_root_dir)
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
         bound = stack.enter_context(ExitStack())
@@ -185,15 +184,6 @@ class Broker:
             before_send=signer(self.config),
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
-
-    def _make_acl(self) -> PlainAccessValidator | None:
-        """Return the access checks, if enabled. Raises: IllegalArgument for a bad file."""
-        config = self.config
-        if not config.acl_enable:
-            return None
-        folder = Path(self.store_config.store_path_root_dir) / "config"
-        path = Path(config.acl_file) if config.acl_file else folder / "plain_acl.yml"
-        return PlainAccessValidator(path)
 
     def _node(self, sock: socket.socket) -> Node:
         """Return this broker's identity, now that its port is known."""
@@ -281,13 +271,6 @@ class Broker:
         stack.callback(parts.services.pop.release)
         stack.push_async_callback(send.drain)
         return handlers
-
-    def configured_anew(self, values: Mapping[str, str]) -> set[str]:
-        """Take settings that the configuration gives now; return the names of those that may change."""
-        changed = self.parts.tables.changed.configured_anew(values)
-        if changed:
-            self.parts.node.events.settings_changed(changed)
-        return changed
 
     def _settings_changed(self, names: set[str]) -> None:
         if "serverChannelMaxIdleTimeSeconds" in names:

@@ -11,7 +11,7 @@ Owner: assembly.py, which applies the changes before it creates any other part.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -52,9 +52,16 @@ class ChangedSettings(StoredTable[ChangedSetting]):
 
     table, key, row_class, key_name = "settings", "name", ChangedSetting, "name"
 
-    def __init__(self, file: ConfigFile, groups: Sequence[Settings], now_ms: int = 0) -> None:
-        """groups: the settings as configured; changes are made in them."""
+    def __init__(
+        self,
+        file: ConfigFile,
+        groups: Sequence[Settings],
+        now_ms: int = 0,
+        when_changed: Callable[[set[str]], object] = lambda names: None,
+    ) -> None:
+        """groups: the settings as configured; changes are made in them. when_changed: told their names."""
         super().__init__(file, now_ms)
+        self._when_changed = when_changed
         self._groups = groups
         # What the configuration says of settings that are, or were, changed.
         self._configured: dict[str, str] = {}
@@ -114,6 +121,8 @@ class ChangedSettings(StoredTable[ChangedSetting]):
             self.data_version = self.data_version.next(now_ms)
             row = None if now == was else ChangedSetting(name, now, was, now_ms, by)
             self.put(name, row, keep=True)
+        if changed:
+            self._when_changed(changed)
         return changed
 
     def configured_anew(self, values: Mapping[str, str]) -> set[str]:
@@ -133,6 +142,8 @@ class ChangedSettings(StoredTable[ChangedSetting]):
             place[0].update(name, value)
             changed.add(name)
             log.warning("setting changed in the configuration name=%s value=%r", name, value)
+        if changed:
+            self._when_changed(changed)
         return changed
 
     def _forget(self, row: ChangedSetting, reason: str) -> None:

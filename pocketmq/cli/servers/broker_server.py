@@ -198,7 +198,8 @@ class BrokerServer:
         different = {
             name: value for name, value in now.items() if self._as_configured.get(name) != value
         }
-        taken = set() if self._broker is None else self._broker.configured_anew(different)
+        broker = self._broker
+        taken = set() if broker is None else broker.parts.tables.changed.configured_anew(different)
         self._as_configured.update({name: now[name] for name in taken})
         kept = sorted(different.keys() - taken)
         if kept:
@@ -226,7 +227,6 @@ class BrokerServer:
                 tls=tls,
                 reload=self.reload,
             )
-            self._broker = broker
             namesrv = name_server.address if name_server else config.namesrv_addr
             console = self.console(namesrv, (broker,))
             try:
@@ -237,6 +237,7 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
+            self._broker = broker
             grpc = await grpc_port(
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )

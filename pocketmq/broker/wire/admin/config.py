@@ -45,7 +45,6 @@ class AdminConfigProcessor:
         self._changes = changes
         self._groups: tuple[Settings, ...] = (node.config, store_config)
         self._now_ms = node.clock.now_ms
-        self._events = node.events
         self._reload = node.reload
         self._version = DataVersion(self._now_ms())
 
@@ -86,7 +85,6 @@ class AdminConfigProcessor:
             log.warning("ignored an unknown setting name=%r by=%s", name, connection.peer)
         if changed:
             self._version = self._version.next(self._now_ms())
-            self._events.settings_changed(changed)
         answer = request.answer(ResponseCode.SUCCESS)
         saved = self._changes.stored()
         return answer if saved is None else _kept(request, answer, saved)
