@@ -37,6 +37,7 @@ from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import TimedHandlers
+from pocketmq.files.broker_name import keep_name
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
@@ -123,6 +124,7 @@ class Broker:
         )
         store.opens_following = self.config.broker_role == SLAVE
         await stack.enter_async_context(store)
+        keep_name(self.store_config.store_path_root_dir, self.config.broker_name)
         self.parts = parts = assemble(node, store)
         stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)

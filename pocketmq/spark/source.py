@@ -21,12 +21,13 @@ from pocketmq.spark.options import (
     parse_options,
     table_options,
 )
-from pocketmq.spark.settled import settle
+from pocketmq.spark.settled import sentence_first, settle
 
 # Bodies that `bodySchema=infer` looks at.
 _SAMPLED = 1000
 
 
+@sentence_first
 class PocketMQDataSource(DataSource):
     """RocketMQ stores and brokers as tables: spark.dataSource.register(PocketMQDataSource)."""
 

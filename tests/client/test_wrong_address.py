@@ -12,7 +12,7 @@ import pytest
 from pocketmq.admin import Admin
 from pocketmq.client import Message, Producer
 from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, TransientError
-from pocketmq.client.network import probe as what_listens
+from pocketmq.remoting.transport import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
 from tests.remoting.test_connection import certificate as make_certificate

@@ -7,7 +7,7 @@ says what was asked of whom.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from pocketmq.client.errors import Unreachable, from_remoting, not_a_name_server, refusal
+from pocketmq.client.errors import Unreachable, from_remoting, refusal
 from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import RemotingCommand, SerializeType

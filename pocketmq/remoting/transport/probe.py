@@ -1,4 +1,4 @@
-"""Detects what listens at an address that did not answer as a name server: HTTP, TLS, or unknown.
+"""Detects what listens at an address that did not answer as a name server: HTTP, gRPC, TLS, or unknown.
 
 Used only after a failure, on the address that the user gave, to say what is wrong with it.
 """
@@ -8,15 +8,17 @@ import ssl
 from contextlib import suppress
 
 _WITHIN_S = 1.0
+# The preface of HTTP/2, and SETTINGS without a setting.
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
 async def what_listens(address: str) -> str:
-    """Return `HTTP`, `TLS`, or an empty text for neither."""
+    """Return `HTTP`, `gRPC`, `TLS`, or an empty text for none of them."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return ""
     where = (host.strip("[]"), int(port))
-    for name, ask in (("HTTP", _speaks_http), ("TLS", _speaks_tls)):
+    for name, ask in (("HTTP", _speaks_http), ("gRPC", _speaks_grpc), ("TLS", _speaks_tls)):
         try:
             async with asyncio.timeout(_WITHIN_S):
                 if await ask(*where):
@@ -31,6 +33,19 @@ async def _speaks_http(host: str, port: int) -> bool:
     try:
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
         return await reader.read(5) == b"HTTP/"
+    finally:
+        await _drop(writer)
+
+
+async def _speaks_grpc(host: str, port: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(_HTTP2)
+        # Its first frame has to be SETTINGS, type 4; on stream 0.
+        head = await reader.readexactly(9)
+        return head[3] == 4 and head[5:] == bytes(4)
+    except asyncio.IncompleteReadError:
+        return False
     finally:
         await _drop(writer)
 
