@@ -29,27 +29,28 @@ def _one(keys: Keys) -> dict[str, str]:
 
 
 _BROKERS = "names of the brokers that did it"
-_QUEUE = {"broker": "name of the broker", "queue": "id of the queue"}
+_QUEUE = {"broker": "name of the broker", "queueId": "id of the queue"}
 _PROGRESS = {
     "topic": "topic",
     **_QUEUE,
-    "end": "offset behind the last message",
-    "offset": "offset of the next message that the group gets",
+    "brokerOffset": "offset behind the last message",
+    "consumerOffset": "offset of the next message that the group gets",
     "lag": "messages that wait",
-    "last": "when the last message that the group has consumed was stored, local time; - if unknown",
-    "owner": "client id of the member that has the queue; `shared` if members pop; null: none",
+    "lastTimestamp": "when the last message that the group has consumed was stored, ms since 1970, or null",
+    "owner": "client id of the member that has the queue, or null",
+    "shared": "true if members pop: they share the queue, and none owns it",
 }
 _MESSAGE = {
     "topic": "topic",
     **_QUEUE,
-    "offset": "offset in the queue",
+    "queueOffset": "offset in the queue",
     "msgId": "id that the producer gave it",
     "offsetMsgId": "id by its place in the broker's log",
     "tags": "tag, or null",
     "keys": "keys, separated by spaces, or null",
-    "bornTime": "when it was sent, ms since 1970",
+    "bornTimestamp": "when it was sent, ms since 1970",
     "bornHost": "address of its producer",
-    "storeTime": "when it was stored, ms since 1970",
+    "storeTimestamp": "when it was stored, ms since 1970",
     "storeHost": "address of its broker",
     "reconsumeTimes": "failures so far",
     "properties{}": "properties by name",
@@ -93,7 +94,7 @@ _DIAGNOSIS = {
     **_under("findings[]", _FINDING),
 }
 _CLIENT = {
-    "client": "client id",
+    "clientId": "client id",
     "address": "ip:port as the broker sees it",
     "language": "language of its library",
     "version": "version of RocketMQ that it reports",
@@ -120,7 +121,7 @@ _BENCH = {
     "latency[].upToMs": "upper bound, ms; null: none",
     "latency[].messages": "messages of this class",
 }
-_STEP = {**_QUEUE, "from": "offset before", "to": "offset after"}
+_STEP = {"topic": "topic", **_QUEUE, "from": "offset before", "to": "offset after"}
 _NETWORK = {
     "check": "server that was asked",
     "ok": "true if nothing is wrong",
@@ -186,21 +187,22 @@ SERVERS: Mapping[str, Keys] = {
     ),
 }
 COMMANDS: Mapping[str, Keys] = {
-    "account delete": _one({"account": "access key", "brokers": _BROKERS}),
+    "account delete": _one({"accessKey": "access key", "brokers": _BROKERS}),
     "account list": _rows(
         {
             "broker": "name of the broker",
-            "account": "access key",
+            "accessKey": "access key",
             "admin": "true if it may change brokers",
-            "addresses": "pattern of the addresses from which it needs no signature",
-            "topics": "rights in single topics, `T=PUB U=SUB`",
-            "otherTopics": "right in all others",
-            "groups": "rights in single groups",
-            "otherGroups": "right in all others",
+            "mayAll": "true for an administrator without rights in single topics or groups",
+            "whiteAddress": "pattern of the addresses from which it needs no signature, or null",
+            "topicPerms": "rights in single topics, `T=PUB`",
+            "defaultTopicPerm": "right in all others: DENY, PUB, SUB or `PUB|SUB`",
+            "groupPerms": "rights in single groups, `g=SUB`",
+            "defaultGroupPerm": "right in all others",
         }
     ),
-    "account set": _one({"account": "access key", "brokers": _BROKERS}),
-    "account white": _one({"addresses": "patterns that hold now", "brokers": _BROKERS}),
+    "account set": _one({"accessKey": "access key", "brokers": _BROKERS}),
+    "account white": _one({"whiteAddresses": "patterns that hold now", "brokers": _BROKERS}),
     "bench both": _rows(_BENCH),
     "bench consume": _rows(_BENCH),
     "bench produce": _rows(_BENCH),
@@ -209,16 +211,25 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "cluster": "cluster",
             "broker": "name of the broker",
-            "id": "0: master, more: a slave",
+            "brokerId": "0: master, more: a slave",
             "address": "host:port for clients",
             "version": "version that it reports, or null",
-            "inPerS": "messages stored per second, or null",
-            "outPerS": "messages read per second, or null",
-            "disk": "share of the disk in use, 0 to 1, or null",
+            "in": "messages stored per second, or null",
+            "out": "messages read per second, or null",
+            "diskRatio": "share of the disk in use, 0 to 1, or null",
             "state": "`ok`, or why it does not answer",
         }
     ),
     "cluster numbers": {"{}": "by name of the broker, its figures by RocketMQ's names"},
+    "cluster reload": _rows(
+        {
+            "broker": "name of the broker",
+            "brokerId": "0: master, more: a slave",
+            "changed": "names of settings that were changed",
+            "needsRestart": "names of settings that change with a restart only",
+            "failure": "why the old configuration stays, or empty",
+        }
+    ),
     "cluster writable": _one(
         {
             "broker": "name of the broker",
@@ -234,27 +245,27 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "broker": "name of the broker",
             "level": "delay level; null: messages for a time of their own",
-            "delay": "duration of the level, or `own time`",
+            "name": "duration of the level, or `own time`",
             "topic": "topic of messages for a time of their own, else null",
-            "waiting": "messages that wait",
+            "waiting": "messages that wait for their time",
         }
     ),
-    "delay recall": _one({"topic": "topic", "recalled": "id of the message"}),
+    "delay recall": _one({"topic": "topic", "recalled": "id of the message that was recalled"}),
     "delay show": _rows(
         {
-            "due": "when it will be delivered, local time",
+            "due": "when it will be delivered, ms since 1970",
             "broker": "name of the broker",
             "topic": "topic that it will go to",
             "keys?": "keys, or null; with a level",
-            "id": "id that the producer gave it",
+            "msgId": "id that the producer gave it",
             "body?": "beginning of the body; with a level",
-            "recall?": "handle for `delay recall`; without a level",
+            "recallHandle?": "handle for `delay recall`; without a level",
         }
     ),
     "dlq export": _one(_EXPORTED),
     "dlq import": _one({"imported": "messages stored", "group": "group"}),
     "dlq list": _rows(_MESSAGE | {"sentAgain": "when it was resent, ms since 1970 each"}),
-    "dlq resend": _rows({"id": "id of the message", "status": "SEND_OK, or how far it is safe"}),
+    "dlq resend": _rows({"msgId": "id of the message", "status": "SEND_OK, or how far it is safe"}),
     "doctor all": _one(
         {
             "network[]": "name servers and brokers",
@@ -324,15 +335,15 @@ COMMANDS: Mapping[str, Keys] = {
     ),
     "ha demote": _one(
         {
-            "broker": "address",
+            "address": "address of the broker",
             "act": "what was done",
-            "id?": "number as a slave, with --dry-run",
+            "brokerId?": "number as a slave, with --dry-run",
         }
     ),
-    "ha promote": _one({"broker": "address", "act": "what was done"}),
+    "ha promote": _one({"address": "address of the broker", "act": "what was done"}),
     "ha resync": _one(
         {
-            "broker": "address",
+            "address": "address of the broker",
             "act": "what was done",
             "cutOff?": "files of what only this slave had, at the broker's machine",
         }
@@ -350,7 +361,7 @@ COMMANDS: Mapping[str, Keys] = {
     "ha status": _rows(
         {
             "broker": "name of the broker",
-            "id": "0: master, more: a slave",
+            "brokerId": "0: master, more: a slave",
             "address": "host:port for clients",
             "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
             "end": "end of its log, bytes",
@@ -375,10 +386,10 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "status": "SEND_OK, or how far it is safe",
             **_QUEUE,
-            "offset": "offset in the queue",
-            "id": "id that the producer gave it",
-            "offsetId": "id by its place in the broker's log",
-            "recall?": "handle for `delay recall`, with --deliver-at",
+            "queueOffset": "offset in the queue",
+            "msgId": "id that the producer gave it",
+            "offsetMsgId": "id by its place in the broker's log",
+            "recallHandle?": "handle for `delay recall`, with --deliver-at",
         }
     ),
     "message tail": _under("-", _MESSAGE),
@@ -386,8 +397,8 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "group": "group",
             "verdict": "what became of it by the broker's record; null: a broker of Apache",
-            "track": "RocketMQ's track type, computed from offsets",
-            "detail": "the same in a sentence",
+            "trackType": "RocketMQ's track type, computed from offsets",
+            "text": "the same in a sentence",
             "deliveries[]": "to whom it was given, as recorded",
             "deliveries[].clientId": "client id",
             "deliveries[].clientSubscription": "what that client subscribed, or null",
@@ -417,8 +428,8 @@ COMMANDS: Mapping[str, Keys] = {
     "store diff": _rows(
         {
             "topic": "topic",
-            "queue": "id of the queue",
-            "offset": "offset in the queue",
+            "queueId": "id of the queue",
+            "queueOffset": "offset in the queue",
             "what": "how the two stores differ there",
         }
     ),
@@ -429,20 +440,20 @@ COMMANDS: Mapping[str, Keys] = {
             "topics[].topic": "topic",
             "topics[].messages": "messages",
             "topics[].bytes": "size of them",
-            "topics[].oldest": "when the first was stored, local time",
-            "topics[].newest": "when the last was stored, local time",
+            "topics[].oldest": "when the first was stored, ms since 1970",
+            "topics[].newest": "when the last was stored, ms since 1970",
         }
     ),
     "store dump": _rows(
         {
             "topic": "topic",
-            "queue": "id of the queue",
-            "offset": "offset in the queue",
+            "queueId": "id of the queue",
+            "queueOffset": "offset in the queue",
             "position": "place in the log, bytes",
-            "size": "bytes of the record",
-            "msgId": "id by its place in the log",
-            "storeTime": "when it was stored, ms since 1970",
-            "bornTime": "when it was sent, ms since 1970",
+            "storeSize": "bytes of the record",
+            "offsetMsgId": "id by its place in the log",
+            "storeTimestamp": "when it was stored, ms since 1970",
+            "bornTimestamp": "when it was sent, ms since 1970",
             "bornHost": "address of its producer",
             "flag": "flag that its producer set",
             "sysFlag": "RocketMQ's flags of a record",
@@ -463,9 +474,9 @@ COMMANDS: Mapping[str, Keys] = {
             "onDisk": "bytes of the whole folder",
             "queues[]": "queues",
             "queues[].topic": "topic",
-            "queues[].queue": "id of the queue",
-            "queues[].min": "offset of the first message",
-            "queues[].max": "offset behind the last message",
+            "queues[].queueId": "id of the queue",
+            "queues[].minOffset": "offset of the first message",
+            "queues[].maxOffset": "offset behind the last message",
             "queues[].messages": "messages between them",
         }
     ),
@@ -525,13 +536,13 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "topics[]": "busiest topics",
             "topics[].topic": "topic",
-            "topics[].inPerS": "messages stored per second",
+            "topics[].in": "messages stored per second",
             "topics[].messages": "messages ever stored",
             "groups[]": "groups with the most lag",
             "groups[].group": "group",
             "groups[].lag": "messages that wait",
-            "groups[].inPerS": "messages stored for it per second",
-            "groups[].outPerS": "messages that it consumes per second",
+            "groups[].in": "messages stored for it per second",
+            "groups[].out": "messages that it consumes per second",
             "groups[].emptyInS": "seconds until nothing waits, `never`; null: little waits, or unknown",
         }
     ),
@@ -544,16 +555,16 @@ COMMANDS: Mapping[str, Keys] = {
             "brokers[]": "brokers that have it",
             "brokers[].broker": "name of the broker",
             "brokers[].addresses": "host:port of the master and its slaves",
-            "brokers[].read": "queues for reading",
-            "brokers[].write": "queues for writing",
+            "brokers[].readQueues": "queues for reading",
+            "brokers[].writeQueues": "queues for writing",
             "brokers[].perm": "`rw-`: readable, writable, inherited",
             "queues[]": "queues",
             "queues[].broker": "name of the broker",
-            "queues[].queue": "id of the queue",
-            "queues[].min": "offset of the first message",
-            "queues[].max": "offset behind the last message",
+            "queues[].queueId": "id of the queue",
+            "queues[].minOffset": "offset of the first message",
+            "queues[].maxOffset": "offset behind the last message",
             "queues[].messages": "messages between them",
-            "queues[].last": "when the last message was stored, local time; - if the queue is empty",
+            "queues[].lastTimestamp": "when the last message was stored, ms since 1970, or null",
             "groups": "names of the groups that consume it",
         }
     ),

@@ -61,7 +61,9 @@ The first that has one: the command line (`--set NAME=VALUE` takes any setting),
 server's address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
 
 Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
-console. Such a change lasts until the broker stops; write it into the file to keep it. What else stands
+console. Such a change holds over restarts, in `config/changedSettings.json` of the data, until the same
+setting gets another value in one of the places above. SIGHUP and `pocketmq cluster reload` read these
+again. What else stands
 there is the reason why it cannot."""
 _COMPATIBILITY = """\
 # What is compatible with what
@@ -298,7 +300,7 @@ def compatibility() -> str:
                     f"`pocketmq {each.instead}`" if each.instead else each.why,
                 )
                 for each in MQADMIN
-                if each.run
+                if each.module
             ),
         ),
         not_served=table(
@@ -306,7 +308,7 @@ def compatibility() -> str:
             (
                 (each.name, f"`pocketmq {each.instead}`" if each.instead else each.why)
                 for each in MQADMIN
-                if not each.run
+                if not each.module
             ),
         ),
         rpcs=table(("call", "form"), _rpcs()),

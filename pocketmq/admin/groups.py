@@ -56,11 +56,16 @@ class GroupAdmin:
         )
 
     async def delete(
-        self, group: str, *, with_offsets: bool = False, cluster: str | None = None
+        self,
+        group: str,
+        *,
+        with_offsets: bool = False,
+        cluster: str | None = None,
+        broker: str | None = None,
     ) -> list[str]:
         """Delete a group's configuration, and its offsets if wanted. Returns: names of the brokers."""
         return await self._site.tell_each(
-            await self._site.masters(cluster),
+            await self._site.masters(cluster, broker),
             RequestCode.DELETE_SUBSCRIPTIONGROUP,
             admin_headers.DeleteSubscriptionGroupHeader(group, with_offsets, with_offsets),
             about=f"group {group!r}",

@@ -7,8 +7,8 @@ import glob
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.cluster import ClusterRefused
-from pocketmq.cli.moments import show_moment
 from pocketmq.cli.output import print_rows
+from pocketmq.model.as_json import as_object
 from pocketmq.model.names import is_system_group
-from pocketmq.remoting.codes import version_name
 
 if TYPE_CHECKING:
-    from pocketmq.admin import Admin, QueueProgress
+    from pocketmq.admin import Admin
 
 # What people see of a diagnosis: keys of symptoms, of camps and of losses, with their headings.
 _SYMPTOMS = {
@@ -35,6 +34,7 @@ _LOSSES = {
 async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     """Return everything known of a group, and its problems. Raises: ClusterRefused if nothing is known."""
     from pocketmq.admin.checkup import check_group
+    from pocketmq.admin.views.rows import ClientRow, QueueProgressRow
     from pocketmq.model.agreement import own_topics
     from pocketmq.model.diagnosis import is_sick
 
@@ -52,7 +52,7 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
         "consumeFromWhere": None,
         "members": [],
         "subscriptions": [],
-        "queues": [queue_row(row) for row in view.progress],
+        "queues": [as_object(QueueProgressRow.of(row)) for row in view.progress],
         "findings": [finding.to_json() for _, finding in view.findings],
         "symptoms": [each.to_json() for each in checkup.symptoms],
     }
@@ -67,10 +67,7 @@ async def describe(admin: "Admin", group: str) -> dict[str, Any]:
     ]
     found["members"] = [
         {
-            "client": each.member.client_id,
-            "address": each.member.address,
-            "language": each.member.language,
-            "version": version_name(each.member.version),
+            **as_object(ClientRow.of(each.member)),
             "subscribes": [
                 f"{topic}: {asked.sub_string}"
                 for topic, asked in own_topics(each.own or {}).items()
@@ -119,15 +116,12 @@ async def check_known(admin: "Admin", group: str) -> None:
     )
 
 
-def queue_row(row: "QueueProgress") -> dict[str, Any]:
-    """Return the group's progress in one queue."""
-    return {
-        "topic": row.queue.topic,
-        "broker": row.queue.broker_name,
-        "queue": row.queue.queue_id,
-        "end": row.broker_offset,
-        "offset": row.consumer_offset,
-        "lag": row.lag,
-        "last": show_moment(row.last_ms),
-        "owner": "shared" if row.shared else row.owner,
-    }
+def print_progress(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """Print a group's progress in each queue; people read `shared` where members pop."""
+    if not as_json:
+        rows = [
+            {name: value for name, value in row.items() if name != "shared"}
+            | ({"owner": "shared"} if row["shared"] else {})
+            for row in rows
+        ]
+    print_rows(rows, as_json=as_json, empty="no offsets")

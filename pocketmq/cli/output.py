@@ -1,7 +1,7 @@
 """The commands' output: tables for people, JSON for programs, errors that say what to do.
 
-Both show the same rows. Their keys are camelCase, for programs; people see the keys as words, or headings
-that a command gives with `columns`, so a heading can change without breaking a script.
+Both show the same rows. Their keys are camelCase, for programs; people see the keys as words, times as local
+times, or headings that a command gives with `columns`, so a heading can change without breaking a script.
 
 `--json` prints one JSON value on standard output and nothing else there. Progress goes to standard error, and
 only if that is a terminal.
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pocketmq.cli.encoding import can_write
 from pocketmq.cli.exits import STEERING, in_line, one_line
+from pocketmq.cli.moments import show_moment
 
 _T = TypeVar("_T")
 
@@ -61,25 +62,6 @@ def print_line(text: str) -> None:
     sys.stdout.write(one_line(text) + "\n")
 
 
-def camel_case(name: str) -> str:
-    """Return a field's name as the key of an object for programs.
-
-    >>> camel_case("side_files"), camel_case("bytes")
-    ('sideFiles', 'bytes')
-    """
-    first, *more = name.split("_")
-    return first + "".join(word.capitalize() for word in more)
-
-
-def as_object(value: Any) -> Any:
-    """Return dataclasses and named tuples, however deep, as objects with keys in camelCase."""
-    # Both kinds name their fields; a command must not import dataclasses for it.
-    names = getattr(value, "__dataclass_fields__", None) or getattr(value, "_fields", None)
-    if names is None:
-        return [as_object(each) for each in value] if isinstance(value, list) else value
-    return {camel_case(name): as_object(getattr(value, name)) for name in names}
-
-
 def print_rows(
     rows: Sequence[Mapping[str, Any]],
     *,
@@ -110,7 +92,7 @@ def print_rows(
         # A truncated id is of no use: it continues in the next line.
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row[key])) for key in shown))
+        table.add_row(*(Text(_cell(row[key], key)) for key in shown))
     # A pipe gets whole lines, whatever the width of the terminal.
     Console(width=None if sys.stdout.isatty() else 500, soft_wrap=False).print(table)
 
@@ -136,13 +118,42 @@ def print_map(values: Mapping[str, Any], *, as_json: bool) -> None:
 def title(key: str) -> str:
     """Format a key as words.
 
-    >>> title("inSync"), title("p99Ms")
-    ('in sync', 'p99 ms')
+    >>> title("inSync"), title("p99Ms"), title("queueId")
+    ('in sync', 'p99 ms', 'queue')
     """
-    return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda found: f" {found[0].lower()}", key)
+    return _HEADINGS.get(key) or re.sub(
+        r"(?<=[a-z0-9])[A-Z]", lambda found: f" {found[0].lower()}", key
+    )
 
 
-def _cell(value: Any) -> str:
+# RocketMQ's word for programs, a short one for people.
+_HEADINGS = {
+    "accessKey": "account",
+    "brokerId": "id",
+    "brokerOffset": "end",
+    "clientId": "client",
+    "consumerOffset": "offset",
+    "diskRatio": "disk",
+    "lastTimestamp": "last",
+    "maxOffset": "max",
+    "minOffset": "min",
+    "msgId": "id",
+    "offsetMsgId": "offset id",
+    "queueId": "queue",
+    "queueOffset": "offset",
+    "readQueues": "read",
+    "recallHandle": "recall",
+    "trackType": "track",
+    "whiteAddress": "addresses",
+    "whiteAddresses": "addresses",
+    "writeQueues": "write",
+}
+_TIMES = frozenset({"due", "newest", "oldest", "lastTimestamp"})
+
+
+def _cell(value: Any, key: str = "") -> str:
+    if key in _TIMES:
+        return show_moment(value or 0)
     if value is None:
         return "-"
     if isinstance(value, bool):

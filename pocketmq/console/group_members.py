@@ -3,22 +3,21 @@
 from typing import Any
 
 from pocketmq.admin.views.group import GroupView
-from pocketmq.console.json_rows import queue_row, subscription_rows
-from pocketmq.remoting.codes import version_name
+from pocketmq.admin.views.rows import ClientRow, QueueRow, SubscriptionRow
+from pocketmq.model.as_json import as_object
 
 
 def member_rows(view: GroupView) -> list[dict[str, Any]]:
     """Return GroupMember rows."""
     return [
         {
-            "clientId": each.member.client_id,
-            "address": each.member.address,
-            "language": each.member.language,
-            "version": version_name(each.member.version),
+            **as_object(ClientRow.of(each.member)),
             "lastUpdate": each.last_update_ms,
-            "subscriptions": None if each.own is None else subscription_rows(each.own.values()),
+            "subscriptions": None
+            if each.own is None
+            else as_object(SubscriptionRow.of_all(each.own.values())),
             "differs": each.differs,
-            "queues": [queue_row(queue) for queue in each.queues],
+            "queues": [as_object(QueueRow.of(queue)) for queue in each.queues],
             "pops": each.pops,
         }
         for each in view.members

@@ -71,7 +71,7 @@ def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
             _warning("NAME_SERVER_UNREACHABLE", "error", "", sample.failure, error=sample.failure)
         )
     for broker in sample.brokers:
-        name, ratio = broker["name"], broker["diskRatio"]
+        name, ratio = broker["broker"], broker["diskRatio"]
         if not broker["reachable"]:
             found.append(
                 _warning(

@@ -46,9 +46,18 @@ class LocalRegistrar:
         self._kv = kv_config
 
     def register(
-        self, identity: LocalBroker, data_version: TableVersion, topics: Iterable[TopicConfig]
+        self,
+        identity: LocalBroker,
+        data_version: TableVersion,
+        topics: Iterable[TopicConfig],
+        *,
+        are_changes: bool = False,
     ) -> Mapping[str, str]:
-        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG."""
+        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG.
+
+        are_changes: they have just changed. The version may be that of a later change already, which this
+        name server was told of first.
+        """
         self._routes.register(
             BrokerRegistration(
                 identity.cluster,
@@ -60,6 +69,7 @@ class LocalRegistrar:
                     data_version.timestamp, data_version.counter, data_version.state_version
                 ),
                 {topic.topic: topic for topic in topics},
+                are_changes,
             ),
             None,
         )

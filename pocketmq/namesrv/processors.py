@@ -150,7 +150,7 @@ class NameServerProcessors:
                 header.ha_server_addr,
                 table.data_version,
                 table.topics,
-                header.heartbeat_timeout_millis or self._config.broker_timeout,
+                timeout_ms=header.heartbeat_timeout_millis or self._config.broker_timeout,
             ),
             connection,
         )

@@ -8,7 +8,8 @@
 1. Queue data is accepted from a master only, and only if the DataVersion of its topic table differs from the
    last one of that address, or the broker or its id is new. Under an unchanged version only topics that the
    address has never sent are accepted: brokers first send a changed topic alone, and the whole table under
-   the same version later (RocketMQ then loses the rest; this is ours).
+   the same version later (RocketMQ then loses the rest; this is ours). A broker of this process says which
+   topics have changed: these are accepted, for the version may be that of a later change.
 2. A topic that a later table lacks stays; delete_topic removes it, or the end of its last broker.
 3. A broker is alive while it registers (or sends heartbeats) within its timeout, and while the connection
    over which it registered is open: when that closes, it is removed at once.
@@ -67,6 +68,7 @@ class BrokerRegistration:
     """A REGISTER_BROKER request.
 
     topics: queue data by topic; None when the broker sent no topic table.
+    are_changes: the topics are those that have just changed, so all are taken, under whatever version.
     timeout_ms: how long a sign of life counts (5.x brokers choose it).
     """
 
@@ -77,6 +79,7 @@ class BrokerRegistration:
     ha_address: str = ""
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, TopicConfig] | None = None
+    are_changes: bool = False
     timeout_ms: int = BROKER_TIMEOUT_MS
 
 
@@ -173,7 +176,8 @@ class RouteInfo:
             sent,
         )
         if registration.topics is not None and broker_id == MASTER_ID:
-            known: Set[str] = sent.topics if not changed and known_id else frozenset()
+            changed = changed or not known_id or registration.are_changes
+            known: Set[str] = frozenset() if changed else sent.topics
             yield from self._take_topics(name, address, registration.topics, known)
         if broker_id == MASTER_ID:
             return Registered()

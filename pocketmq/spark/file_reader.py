@@ -34,7 +34,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.spark.settled import sentence_first, keep_freed, settle
+from pocketmq.spark.settled import keep_freed, sentence_first, settle
 
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query

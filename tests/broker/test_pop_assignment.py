@@ -134,7 +134,12 @@ class Cluster:
     """A name server of the same process that knows one more broker."""
 
     def register(
-        self, identity: BrokerIdentity, data_version: DataVersion, topics: Iterable[TopicConfig]
+        self,
+        identity: BrokerIdentity,
+        data_version: DataVersion,
+        topics: Iterable[TopicConfig],
+        *,
+        are_changes: bool = False,
     ) -> Mapping[str, str]:
         return {}
 

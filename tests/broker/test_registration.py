@@ -222,7 +222,12 @@ class Told:
         self.gone: list[str] = []
 
     def register(
-        self, identity: BrokerIdentity, data_version: DataVersion, topics: Iterable[TopicConfig]
+        self,
+        identity: BrokerIdentity,
+        data_version: DataVersion,
+        topics: Iterable[TopicConfig],
+        *,
+        are_changes: bool = False,
     ) -> Mapping[str, str]:
         self.registered.append({topic.topic for topic in topics})
         return {}
@@ -259,6 +264,24 @@ async def test_the_local_name_server_knows_a_topic_before_the_answer(
             assert told.registered[1:] == [{"T"}]
         address = broker.address
     assert told.gone == [address]
+
+
+async def test_topics_that_change_together_are_all_told(tmp_path: Path) -> None:
+    """The first one brings the version of the last; the others were then taken for known already."""
+    config = BrokerConfig(broker_name="b", listen_port=0)
+    store = StoreConfig(store_path_root_dir=str(tmp_path))
+    async with NameServer(NamesrvConfig(listen_port=0), SystemClock()) as server:
+        async with Broker(config, store, name_server=server.local) as broker:
+            topics = broker.parts.tables.topics
+            for name in ("made again", "changed"):
+                topics.update(TopicConfig(name, 1, 1))
+            await until_async(lambda: route(server, "changed") == (1, 1, 6))
+            topics.delete("made again")
+            server.routes.delete_topic("made again")
+            for topic in ("new", "made again", "changed"):
+                topics.update(TopicConfig(topic, 2, 2))
+            await until_async(lambda: route(server, "new") == (2, 2, 6))
+            assert route(server, "made again") == route(server, "changed") == (2, 2, 6)
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,11 @@ def test_an_account_is_made_used_changed_and_deleted(
     say(app.run, "account", "set", "orders-app", "--secret", SECRET, *rights)
     assert may_send(namesrv, "orders-app")
     rows: list[dict[str, Any]] = json.loads(say(app.run, "account", "list", "--json"))
-    assert [row["account"] for row in rows] == ["operator", "orders-app"]
-    assert rows[1] | {"broker": "a", "topics": "T=PUB|SUB", "otherTopics": "DENY"} == rows[1]
+    assert [row["accessKey"] for row in rows] == ["operator", "orders-app"]
+    assert (
+        rows[1] | {"broker": "a", "topicPerms": ["T=PUB|SUB"], "defaultTopicPerm": "DENY"}
+        == rows[1]
+    )
     assert SECRET not in say(app.run, "account", "list")
     say(app.run, "account", "set", "orders-app", "--secret", SECRET, "--topic", "T=SUB")
     assert not may_send(namesrv, "orders-app")

@@ -61,7 +61,7 @@ def brokers_of_console(address: str) -> set[str]:
     """Whom the one console, which is the parent's, shows."""
     with urllib.request.urlopen(f"{address}/api/cluster", timeout=PATIENCE_S) as answer:
         clusters = json.load(answer)["clusters"]
-    return {broker["name"] for cluster in clusters for broker in cluster["brokers"]}
+    return {broker["broker"] for cluster in clusters for broker in cluster["brokers"]}
 
 
 def listed(text: str) -> list[str]:

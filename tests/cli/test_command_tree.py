@@ -1,6 +1,7 @@
 """Every command of `pocketmq`, as a user meets it: help, --json, wrong names."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -74,6 +75,7 @@ ASKED = {
     "cluster list": "",
     "cluster numbers": "",
     "cluster config": "",
+    "cluster reload": "",
     "cluster writable": "a yes",
     "account list": "",
     "account set": "made-here --secret secret-words --topic T=PUB",
@@ -140,6 +142,7 @@ WRONG = {
     "cluster list": ("--cluster Nope", "cluster list"),
     "cluster numbers": ("--broker Nope", "cluster list"),
     "cluster config": ("--set flushDiskTyp=x", "did you mean 'flushDiskType'"),
+    "cluster reload": ("--broker Nope", "cluster list"),
     "cluster writable": ("Nope no", "cluster list"),
     "account list": ("--broker Nope", "cluster list"),
     "account set": ("made-here --secret short", "7 characters or more"),
@@ -217,8 +220,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             ("offset reset", "g T --to earliest --yes"),
         ):
             assert run(found.words(path, words)) == 0
-        found.places["id"] = sent(found, "T body --keys k")["id"]
-        found.places["handle"] = sent(found, "T later --deliver-at +1h")["recall"]
+        found.places["id"] = sent(found, "T body --keys k")["msgId"]
+        found.places["handle"] = sent(found, "T later --deliver-at +1h")["recallHandle"]
         file = folder / "import.jsonl"
         file.write_text('{"topic": "T", "body": "again"}\n')
         found.places["file"] = str(file)
@@ -323,6 +326,48 @@ def test_keys_of_the_table_are_in_one_spelling(path: str) -> None:
     for key in {**COMMANDS, **SERVERS}[path]:
         for word in key.removesuffix("?").split(".")[1:]:
             assert SPELLING.fullmatch(word.partition("[")[0].partition("{")[0]) or not word, key
+
+
+# What the same thing was, or is elsewhere, called; the key that says it is in the comment.
+OTHER_WORDS = frozenset(
+    {
+        *("queue", "queueNumber", "client", "account"),  # queueId, clientId, accessKey
+        *(
+            "storeTime",
+            "bornTime",
+            "lastUpdateTimestamp",
+        ),  # storeTimestamp, bornTimestamp, lastTimestamp
+        *(
+            "offsetId",
+            "brokerName",
+            "brokerAddr",
+            "recall",
+        ),  # offsetMsgId, broker, address, recallHandle
+        *(
+            "min",
+            "max",
+            "read",
+            "write",
+            "inPerS",
+            "outPerS",
+        ),  # minOffset, ..., readQueues, ..., in, out
+    }
+)
+# The console shows bounds of a setting.
+OF_SETTINGS = frozenset({"min", "max"})
+
+
+def test_one_thing_has_one_key_in_commands_and_console() -> None:
+    keys = {
+        re.sub(r"\W.*", "", key.rpartition(".")[2])
+        for table in (*COMMANDS.values(), *SERVERS.values())
+        for key in table
+    }
+    assert not keys & OTHER_WORDS
+    page = (Path(__file__).parents[2] / "pocketmq" / "console" / "API.md").read_text(
+        encoding="utf-8"
+    )
+    assert not set(re.findall(r'"(\w+)"[:,}\]|]', page)) & (OTHER_WORDS - OF_SETTINGS)
 
 
 @pytest.mark.parametrize("path", sorted(WRONG))

@@ -15,7 +15,7 @@ from pocketmq.cli.commands import group as group_commands
 from pocketmq.cli.commands.message import _print_message
 from pocketmq.cli.exits import complain, visible
 from pocketmq.cli.mqadmin.main import main as mqadmin
-from pocketmq.cli.mqadmin.printed import print_columns
+from pocketmq.cli.mqadmin.printed import Template, say
 from pocketmq.cli.output import json_text, print_line, yaml_text
 from pocketmq.model.message import MessageExt
 from pocketmq.remoting import fastjson
@@ -160,7 +160,7 @@ def test_no_text_of_a_peer_begins_a_line_of_its_own(
     monkeypatch.setattr("pocketmq.cli.commands.group.with_admin", lambda *_: found)
     group_commands.show("g", "somewhere")
     print_line(f"a topic {FAKED}")
-    print_columns("heading", "%s  %s", [("T", FAKED), (FAKED,)])
+    say(Template("{}  {}").of(("T", FAKED)))
     complain(f"refused: {FAKED}")
     shown = capsys.readouterr()
     for line in (shown.out + shown.err).splitlines():

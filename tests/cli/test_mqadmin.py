@@ -1,6 +1,5 @@
 """`mqadmin`, `mqbroker` and `mqnamesrv`: RocketMQ's words."""
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import typer
 from pocketmq.admin import Admin
 from pocketmq.cli.app import commands
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.answers import answers
 from pocketmq.cli.mqadmin.main import run
 from pocketmq.cli.mqadmin.printed import parse_time
 from pocketmq.cli.mqadmin.table import COMMANDS, find
@@ -77,7 +77,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_every_daily_command_is_served() -> None:
-    served = {command.name for command in COMMANDS if command.run}
+    served = {command.name for command in COMMANDS if command.module}
     assert served >= set(DAILY)
 
 
@@ -92,17 +92,17 @@ def test_each_row_of_the_table_is_whole(command: object) -> None:
     assert len(set(letters)) == len(letters)
     assert not set("nh") & set(letters)
     assert set(command.one_of) <= set(letters)
-    if ":" in command.run:
-        module, _, function = command.run.partition(":")
-        found = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
-        assert callable(found)
-    elif command.run:
-        path, *given = command.run.split()
+    if command.module:
+        assert callable(answers(command))
+    if command.call and not command.call[0].isupper():
+        path, *words = command.call
         asked = inspect.signature(attrgetter(path)(Admin(name_server="127.0.0.1:1")))
-        pairs = [word.rpartition("=") for word in given]
-        assert {letter for _, _, letter in pairs} <= set(letters)
-        values = [letter for name, _, letter in pairs if not name]
-        asked.bind(*values, **{name: letter for name, _, letter in pairs if name})
+        pairs = [word.rpartition("=") for word in words]
+        values = [word for name, _, word in pairs if not name]
+        named = {name: word for name, _, word in pairs if name}
+        asked.bind(*values, **named)
+        given = {word.partition(":")[0] for word in (*values, *named.values()) if word[0] != "@"}
+        assert given <= set(letters)
     assert bool(command.instead) != bool(command.why)
     if command.instead:
         assert _is_command(command.instead)

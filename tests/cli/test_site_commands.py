@@ -61,7 +61,7 @@ def send(ask: Ask, topic: str, body: str, *more: str) -> dict[str, Any]:
 
 def test_the_cluster_is_listed_with_its_numbers_and_settings(ask: Ask) -> None:
     (broker,) = ask("cluster", "list")
-    assert (broker["broker"], broker["id"], broker["state"]) == ("a", 0, "ok")
+    assert (broker["broker"], broker["brokerId"], broker["state"]) == ("a", 0, "ok")
     assert ask("cluster", "numbers")["a"]["brokerVersionDesc"] == "V4_9_7"
     changed = ask("cluster", "config", "--set", "flushIntervalCommitLog=321")
     assert changed == {"a": {"flushIntervalCommitLog": "321"}}
@@ -81,11 +81,11 @@ def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
     assert shown["brokers"][0] | {"addresses": []} == {
         "broker": "a",
         "addresses": [],
-        "read": 4,
-        "write": 3,
+        "readQueues": 4,
+        "writeQueues": 3,
         "perm": "r--",
     }
-    assert [row["queue"] for row in shown["queues"]] == [0, 1, 2]
+    assert [row["queueId"] for row in shown["queues"]] == [0, 1, 2]
     assert "Made" in ask("topic", "list")
     assert "TBW102" not in ask("topic", "list")
     assert "TBW102" in ask("topic", "list", "--all")
@@ -115,7 +115,7 @@ def test_what_living_brokers_have_is_found_while_another_is_gone(
             find = ["message", "find", "Half", *words, "--namesrv", namesrv, "--json"]
             assert run(find) == 1
             printed = capsys.readouterr()
-            assert [each["msgId"] for each in json.loads(printed.out)] == [sent["id"]]
+            assert [each["msgId"] for each in json.loads(printed.out)] == [sent["msgId"]]
             assert printed.err.startswith("messages of broker gone are missing here: ")
         assert runner.run(peer.ask(RequestCode.UNREGISTER_BROKER, fields)).code == 0
         runner.run(peer.close())
@@ -132,19 +132,19 @@ def test_messages_are_sent_followed_found_and_tracked(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["body"] for line in lines] == ["one", "two"]
     assert lines[1]["properties"]["color"] == "red"
-    for words in (("--id", first["id"]), ("--id", first["offsetId"]), ("--keys", "k2")):
+    for words in (("--id", first["msgId"]), ("--id", first["offsetMsgId"]), ("--keys", "k2")):
         (found,) = ask("message", "find", "Mail", *words)
-        assert (found["body"], found["queue"], found["broker"]) == ("one", 0, "a")
+        assert (found["body"], found["queueId"], found["broker"]) == ("one", 0, "a")
     assert len(ask("message", "find", "Mail", "--since", "1h")) == 2
     (found,) = ask("message", "find", "Mail", "--since", "1h", "--tag", "B")
-    assert found["msgId"] == second["id"]
+    assert found["msgId"] == second["msgId"]
     assert ask("message", "find", "Mail", "--since", "1h", "--until", "30m", code=1) == []
     ask("offset", "reset", "reader", "Mail", "--to", "latest", "--yes")
-    for named in (["Mail", first["id"]], [first["id"]], [first["offsetId"]]):
+    for named in (["Mail", first["msgId"]], [first["msgId"]], [first["offsetMsgId"]]):
         (track,) = ask("message", "track", *named)
-        assert (track["group"], track["track"]) == ("reader", "NOT_ONLINE")
+        assert (track["group"], track["trackType"]) == ("reader", "NOT_ONLINE")
         assert track["verdict"] == "SKIPPED_BY_RESET"
-        assert "was set from 0 to 1" in track["detail"]
+        assert "was set from 0 to 1" in track["text"]
     with pytest.raises(CannotBegin, match="one of --id"):
         run(["message", "find", "Mail", "--namesrv", namesrv])
     assert run(["message", "track", "Mail", "none", "--namesrv", namesrv]) == 1
@@ -168,8 +168,8 @@ def test_the_track_of_a_waiting_message_says_that_it_waits(
     with TransactionProducer("halves", check=unknown, name_server=namesrv) as producer:
         half = producer.send_in_transaction(Message("Soon", b"x"), unknown).send_result.msg_id
     waiting = {
-        level["id"]: "it waits until ",
-        timed["offsetId"]: "it waits until ",
+        level["msgId"]: "it waits until ",
+        timed["offsetMsgId"]: "it waits until ",
         half: "a half message",
     }
     for msg_id, words in waiting.items():
@@ -206,15 +206,16 @@ def test_offsets_of_a_group_are_moved_and_copied(ask: Ask) -> None:
         send(ask, "Moved", f"m{place}")
     ask("group", "create", "g")
     planned = ask("offset", "reset", "g", "Moved", "--to", "latest", "--dry-run")
-    assert planned == [{"broker": "a", "queue": 0, "from": 0, "to": 3}]
+    assert planned == [{"topic": "Moved", "broker": "a", "queueId": 0, "from": 0, "to": 3}]
     assert ask("offset", "show", "g") == []
     ask("offset", "reset", "g", "Moved", "--to", "latest", "--yes")
     (row,) = ask("offset", "show", "g", "--topic", "Moved")
-    assert (row["offset"], row["end"], row["lag"]) == (3, 3, 0)
+    assert (row["consumerOffset"], row["brokerOffset"], row["lag"]) == (3, 3, 0)
     assert ask("offset", "set", "g", "Moved", "0", "1", "--yes")[0]["to"] == 1
     assert ask("offset", "copy", "g", "h", "Moved", "--yes")[0] == {
+        "topic": "Moved",
         "broker": "a",
-        "queue": 0,
+        "queueId": 0,
         "from": 0,
         "to": 1,
     }
@@ -250,10 +251,10 @@ def test_an_offset_behind_the_end_is_no_backlog_for_any_command(ask: Ask) -> Non
     ask("group", "create", "ahead")
     for _ in range(4):
         send(ask, "Ahead", "x")
-    ends = {row["queue"]: row["max"] for row in ask("topic", "show", "Ahead")["queues"]}
+    ends = {row["queueId"]: row["maxOffset"] for row in ask("topic", "show", "Ahead")["queues"]}
     ask("offset", "set", "ahead", "Ahead", "0", "50", "--yes")
     ask("offset", "set", "ahead", "Ahead", "1", "0", "--yes")
-    shown = {row["queue"]: row["lag"] for row in ask("offset", "show", "ahead")}
+    shown = {row["queueId"]: row["lag"] for row in ask("offset", "show", "ahead")}
     assert shown == {0: 0, 1: ends[1]}
     (row,) = [row for row in ask("group", "list") if row["group"] == "ahead"]
     queues = ask("group", "show", "ahead")["queues"]
@@ -300,12 +301,12 @@ def test_a_group_is_reset_to_what_was_stored_at_a_time_or_later(ask: Ask) -> Non
     for number in range(4):
         until(lambda: not times or time.time_ns() // 1_000_000 > times[-1] + 3, "another time")
         send(ask, "Timed", str(number))
-        times.append(ask("message", "find", "Timed", "--since", "1h")[-1]["storeTime"])
+        times.append(ask("message", "find", "Timed", "--since", "1h")[-1]["storeTimestamp"])
 
     def reset(to: str) -> int:
         (row,) = ask("offset", "reset", "timed", "Timed", "--to", to, "--yes")
         (shown,) = ask("offset", "show", "timed")
-        assert shown["offset"] == row["to"]
+        assert shown["consumerOffset"] == row["to"]
         return int(row["to"])
 
     assert [reset(str(each)) for each in times] == [0, 1, 2, 3]
@@ -325,16 +326,16 @@ def test_dead_letters_are_listed_exported_and_given_back(
         ask("topic", "create", topic, "--queues", "1")
     letter = send(ask, "%DLQ%sick", "dead", "--property", "RETRY_TOPIC=Mail", "--tag", "A")
     (found,) = ask("dlq", "list", "sick")
-    assert (found["body"], found["msgId"], found["sentAgain"]) == ("dead", letter["id"], [])
+    assert (found["body"], found["msgId"], found["sentAgain"]) == ("dead", letter["msgId"], [])
     out = tmp_path / "dead.jsonl"
     assert run(["dlq", "export", "sick", "--out", str(out), "--namesrv", namesrv]) == 0
     assert json.loads(out.read_text())["properties"]["RETRY_TOPIC"] == "Mail"
-    (row,) = ask("dlq", "resend", "sick", letter["id"], "--yes")
+    (row,) = ask("dlq", "resend", "sick", letter["msgId"], "--yes")
     assert row["status"] == "SEND_OK"
     (again,) = ask("message", "find", "%RETRY%sick", "--since", "1h")
     assert (again["body"], again["tags"], again["reconsumeTimes"]) == ("dead", "A", 0)
     (found,) = ask("dlq", "list", "sick")
-    assert found["sentAgain"] == [again["storeTime"]]
+    assert found["sentAgain"] == [again["storeTimestamp"]]
     with pytest.raises(CannotBegin, match="no such dead letter"):
         run(["dlq", "resend", "sick", "nothing", "--yes", "--namesrv", namesrv])
 
@@ -408,7 +409,7 @@ def test_delayed_messages_are_counted_and_shown(ask: Ask) -> None:
     ask("topic", "create", "Later", "--queues", "1")
     send(ask, "Later", "later", "--delay-level", "18", "--key", "slow")
     levels = {row["level"]: row for row in ask("delay", "list")}
-    assert (levels[18]["waiting"], levels[18]["delay"], levels[17]["waiting"]) == (1, "2h", 0)
+    assert (levels[18]["waiting"], levels[18]["name"], levels[17]["waiting"]) == (1, "2h", 0)
     (row,) = ask("delay", "show", "18")
     assert (row["topic"], row["keys"], row["body"]) == ("Later", "slow", "later")
 
@@ -419,13 +420,13 @@ def test_timed_messages_are_shown_and_recalled(
     ask("topic", "create", "Timed", "--queues", "1")
     made = send(ask, "Timed", "in an hour", "--deliver-at", "+1h")
     (waiting,) = [row for row in ask("delay", "list") if row["topic"] == "Timed"]
-    assert (waiting["level"], waiting["delay"], waiting["waiting"]) == (None, "own time", 1)
+    assert (waiting["level"], waiting["name"], waiting["waiting"]) == (None, "own time", 1)
     (row,) = [row for row in ask("delay", "show") if row["topic"] == "Timed"]
-    assert row["id"] == made["id"]
-    assert ask("delay", "recall", "Timed", row["recall"])["recalled"] == made["id"]
+    assert row["msgId"] == made["msgId"]
+    assert ask("delay", "recall", "Timed", row["recallHandle"])["recalled"] == made["msgId"]
     # The broker takes every recall; that there is nothing left to recall is for the command to say.
     again = ["delay", "recall", "--namesrv", namesrv, "Timed"]
-    assert run([*again, row["recall"]]) == ExitCode.FAILED
+    assert run([*again, row["recallHandle"]]) == ExitCode.FAILED
     assert "was recalled or delivered before" in capsys.readouterr().err
     assert [each["waiting"] for each in ask("delay", "list") if each["topic"] == "Timed"] in (
         [],

@@ -50,7 +50,10 @@ def test_ls_shows_the_log_and_each_queue(unpack: Unpack, ask: Ask) -> None:
     found = ask("ls", str(unpack("v497-main.clean")))
     assert (found["lastWrittenBy"], found["stoppedCleanly"]) == ("RocketMQ", True)
     assert (found["logFrom"], found["logTo"]) == (0, 4249110)
-    queues = {(row["topic"], row["queue"]): (row["min"], row["max"]) for row in found["queues"]}
+    queues = {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+        for row in found["queues"]
+    }
     assert queues["GdBatch", 0] == (0, 38)
     assert queues["%DLQ%GdGidRetry", 0] == (0, 2)
 
@@ -79,7 +82,9 @@ def test_ls_of_a_young_store_knows_who_wrote_it(tmp_path: Path, ask: Ask, how: s
 def test_ls_shows_where_a_trimmed_queue_begins(unpack: Unpack, ask: Ask) -> None:
     found = ask("ls", str(unpack("v497-retain.expired")))
     assert found["logFrom"] > 0
-    assert any(row["min"] > 0 and row["max"] > row["min"] for row in found["queues"])
+    assert any(
+        row["minOffset"] > 0 and row["maxOffset"] > row["minOffset"] for row in found["queues"]
+    )
 
 
 def test_dump_finds_a_message_by_its_place_and_by_its_queue(unpack: Unpack, ask: Ask) -> None:
@@ -88,8 +93,8 @@ def test_dump_finds_a_message_by_its_place_and_by_its_queue(unpack: Unpack, ask:
     assert (first["topic"], first["body"]) == ("TopicTest", "Hello RocketMQ 0")
     assert first["properties"]["TAGS"] == "TagB"
     rows = ask("dump", store, "--topic", "GdBatch", "--queue", "1", "--from", "20", "-n", "3")
-    assert [row["offset"] for row in rows] == [20, 21, 22]
-    assert ask("dump", store, "-n", "2", "--body", "none")[0].keys() >= {"msgId"}
+    assert [row["queueOffset"] for row in rows] == [20, 21, 22]
+    assert ask("dump", store, "-n", "2", "--body", "none")[0].keys() >= {"offsetMsgId"}
     with pytest.raises(CannotBegin, match="no record at 5"):
         run(["store", "dump", store, "--position", "5"])
     with pytest.raises(CannotBegin, match="no queue of topic"):
@@ -303,12 +308,12 @@ def test_batch_queues_are_listed_and_dumped(unpack: Unpack, ask: Ask) -> None:
     rows = [row for row in ask("ls", str(store))["queues"] if row["topic"] == topic]
     assert rows
     for row in rows:
-        words = ["--topic", topic, "--queue", str(row["queue"]), "--from", str(row["min"])]
+        words = ["--topic", topic, "--queue", str(row["queueId"]), "--from", str(row["minOffset"])]
         (first, *_) = ask("dump", str(store), *words)
-        assert (first["topic"], first["queue"], first["offset"]) == (
+        assert (first["topic"], first["queueId"], first["queueOffset"]) == (
             topic,
-            row["queue"],
-            row["min"],
+            row["queueId"],
+            row["minOffset"],
         )
 
 
@@ -339,7 +344,7 @@ def test_the_log_ends_behind_its_last_record(unpack: Unpack, ask: Ask) -> None:
     """A RocketMQ broker that runs, or was killed, has made the next file of the log, too."""
     store = unpack("v497-main.crash")
     last = ask("dump", str(store), "-n", "1000")[-1]
-    assert ask("ls", str(store))["logTo"] == last["position"] + last["size"]
+    assert ask("ls", str(store))["logTo"] == last["position"] + last["storeSize"]
 
 
 def test_dump_follows_a_log_with_a_file_that_was_made_ahead(
@@ -352,9 +357,9 @@ def test_dump_follows_a_log_with_a_file_that_was_made_ahead(
     place = last["position"] - int(file.name)
     with file.open("r+b") as log:
         log.seek(place)
-        record = log.read(last["size"])
+        record = log.read(last["storeSize"])
         log.seek(place)
-        log.write(bytes(last["size"]))
+        log.write(bytes(last["storeSize"]))
 
     looks = [1, 2, 3]
 
@@ -421,6 +426,6 @@ def test_diff_names_what_one_store_lacks_and_what_differs(tmp_path: Path, ask: A
     stored("a", ("T", b"only here"), ("U", b"one"))
     stored("b", ("U", b"other"))
     assert ask("diff", first, second, code=1) == [
-        {"topic": "T", "queue": 0, "offset": 1, "what": "1 only in the first"},
-        {"topic": "U", "queue": 0, "offset": 1, "what": "differs"},
+        {"topic": "T", "queueId": 0, "queueOffset": 1, "what": "1 only in the first"},
+        {"topic": "U", "queueId": 0, "queueOffset": 1, "what": "differs"},
     ]

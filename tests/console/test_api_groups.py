@@ -122,7 +122,7 @@ async def test_the_api_shows_e3_on_four_screens_with_its_verdict(
                 overview = await until_async(lambda: _warned(user))
                 assert "tagB" in overview["text"]
                 listed = (await user.read("/groups", q="S", type="NORMAL"))["items"]
-                assert [(each["name"], each["members"], each["differs"]) for each in listed] == [
+                assert [(each["group"], each["members"], each["differs"]) for each in listed] == [
                     ("S", 2, True)
                 ]
 
@@ -223,7 +223,7 @@ async def test_a_group_is_made_changed_given_a_mode_and_deleted(tmp_path: Path) 
         assert found["configs"][0]["retryMaxTimes"] == 3
         assert (await user.call("PUT", "/groups/G/mode", {"mode": "odd"})).status == 400
         listed = await user.read("/groups", type="NORMAL")
-        assert [each["name"] for each in listed["items"]] == ["G"]
+        assert [each["group"] for each in listed["items"]] == ["G"]
         assert listed["counts"]["SYSTEM"] >= 1
         await user.do("DELETE", "/groups/G")
         assert (await user.get("/groups/G")).json["code"] == "NOT_FOUND"

@@ -29,7 +29,7 @@ async def test_figures_follow_the_traffic_and_feed_the_charts(tmp_path: Path) ->
 
             found = await until_async(busy)
         broker = found["brokers"][0]
-        assert (broker["name"], broker["role"], broker["isPocketMq"]) == ("b", "MASTER", True)
+        assert (broker["broker"], broker["role"], broker["isPocketMq"]) == ("b", "MASTER", True)
         assert broker["reachable"]
         assert 0 < broker["diskRatio"] < 1
         assert found["totals"]["inToday"] > 0
@@ -83,7 +83,7 @@ async def test_settings_show_their_meaning_and_allowed_changes(
         assert settings["storePathRootDir"]["changeable"] is False
         assert settings["shortPollingTimeMills"]["unit"] == "ms"
         assert found["runtime"]["brokerVersionDesc"].startswith("V")
-        assert found["summary"]["name"] == "b"
+        assert found["summary"]["broker"] == "b"
         path = "/brokers/b/settings"
         for wrong, status in (
             ({"nonsense": "1"}, 400),
@@ -119,12 +119,12 @@ async def test_topics_are_made_changed_listed_by_type_and_deleted(tmp_path: Path
         assert {each["broker"] for each in found["route"]["brokers"]} == {"b", "c"}
         await user.do("PUT", "/groups/G", {})
         listed = await user.read("/topics", type="NORMAL")
-        assert [each["name"] for each in listed["items"]] == ["One", "T"]
+        assert [each["topic"] for each in listed["items"]] == ["One", "T"]
         assert listed["counts"]["SYSTEM"] > 3
         assert (await user.get("/topics", sort="odd")).status == 400
         page = await user.read("/topics", size=1, page=2, type="NORMAL")
-        assert ([each["name"] for each in page["items"]], page["total"]) == (["T"], 2)
-        assert (await user.read("/topics", q="on", type="NORMAL"))["items"][0]["name"] == "One"
+        assert ([each["topic"] for each in page["items"]], page["total"]) == (["T"], 2)
+        assert (await user.read("/topics", q="on", type="NORMAL"))["items"][0]["topic"] == "One"
         assert (await user.get("/topics", type="ODD")).status == 400
         for name in ("RMQ_SYS_TRANS_HALF_TOPIC", "b", "DefaultCluster"):
             refused = await user.call("DELETE", f"/topics/{name}")
@@ -157,9 +157,9 @@ async def test_a_broker_that_is_gone_is_a_warning_and_the_rest_goes_on(tmp_path:
         found = await until_async(warned)
         assert [(each["subject"], each["severity"]) for each in found] == [("c", "error")]
         assert {each["broker"] for each in (await user.read("/topics/T"))["status"]} == {"b"}
-        assert (await user.read("/groups", type="NORMAL"))["items"][0]["name"] == "G"
+        assert (await user.read("/groups", type="NORMAL"))["items"][0]["group"] == "G"
         assert (await user.get("/brokers/c")).json["code"] == "UNREACHABLE"
-        assert {each["name"] for each in (await user.read("/topics"))["items"]} >= {"T"}
+        assert {each["topic"] for each in (await user.read("/topics"))["items"]} >= {"T"}
         clusters = (await user.read("/cluster"))["clusters"]
         assert [each["reachable"] for each in clusters[0]["brokers"]] == [True, False]
 

@@ -121,7 +121,7 @@ async def hanging_is_no_consumption(admin: Admin, user: User) -> None:
     assert "0.0 out/s: never empty" in lag["text"]
     assert (await user.read("/groups/Stuck"))["out"] == 0
     rows = {each["group"]: each for each in ranked(await look(admin, False), 10)["groups"]}
-    assert (rows["Stuck"]["outPerS"], rows["Stuck"]["emptyInS"]) == (0, "never")
+    assert (rows["Stuck"]["out"], rows["Stuck"]["emptyInS"]) == (0, "never")
     overview = await user.read("/overview")
     assert {each["group"]: each["out"] for each in overview["topGroups"]}["Stuck"] == 0
     [topic] = [each for each in overview["topTopics"] if each["topic"] == "T"]
@@ -190,7 +190,7 @@ async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(
 
             await until_async(on_the_overview)
             await hanging_is_no_consumption(admin, user)
-            listed = {each["name"]: each for each in (await user.read("/groups"))["items"]}
+            listed = {each["group"]: each for each in (await user.read("/groups"))["items"]}
             assert (listed["Stuck"]["state"], listed["Dying"]["state"]) == ("sick", "sick")
 
             wanted = {(name, kind) for name, found in sick.items() for kind, _ in found}

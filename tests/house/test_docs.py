@@ -65,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             assert made.returncode == 0, made.stderr
         site.pocketmq("message", "send", "TopicTest", "hello", "--tag", "tagA")
         sent = site.pocketmq("message", "send", "Orders", "one", "--keys", "order-4711", "--json")
-        site.message_id = json.loads(sent.stdout)[0]["id"]
+        site.message_id = json.loads(sent.stdout)[0]["msgId"]
         yield site
         assert server.stop() == 0
     finally:

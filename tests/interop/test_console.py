@@ -48,11 +48,11 @@ async def test_the_console_serves_brokers_of_apache(
         broker = await until_async(reached)
         assert not broker["isPocketMq"]
         assert broker["version"].startswith("V" + kind.partition("-")[2][0])
-        found = await user.read(f"/brokers/{broker['name']}")
+        found = await user.read(f"/brokers/{broker['broker']}")
         assert found["runtime"]["brokerVersionDesc"] == broker["version"]
         assert {each["changeable"] for each in found["settings"]} == {None}
         made = await user.do("PUT", f"/topics/{topic}", {"readQueues": 4, "writeQueues": 4})
-        assert made == {"brokers": [broker["name"]], "created": True}
+        assert made == {"brokers": [broker["broker"]], "created": True}
         await user.do("PUT", f"/groups/{group}", {"retryMaxTimes": 5})
         await _routed(user, topic)
         message = await _messages_page_and_are_found(running, topic, group)

@@ -34,7 +34,7 @@ def registration(
         f"{address}-ha",
         DataVersion(1_000, version),
         {"T": TopicConfig("T", 4, 4, 6)} if topics is None else topics,
-        timeout_ms,
+        timeout_ms=timeout_ms,
     )
 
 

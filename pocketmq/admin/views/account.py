@@ -4,20 +4,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pocketmq.model.as_json import as_object
+
 DENY = "DENY"
 
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """An account as a broker reports it. topics, groups: NAME=PERM; white_address: None if it must sign."""
+    """An account as a broker reports it.
+
+    topic_perms, group_perms: NAME=PERM each; white_address: None if it must sign.
+    """
 
     access_key: str
     admin: bool
     white_address: str | None
     default_topic_perm: str
     default_group_perm: str
-    topics: list[str]
-    groups: list[str]
+    topic_perms: list[str]
+    group_perms: list[str]
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "AccountView":
@@ -35,4 +40,8 @@ class AccountView:
     @property
     def may_all(self) -> bool:
         """Return True for an administrator without lists, whose default permissions are not asked."""
-        return self.admin and not self.topics and not self.groups
+        return self.admin and not self.topic_perms and not self.group_perms
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for programs: `--json` and the console."""
+        return {**as_object(self), "mayAll": self.may_all}

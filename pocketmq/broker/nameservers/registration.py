@@ -64,8 +64,13 @@ class LocalNameServer(Protocol):
         identity: BrokerIdentity,
         data_version: DataVersion,
         topics: Iterable[TopicConfig],
+        *,
+        are_changes: bool = False,
     ) -> Mapping[str, str]:
-        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG."""
+        """Register the broker and these topics, keeping its others; return ORDER_TOPIC_CONFIG.
+
+        are_changes: the topics have just changed; otherwise they are the whole table.
+        """
         ...
 
     def unregister(self, identity: BrokerIdentity) -> None:
@@ -161,7 +166,7 @@ class Registration:
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         """Handle changed topics, as listener of TopicConfigManager (invariant 2)."""
         if self._local is not None:
-            self._register_local(changed)
+            self._register_local(changed, are_changes=True)
         if self._config.namesrv_addr:
             self._changed.set()
             if changed and not self._is_let_go and len(self._topics.topics) <= _MANY:
@@ -289,13 +294,16 @@ class Registration:
 
     # ------------------------------------------------------------ in process
 
-    def _register_local(self, topics: Iterable[TopicConfig]) -> Mapping[str, str]:
+    def _register_local(
+        self, topics: Iterable[TopicConfig], *, are_changes: bool = False
+    ) -> Mapping[str, str]:
         assert self._local is not None
         self._taken.add("")
         return self._local.register(
             self.identity,
             self._version,
             [self._permitted(topic) for topic in topics],
+            are_changes=are_changes,
         )
 
     @property

@@ -33,20 +33,25 @@ def list_accounts(
             for account in await _accounts(admin, each.address)
         ]
 
-    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no accounts")
+    rows = with_admin(namesrv, work)
+    print_rows(rows, as_json=as_json, empty="no accounts", columns=_COLUMNS)
+
+
+_COLUMNS = {
+    "broker": "broker",
+    "accessKey": "account",
+    "admin": "admin",
+    "mayAll": "may all",
+    "whiteAddress": "addresses",
+    "topicPerms": "topics",
+    "defaultTopicPerm": "other topics",
+    "groupPerms": "groups",
+    "defaultGroupPerm": "other groups",
+}
 
 
 def _row(broker: str, account: "AccountView") -> dict[str, Any]:
-    return {
-        "broker": broker,
-        "account": account.access_key,
-        "admin": account.admin,
-        "addresses": account.white_address or "",
-        "topics": " ".join(account.topics),
-        "otherTopics": "PUB|SUB" if account.may_all else account.default_topic_perm,
-        "groups": " ".join(account.groups),
-        "otherGroups": "SUB" if account.may_all else account.default_group_perm,
-    }
+    return {"broker": broker, **account.to_json()}
 
 
 @app.command("set")
@@ -115,7 +120,7 @@ def set_account(
         await admin.settings.set_account(address, key, key_of_it, **given)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
-    print_fields({"account": key, "brokers": brokers}, as_json=as_json)
+    print_fields({"accessKey": key, "brokers": brokers}, as_json=as_json)
 
 
 @app.command()
@@ -138,7 +143,7 @@ def delete(
         await admin.settings.delete_account(address, key)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
-    print_fields({"account": key, "brokers": brokers}, as_json=as_json)
+    print_fields({"accessKey": key, "brokers": brokers}, as_json=as_json)
 
 
 @app.command()
@@ -159,7 +164,7 @@ def white(
         await admin.settings.set_white_addresses(address, addresses)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
-    print_fields({"addresses": addresses, "brokers": brokers}, as_json=as_json)
+    print_fields({"whiteAddresses": addresses, "brokers": brokers}, as_json=as_json)
 
 
 async def _accounts(admin: "Admin", address: str) -> list["AccountView"]:

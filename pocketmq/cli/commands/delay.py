@@ -7,7 +7,6 @@ import typer
 from pocketmq.cli.cluster import ClusterRefused, completed, with_admin
 from pocketmq.cli.commands.message import body_text
 from pocketmq.cli.connecting import client_options
-from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, TopicName
 from pocketmq.cli.output import print_fields, print_rows
 
@@ -45,7 +44,7 @@ def list_waiting(
 def _row(
     broker: str, level: int | None, delay: str, topic: str | None, waiting: int
 ) -> dict[str, Any]:
-    return {"broker": broker, "level": level, "delay": delay, "topic": topic, "waiting": waiting}
+    return {"broker": broker, "level": level, "name": delay, "topic": topic, "waiting": waiting}
 
 
 @app.command()
@@ -75,11 +74,11 @@ def show(
             wanted = (await admin.delays.levels(master.address))[level - 1]
             rows += [
                 {
-                    "due": show_moment(message.store_timestamp + wanted.delay_ms),
+                    "due": message.store_timestamp + wanted.delay_ms,
                     "broker": master.name,
                     "topic": message.properties.get("REAL_TOPIC"),
                     "keys": message.keys,
-                    "id": message.msg_id,
+                    "msgId": message.msg_id,
                     "body": body_text(message.body),
                 }
                 for message in await first_of(waiting_in(admin, master, wanted), count - len(rows))
@@ -103,11 +102,11 @@ async def _timed(
     found.sort(key=lambda each: each.deliver_ms)
     return [
         {
-            "due": show_moment(each.deliver_ms),
+            "due": each.deliver_ms,
             "broker": each.broker,
             "topic": each.topic,
-            "id": each.msg_id,
-            "recall": each.recall_handle,
+            "msgId": each.msg_id,
+            "recallHandle": each.recall_handle,
         }
         for each in found[:count]
     ]

@@ -108,7 +108,7 @@ def resend(
                         f"`pocketmq dlq list {group}` says which"
                     ) from error
                 wanted.difference_update({message.msg_id, message.offset_msg_id})
-                rows.append({"id": message.msg_id, "status": str(result.status)})
+                rows.append({"msgId": message.msg_id, "status": str(result.status)})
         if wanted:
             raise CannotBegin(
                 f"{', '.join(sorted(wanted))}: no such dead letter; {len(rows)} others were resent"

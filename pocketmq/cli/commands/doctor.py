@@ -10,7 +10,8 @@ from pocketmq.cli.commands import group as group_commands
 from pocketmq.cli.exits import ExitCode
 from pocketmq.cli.group_report import examine, print_diagnosis
 from pocketmq.cli.options import Json, NameServer
-from pocketmq.cli.output import as_object, print_json, print_line
+from pocketmq.cli.output import print_json, print_line
+from pocketmq.model.as_json import as_object
 from pocketmq.remoting.address_list import split_addresses
 
 if TYPE_CHECKING:

@@ -9,11 +9,16 @@ import typer
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.commands.balance import balance, redeliver
 from pocketmq.cli.exits import ExitCode
-from pocketmq.cli.group_report import check_known, describe, examine, print_diagnosis
+from pocketmq.cli.group_report import (
+    check_known,
+    describe,
+    examine,
+    print_diagnosis,
+    print_progress,
+)
 from pocketmq.cli.options import All, Broker, Cluster, GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 from pocketmq.model.names import is_retry_topic, is_system_group
-from pocketmq.remoting.codes import version_name
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -163,7 +168,7 @@ def show(group: GroupName, namesrv: NameServer, as_json: Json = False) -> None:
             print_line(f"mode: {found['mode']}")
         print_rows(found["subscriptions"], as_json=False, empty="no subscriptions")
         print_rows(found["members"], as_json=False)
-    print_rows(found["queues"], as_json=False, empty="no offsets")
+    print_progress(found["queues"], as_json=False)
     for symptom in found["symptoms"]:
         print_line(f"{symptom['severity']}: {symptom['text']}")
 
@@ -242,14 +247,9 @@ def producers(
     as_json: Json = False,
 ) -> None:
     """The connected producers of a group."""
+    from pocketmq.admin.views.rows import ClientRow
+    from pocketmq.model.as_json import as_object
+
     found = with_admin(namesrv, lambda admin: admin.groups.producers(group))
-    rows = [
-        {
-            "client": member.client_id,
-            "address": member.address,
-            "language": member.language,
-            "version": version_name(member.version),
-        }
-        for member in found
-    ]
+    rows = [as_object(ClientRow.of(member)) for member in found]
     print_rows(rows, as_json=as_json, empty=f"no producer is online in group {group!r}")

@@ -34,7 +34,7 @@ def status(
             rows.append(
                 {
                     "broker": each.name,
-                    "id": each.broker_id,
+                    "brokerId": each.broker_id,
                     "address": each.address,
                     "role": found.get("role", "master" if found["master"] else "slave"),
                     "end": found["masterCommitLogMaxOffset"],
@@ -149,7 +149,7 @@ def demote(
     """Make a master a slave, which follows the new one. Set its configuration, too."""
     if dry_run:
         print_fields(
-            {"broker": broker, "act": "would be a slave", "id": number or "the first free"},
+            {"address": broker, "act": "would be a slave", "brokerId": number or "the first free"},
             as_json=as_json,
         )
         return
@@ -173,15 +173,15 @@ def _change(namesrv: str, broker: str, act: str, *, as_json: bool, **how: Any) -
         address = found[0].address
         status = await admin.replicas.status(address)
         if act == "promote" and status["master"]:
-            return {"broker": address, "act": "is already the master"}
+            return {"address": address, "act": "is already the master"}
         if act == "resync":
             try:
                 kept = await admin.replicas.resync(address)
             except TimeoutError as error:
                 raise CannotBegin(f"{address} {error}") from None
             # Paths at the broker's machine.
-            return {"broker": address, "act": "resynced", "cutOff": ", ".join(kept) or "nothing"}
+            return {"address": address, "act": "resynced", "cutOff": ", ".join(kept) or "nothing"}
         await admin.replicas.change(address, act, **how)
-        return {"broker": address, "act": f"{act}d" if act.endswith("e") else f"{act}ed"}
+        return {"address": address, "act": f"{act}d" if act.endswith("e") else f"{act}ed"}
 
     print_fields(with_admin(namesrv, work), as_json=as_json)

@@ -12,13 +12,13 @@ from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json
 from pocketmq.cli.output import (
-    as_object,
     json_text,
     print_fields,
     print_json,
     print_line,
     with_progress,
 )
+from pocketmq.model.as_json import as_object
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 
 if TYPE_CHECKING:

@@ -51,15 +51,15 @@ def message_fields(message: "MessageExt") -> dict[str, Any]:
     return {
         "topic": message.topic,
         "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,
         "tags": message.tags,
         "keys": message.keys,
-        "bornTime": message.born_timestamp,
+        "bornTimestamp": message.born_timestamp,
         "bornHost": message.born_host,
-        "storeTime": message.store_timestamp,
+        "storeTimestamp": message.store_timestamp,
         "storeHost": message.store_host,
         "reconsumeTimes": message.reconsume_times,
         "properties": dict(message.properties),
@@ -128,11 +128,11 @@ def send(
                     {
                         "status": str(result.status),
                         "broker": result.message_queue.broker_name,
-                        "queue": result.message_queue.queue_id,
-                        "offset": result.queue_offset,
-                        "id": result.msg_id,
-                        "offsetId": result.offset_msg_id,
-                        **({"recall": result.recall_handle} if result.recall_handle else {}),
+                        "queueId": result.message_queue.queue_id,
+                        "queueOffset": result.queue_offset,
+                        "msgId": result.msg_id,
+                        "offsetMsgId": result.offset_msg_id,
+                        **({"recallHandle": result.recall_handle} if result.recall_handle else {}),
                     }
                 )
         return rows
@@ -428,15 +428,15 @@ def track(
             {
                 "group": each.group,
                 "verdict": each.verdict,
-                "track": each.track_type,
-                "detail": each.text,
+                "trackType": each.track_type,
+                "text": each.text,
                 "deliveries": each.deliveries,
             }
             for each in (await tracks_view(admin, message, group)).tracks
         ]
 
     rows = with_admin(namesrv, work)
-    columns = {key: key for key in ("group", "verdict", "track", "detail")}
+    columns = {"group": "group", "verdict": "verdict", "trackType": "track", "text": "detail"}
     print_rows(rows, as_json=as_json, empty=empty, columns=columns)
 
 

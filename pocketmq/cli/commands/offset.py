@@ -7,7 +7,7 @@ import typer
 
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.group_report import check_known, queue_row
+from pocketmq.cli.group_report import check_known, print_progress
 from pocketmq.cli.moments import parse_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_rows
@@ -28,12 +28,15 @@ def show_offsets(
     """How far a group is in each queue."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        from pocketmq.admin.views.rows import QueueProgressRow
+        from pocketmq.model.as_json import as_object
+
         rows = await admin.groups.progress(group, topic, owners=True)
         if not rows:
             await check_known(admin, group)
-        return [queue_row(row) for row in rows]
+        return [as_object(QueueProgressRow.of(row)) for row in rows]
 
-    print_rows(with_admin(namesrv, work), as_json=as_json, empty="no offsets")
+    print_progress(with_admin(namesrv, work), as_json=as_json)
 
 
 @app.command()
@@ -133,13 +136,6 @@ async def _say_when_new(admin: "Admin", group: str) -> None:
 
 
 def _print_resets(steps: list["OffsetReset"], as_json: bool) -> None:
-    rows = [
-        {
-            "broker": step.queue.broker_name,
-            "queue": step.queue.queue_id,
-            "from": step.old_offset,
-            "to": step.new_offset,
-        }
-        for step in steps
-    ]
-    print_rows(rows, as_json=as_json, empty="nothing to do")
+    from pocketmq.admin.views.rows import reset_row
+
+    print_rows([reset_row(step) for step in steps], as_json=as_json, empty="nothing to do")

@@ -16,10 +16,8 @@ import typer
 
 from pocketmq.cli.cluster import confirm
 from pocketmq.cli.exits import CannotBegin, ExitCode
-from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import Json, Yes
 from pocketmq.cli.output import (
-    as_object,
     json_text,
     print_fields,
     print_json,
@@ -28,6 +26,7 @@ from pocketmq.cli.output import (
     with_progress,
 )
 from pocketmq.files.records import Damage, Entry
+from pocketmq.model.as_json import as_object
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ def list_queues(folder: Folder, topic: Topic = None, as_json: Json = False) -> N
     rows = []
     for queue in store.queues(lambda name: topic in (None, name)):
         low, high = store.offsets(queue)
-        where = {"topic": queue.topic, "queue": queue.queue_id}
-        rows.append({**where, "min": low, "max": high, "messages": high - low})
+        where = {"topic": queue.topic, "queueId": queue.queue_id}
+        rows.append({**where, "minOffset": low, "maxOffset": high, "messages": high - low})
     summary = store.summary()
     fields = {
         "store": summary.root,
@@ -185,13 +184,13 @@ def message_fields(store: "StoreReader", entry: Entry, form: BodyForm) -> dict[s
     record = read_record(store.bytes_at(entry.position, entry.size), check_crc=False)
     fields: dict[str, Any] = {
         "topic": record.topic,
-        "queue": record.queue_id,
-        "offset": record.queue_offset,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
         "position": record.position,
-        "size": record.size,
-        "msgId": offset_msg_id(record.store_host, record.position),
-        "storeTime": record.store_ms,
-        "bornTime": record.born_ms,
+        "storeSize": record.size,
+        "offsetMsgId": offset_msg_id(record.store_host, record.position),
+        "storeTimestamp": record.store_ms,
+        "bornTimestamp": record.born_ms,
         "bornHost": unpack_host(record.born_host),
         "flag": record.flag,
         "sysFlag": record.sys_flag,
@@ -276,8 +275,8 @@ def du(folder: Folder, as_json: Json = False) -> None:
             "topic": name,
             "messages": each.messages,
             "bytes": each.size,
-            "oldest": show_moment(each.oldest_ms),
-            "newest": show_moment(each.newest_ms),
+            "oldest": each.oldest_ms or None,
+            "newest": each.newest_ms or None,
         }
         for name, each in use
     ]
@@ -301,7 +300,7 @@ def diff(
     from pocketmq.store.repair.diff import differences
 
     found = [
-        {"topic": topic, "queue": queue, "offset": offset, "what": what}
+        {"topic": topic, "queueId": queue, "queueOffset": offset, "what": what}
         for topic, queue, offset, what in differences(_opened_store(folder), _opened_store(other))
     ]
     print_rows(found, as_json=as_json, empty="both hold the same messages")

@@ -130,25 +130,25 @@ def ranked(now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
 
     >>> look = Look({"T": (10.0, 30)}, {"g": (200, 10.0, 4.0), "h": (20, 1.0, 1.8), "new": (20, 5.0, 0.0)})
     >>> ranked(look, 5)["topics"]
-    [{'topic': 'T', 'inPerS': 10.0, 'messages': 30}]
+    [{'topic': 'T', 'in': 10.0, 'messages': 30}]
     >>> [(row["group"], row["emptyInS"]) for row in ranked(look, 5)["groups"]]
     [('g', 'never'), ('h', 25), ('new', None)]
     """
     topics: list[dict[str, Any]] = [
-        {"topic": name, "inPerS": _rounded(rate), "messages": end}
+        {"topic": name, "in": _rounded(rate), "messages": end}
         for name, (rate, end) in now.topics.items()
     ]
     groups: list[dict[str, Any]] = [
         {
             "group": name,
             "lag": lag,
-            "inPerS": _rounded(came),
-            "outPerS": _rounded(went),
+            "in": _rounded(came),
+            "out": _rounded(went),
             "emptyInS": _empty_in_s(lag, came, went),
         }
         for name, (lag, came, went) in now.groups.items()
     ]
-    topics.sort(key=lambda row: (-(row["inPerS"] or 0), -row["messages"], row["topic"]))
+    topics.sort(key=lambda row: (-(row["in"] or 0), -row["messages"], row["topic"]))
     groups.sort(key=lambda row: (-row["lag"], row["group"]))
     return {"topics": topics[:count], "groups": groups[:count]}
 

@@ -6,7 +6,6 @@ import typer
 
 from pocketmq.cli.cluster import confirm, with_admin
 from pocketmq.cli.exits import CannotBegin, in_line
-from pocketmq.cli.moments import show_moment
 from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
 
@@ -166,30 +165,22 @@ def show(topic: TopicName, namesrv: NameServer, as_json: Json = False) -> None:
     """Configuration, route, what each queue holds, and the consumers."""
 
     async def work(admin: "Admin") -> dict[str, Any]:
+        from pocketmq.admin.views.rows import QueueStatusRow
         from pocketmq.admin.views.topic import topic_view
+        from pocketmq.model.as_json import as_object
 
         view = await topic_view(admin, topic)
         brokers = [
             {
                 "broker": broker.broker_name,
                 "addresses": sorted(broker.addresses.values()),
-                "read": queues.read_queue_nums,
-                "write": queues.write_queue_nums,
+                "readQueues": queues.read_queue_nums,
+                "writeQueues": queues.write_queue_nums,
                 "perm": show_perm(queues.perm),
             }
             for broker, queues in view.places
         ]
-        queues = [
-            {
-                "broker": row.queue.broker_name,
-                "queue": row.queue.queue_id,
-                "min": row.min_offset,
-                "max": row.max_offset,
-                "messages": row.count,
-                "last": show_moment(row.last_update_ms),
-            }
-            for row in view.status
-        ]
+        queues = [as_object(QueueStatusRow.of(row)) for row in view.status]
         return {"topic": topic, "brokers": brokers, "queues": queues, "groups": view.groups}
 
     found = with_admin(namesrv, work)

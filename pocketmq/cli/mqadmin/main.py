@@ -4,7 +4,6 @@ Works with Apache brokers, too. The output has the columns of RocketMQ's mqadmin
 ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack trace and ends with 0.
 """
 
-import importlib
 import sys
 from collections.abc import Sequence
 
@@ -58,15 +57,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _do(command: MqCommand, arguments: Sequence[str]) -> None:
     from pocketmq.cli.cluster import with_admin
+    from pocketmq.cli.mqadmin.answers import show
     from pocketmq.cli.options import default_name_server
 
     given, namesrv = parse(command, arguments, default_name_server())
-    module, colon, function = command.run.partition(":")
-    if not colon:
-        with_admin(namesrv, given.call)
-        return
-    work = getattr(importlib.import_module(f"pocketmq.cli.mqadmin.{module}"), function)
-    with_admin(namesrv, lambda admin: work(admin, given))
+    with_admin(namesrv, lambda admin: show(command, admin, given))
 
 
 def _served(name: str) -> MqCommand:
@@ -75,7 +70,7 @@ def _served(name: str) -> MqCommand:
     if command is None:
         hint = did_you_mean(name, (each.name for each in COMMANDS))
         raise CannotBegin(f"unknown command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
-    if not command.run:
+    if not command.module:
         what = f"use: pocketmq {command.instead}" if command.instead else command.why
         raise CannotBegin(f"{command.name} ({command.summary}) is not served: {what}")
     return command
@@ -83,7 +78,7 @@ def _served(name: str) -> MqCommand:
 
 def _listing() -> str:
     lines = ["usage: mqadmin COMMAND [-n ADDR] [options]", ""]
-    lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.run]
+    lines += [f"   {each.name:<24} {each.summary}" for each in COMMANDS if each.module]
     lines += [
         "",
         "mqadmin help COMMAND shows its options; `pocketmq -h` offers all of this and more.",

@@ -2,15 +2,16 @@
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
 
 from pocketmq.admin import Admin
 from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.commands.message import find_message
 from pocketmq.cli.exits import CannotBegin
+from pocketmq.cli.mqadmin.answers import Answers, Table
 from pocketmq.cli.mqadmin.arguments import GivenOptions
-from pocketmq.cli.mqadmin.printed import moment, parse_time, say, say_lines
+from pocketmq.cli.mqadmin.printed import Template, moment, second
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.remoting import fastjson, headers
@@ -22,34 +23,62 @@ if TYPE_CHECKING:
     from pocketmq.model.message import MessageExt
 
 
+# A stored message in one line, like RocketMQ's MessageExt, and in fields.
+_IN_WORDS = Template(
+    "MessageExt [brokerName={broker_name}, queueId={queue_id}, storeSize={stored_size}, "
+    "queueOffset={queue_offset}, sysFlag={sys_flag}, bornTimestamp={born_timestamp}, "
+    "bornHost=/{born_host}, storeTimestamp={store_timestamp}, storeHost=/{store_host}, "
+    "msgId={offset_msg_id}, commitLogOffset={commit_log_offset}, bodyCRC={body_crc}, "
+    "reconsumeTimes={reconsume_times}, topic={topic}, flag={flag}"
+)
+_IN_FIELDS = tuple(
+    Template(f"{label + ':':<20} {{{name}}}")
+    for label, name in (
+        ("Topic", "topic"),
+        ("Tags", "tags:bracketed"),
+        ("Keys", "keys:bracketed"),
+        ("Queue ID", "queue_id"),
+        ("Queue Offset", "queue_offset"),
+        ("CommitLog Offset", "commit_log_offset"),
+        ("Reconsume Times", "reconsume_times"),
+        ("Born Timestamp", "born_timestamp:moment"),
+        ("Store Timestamp", "store_timestamp:moment"),
+        ("Born Host", "born_host"),
+        ("Store Host", "store_host"),
+        ("System Flag", "sys_flag"),
+        ("Properties", "properties"),
+    )
+)
+
+
 # ------------------------------------------------------------ sending
 
 
-async def send_message(admin: Admin, given: GivenOptions) -> None:
-    properties = {"TAGS": given.text("c"), "KEYS": given.text("k")}
-    found = {name: value for name, value in properties.items() if value}
-    queue = await _queue_to_send(admin, given)
-    result = await admin.messages.send(queue, given["p"].encode("utf-8"), found)
-    given.show([(*result.message_queue[1:], result.status, result.msg_id)])
-
-
-async def _queue_to_send(admin: Admin, given: GivenOptions) -> MessageQueue:
-    """Return the queue of -b and -i, or one chosen by the clock."""
-    topic = given["t"]
+async def send_message(admin: Admin, given: GivenOptions) -> Answers:
     if "i" in given and "b" not in given:
         raise CannotBegin("-i names a queue of one broker: give -b BROKER too")
-    queues = (await admin.topics.route(topic)).publish_queues(topic)
-    chosen = [
+    topic = given["t"]
+    queues = _chosen((await admin.topics.route(topic)).publish_queues(topic), given, "b", "i")
+    queue = queues[time.time_ns() // 1_000_000 % len(queues)]
+    properties = {"TAGS": given.get("c"), "KEYS": given.get("k")}
+    found = {name: value for name, value in properties.items() if value}
+    yield await admin.messages.send(queue, given["p"].encode("utf-8"), found)
+
+
+def _chosen(
+    queues: Iterable[MessageQueue], given: GivenOptions, broker: str, queue: str
+) -> list[MessageQueue]:
+    """Return the queues that the options of two letters name. Raises: CannotBegin without one."""
+    found = [
         each
         for each in queues
-        if given.text("b", each.broker_name) == each.broker_name
-        and ("i" not in given or given.number("i") == each.queue_id)
+        if given.get(broker, each.broker_name) == each.broker_name
+        and (queue not in given or given.number(queue) == each.queue_id)
     ]
-    if not chosen:
-        raise CannotBegin(
-            f"topic {topic!r} has no such queue to send to: see mqadmin topicStatus -t {topic}"
-        )
-    return chosen[time.time_ns() // 1_000_000 % len(chosen)]
+    if not found:
+        topic = given["t"]
+        raise CannotBegin(f"topic {topic!r} has no such queue: see mqadmin topicStatus -t {topic}")
+    return found
 
 
 async def timed_send(
@@ -65,217 +94,166 @@ async def timed_send(
     return (time.perf_counter() - begin) * 1000, result
 
 
-async def send_msg_status(admin: Admin, given: GivenOptions) -> None:
+async def send_msg_status(admin: Admin, given: GivenOptions) -> Answers:
     (master, *_) = await admin.site.masters(None, given["b"])
-    body = b"a" * given.number("s", 128)
     # Each broker has a topic of its own name.
     queue = MessageQueue(master.name, master.name, 0)
     for _ in range(given.number("c", 50)):
-        took, result = await timed_send(admin, queue, body)
+        took, result = await timed_send(admin, queue, b"a" * given.number("s", 128))
         if isinstance(result, PocketMQError):
             raise result
-        say(
+        yield (
             f"rt={took:.0f}ms, SendResult=SendResult [sendStatus={result.status}, "
             f"msgId={result.msg_id}, offsetMsgId={result.offset_msg_id}, "
             f"queueOffset={result.queue_offset}]"
         )
 
 
-async def check_msg_send_rt(admin: Admin, given: GivenOptions) -> None:
+async def check_msg_send_rt(admin: Admin, given: GivenOptions) -> Answers:
     topic, count = given["t"], given.number("a", 100)
     queues = (await admin.topics.route(topic)).publish_queues(topic)
-    body = b"a" * given.number("s", 128)
-    rows: list[tuple[object, ...]] = []
     total = 0.0
     for number in range(count):
         queue = queues[number % len(queues)]
-        took, result = await timed_send(admin, queue, body)
-        well = "false" if isinstance(result, PocketMQError) else "true"
+        took, result = await timed_send(admin, queue, b"a" * given.number("s", 128))
         # The first one connects.
         total += took if number else 0.0
-        rows.append((queue.broker_name, queue.queue_id, well, f"{took:.2f}"))
-    given.show(rows)
-    say(f"Avg RT: {total / max(count - 1, 1):.2f}")
+        yield (
+            queue.broker_name,
+            queue.queue_id,
+            not isinstance(result, PocketMQError),
+            f"{took:.2f}",
+        )
+    yield f"Avg RT: {total / max(count - 1, 1):.2f}"
 
 
 # ------------------------------------------------------------ printing what is stored
 
 
-async def consume_message(admin: Admin, given: GivenOptions) -> None:
-    count = given.number("c", 128)
+async def consume_message(admin: Admin, given: GivenOptions) -> Answers:
     if "o" in given and not ("b" in given and "i" in given):
         raise CannotBegin("-o is an offset in one queue: give -b BROKER and -i QUEUE too")
-    shown = 0
+    left = given.number("c", 128)
     async for message in _stored(admin, given, broker="b", queue="i", begin="s", end="e"):
-        if message.queue_offset < given.number("o", 0):
-            continue
-        _print_message(message, body=True)
-        shown += 1
-        if shown == count:
-            return
+        if message.queue_offset >= given.number("o", 0):
+            yield _line(message, body=True)
+            left -= 1
+            if not left:
+                return
 
 
-async def print_msg(admin: Admin, given: GivenOptions) -> None:
+async def print_msg(admin: Admin, given: GivenOptions) -> Answers:
     async for message in _stored(admin, given, begin="b", end="e", expression="s"):
-        _print_message(message, body=given.flag("d", True), charset=given.text("c", "utf-8"))
+        yield _line(message, body=given.flag("d", True), charset=given.get("c", "utf-8"))
 
 
-async def print_msg_by_queue(admin: Admin, given: GivenOptions) -> None:
+async def print_msg_by_queue(admin: Admin, given: GivenOptions) -> Answers:
     tags: Counter[str] = Counter()
-    async for message in _stored(
-        admin, given, broker="a", queue="i", begin="b", end="e", expression="s"
-    ):
+    letters = {"broker": "a", "queue": "i", "begin": "b", "end": "e", "expression": "s"}
+    async for message in _stored(admin, given, **letters):
         tags[message.tags or "DEFAULT"] += 1
-        if given.flag("p", False):
-            _print_message(message, body=given.flag("d", False), charset=given.text("c", "utf-8"))
-    if given.flag("f", False):
+        if given.flag("p"):
+            yield _line(message, body=given.flag("d"), charset=given.get("c", "utf-8"))
+    if given.flag("f"):
         for tag, count in tags.most_common():
-            say(f"Tag: {tag:<30} Count: {count}")
+            yield f"Tag: {tag:<30} Count: {count}"
 
 
 async def _stored(
     admin: Admin,
     given: GivenOptions,
     *,
+    begin: str,
+    end: str,
     broker: str = "",
     queue: str = "",
-    begin: str = "",
-    end: str = "",
     expression: str = "",
 ) -> AsyncIterator["MessageExt"]:
     """Yield messages of a topic, as chosen by the options of these letters."""
     topic = given["t"]
-    queues = [
-        each
-        for each in (await admin.topics.route(topic)).subscribe_queues(topic)
-        if (broker not in given or given[broker] == each.broker_name)
-        and (queue not in given or given.number(queue) == each.queue_id)
-    ]
-    if not queues:
-        raise CannotBegin(f"topic {topic!r} has no such queue: see mqadmin topicStatus -t {topic}")
-    now = time.time_ns() // 1_000_000
+    queues = _chosen(
+        (await admin.topics.route(topic)).subscribe_queues(topic), given, broker, queue
+    )
     async for message in admin.messages.between(
         topic,
-        begin_ms=parse_time(given[begin], now) if begin in given else 0,
-        end_ms=parse_time(given[end], now) if end in given else None,
+        begin_ms=given.time(begin) if begin in given else 0,
+        end_ms=given.time(end) if end in given else None,
         queues=queues,
-        expression=given.text(expression, "*"),
+        expression=given.get(expression, "*"),
     ):
         yield message
 
 
-def _print_message(message: "MessageExt", *, body: bool, charset: str = "utf-8") -> None:
+def _line(message: "MessageExt", *, body: bool, charset: str = "utf-8") -> str:
+    """Format a stored message. Raises: CannotBegin for an unknown character set."""
     try:
         text = message.body.decode(charset, "backslashreplace") if body else "NOT PRINT BODY"
     except LookupError:
         raise CannotBegin(f"{charset!r} is not a character set: leave -c out for UTF-8") from None
-    say(f"MSGID: {message.msg_id} {_in_words(message)} BODY: {text}")
-
-
-def _in_words(message: "MessageExt") -> str:
-    """Format a stored message in one line, like RocketMQ's MessageExt."""
     properties = ", ".join(f"{name}={value}" for name, value in sorted(message.properties.items()))
-    return (
-        f"MessageExt [brokerName={message.broker_name}, queueId={message.queue_id}, "
-        f"storeSize={message.stored_size}, queueOffset={message.queue_offset}, "
-        f"sysFlag={message.sys_flag}, bornTimestamp={message.born_timestamp}, "
-        f"bornHost=/{message.born_host}, storeTimestamp={message.store_timestamp}, "
-        f"storeHost=/{message.store_host}, msgId={message.offset_msg_id}, "
-        f"commitLogOffset={message.commit_log_offset}, bodyCRC={message.body_crc}, "
-        f"reconsumeTimes={message.reconsume_times}, topic={message.topic}, flag={message.flag}, "
-        f"properties={{{properties}}}]"
-    )
+    words = f"{_IN_WORDS.of(message)}, properties={{{properties}}}]"
+    return f"MSGID: {message.msg_id} {words} BODY: {text}"
 
 
 # ------------------------------------------------------------ finding one
 
 
-async def query_msg_by_id(admin: Admin, given: GivenOptions) -> None:
+async def query_msg_by_id(admin: Admin, given: GivenOptions) -> Answers:
     for msg_id in given["i"].split(","):
-        await _show(admin, await find_message(admin, msg_id.strip(), None), given, "OffsetID:")
+        message = await find_message(admin, msg_id.strip(), None)
+        for line in await _shown(admin, message, given):
+            yield line
 
 
-async def query_msg_by_unique_key(admin: Admin, given: GivenOptions) -> None:
+async def query_msg_by_unique_key(admin: Admin, given: GivenOptions) -> Answers:
     found = await admin.messages.by_unique_key(given["t"], given["i"])
     if not found:
         raise ClusterRefused(f"topic {given['t']!r} has no message with the id {given['i']!r}")
     for message in found if "a" in given else found[-1:]:
-        await _show(admin, message, given, "")
+        for line in await _shown(admin, message, given, with_offset_id=False):
+            yield line
 
 
-async def query_msg_by_offset(admin: Admin, given: GivenOptions) -> None:
+async def query_msg_by_offset(admin: Admin, given: GivenOptions) -> Answers:
     queue = MessageQueue(given["t"], given["b"], given.number("i"))
-    known = (await admin.topics.route(queue.topic)).subscribe_queues(queue.topic)
-    if queue not in known:
-        raise CannotBegin(f"there is no such queue: see mqadmin topicStatus -t {queue.topic}")
+    see = f"see mqadmin topicStatus -t {queue.topic}"
+    if queue not in (await admin.topics.route(queue.topic)).subscribe_queues(queue.topic):
+        raise CannotBegin(f"there is no such queue: {see}")
     message = await admin.messages.at(queue, given.number("o"))
     if message is None:
-        raise ClusterRefused(
-            f"there is no message at offset {given['o']}: see mqadmin topicStatus -t {queue.topic}"
-        )
-    await _show(admin, message, given, "OffsetID:")
+        raise ClusterRefused(f"there is no message at offset {given['o']}: {see}")
+    for line in await _shown(admin, message, given):
+        yield line
 
 
-async def _show(admin: Admin, message: "MessageExt", given: GivenOptions, id_label: str) -> None:
-    """Print a message and its track; with -g and -d hand it to a consumer instead."""
+async def _shown(
+    admin: Admin, message: "MessageExt", given: GivenOptions, *, with_offset_id: bool = True
+) -> list[str]:
+    """Return a message and its track; with -g and -d hand it to a consumer instead."""
     if "g" in given and "d" in given:
         result = await admin.messages.consume_directly(message, given["g"], given["d"])
-        say(
+        return [
             f"ConsumeMessageDirectlyResult [consumeResult={result.result}, remark={result.remark}, "
             f"spentTimeMills={result.spent_ms}]"
-        )
-        return
-    fields = {
-        "Topic:": message.topic,
-        "Tags:": f"[{message.tags or 'null'}]",
-        "Keys:": f"[{message.keys or 'null'}]",
-        "Queue ID:": message.queue_id,
-        "Queue Offset:": message.queue_offset,
-        "CommitLog Offset:": message.commit_log_offset,
-        "Reconsume Times:": message.reconsume_times,
-        "Born Timestamp:": moment(message.born_timestamp),
-        "Store Timestamp:": moment(message.store_timestamp),
-        "Born Host:": message.born_host,
-        "Store Host:": message.store_host,
-        "System Flag:": message.sys_flag,
-        "Properties:": message.properties,
-        # RocketMQ's writes the body into a file of /tmp and prints its path.
-        "Message Body:": message.body.decode("utf-8", "backslashreplace"),
-    }
-    if id_label:
-        say(f"{id_label:<20} {message.offset_msg_id}")
-    for label, value in fields.items():
-        say(f"{label:<20} {value}")
-    say("")
+        ]
+    lines = [f"{'OffsetID:':<20} {message.offset_msg_id}"] if with_offset_id else []
+    lines += [each.of(message) for each in _IN_FIELDS]
+    # RocketMQ's writes the body into a file of /tmp and prints its path.
+    lines += [f"{'Message Body:':<20} {message.body.decode('utf-8', 'backslashreplace')}", ""]
     tracks = await admin.messages.track(message)
-    if not tracks:
-        say("WARN: No Consumer")
     for each in tracks:
         detail = f", exceptionDesc={each.detail}" if each.detail else ""
-        say(f"MessageTrack [consumerGroup={each.group}, trackType={each.type}{detail}]")
+        lines.append(f"MessageTrack [consumerGroup={each.group}, trackType={each.type}{detail}]")
+    return lines if tracks else [*lines, "WARN: No Consumer"]
 
 
-async def query_msg_by_key(admin: Admin, given: GivenOptions) -> None:
-    now = time.time_ns() // 1_000_000
-    limits: dict[str, Any] = {
-        name: parse_time(given[letter], now)
-        for name, letter in (("begin_ms", "b"), ("end_ms", "e"))
-        if letter in given
-    }
-    found = await admin.messages.by_key(
-        given["t"], given["k"], count_max=given.number("m", 64), **limits
-    )
-    given.show((message.msg_id, message.queue_id, message.queue_offset) for message in found)
-
-
-async def query_msg_trace_by_id(admin: Admin, given: GivenOptions) -> None:
+async def query_msg_trace_by_id(admin: Admin, given: GivenOptions) -> Answers:
     from pocketmq.client.tracing.trace import parse
 
     msg_id = given["i"]
-    stored = await admin.messages.by_key(given.text("t", TRACE_TOPIC), msg_id)
     pubs: list[tuple[object, ...]] = []
     subs: dict[str, tuple[object, ...]] = {}
-    for message in stored:
+    for message in await admin.messages.by_key(given.get("t") or TRACE_TOPIC, msg_id):
         host = message.born_host.rpartition(":")[0]
         for record in parse(message.body):
             if record[0] == "Pub" and msg_id in record[5].split(","):
@@ -290,43 +268,42 @@ async def query_msg_trace_by_id(admin: Admin, given: GivenOptions) -> None:
         raise ClusterRefused(
             f"no trace of {msg_id!r}: producers and consumers write traces only when tracing is switched on"
         )
-    given.show(pubs)
-    given.show(subs.values(), table=1)
+    for number, rows in enumerate((pubs, subs.values())):
+        yield Table(number)
+        for row in rows:
+            yield row
 
 
 def _second(ms: str) -> str:
-    return moment(int(ms)).partition(",")[0] if ms.isdecimal() else "-"
+    return second(int(ms)) if ms.isdecimal() else "-"
 
 
-async def query_cq(admin: Admin, given: GivenOptions) -> None:
-    topic = given["t"]
-    route = await admin.topics.route(topic)
-    addresses = dict(await admin.site.masters_of(topic))
-    name = given.text("b") or next(iter(each.broker_name for each in route.queues))
-    address = addresses.get(name, name)
+async def query_cq(admin: Admin, given: GivenOptions) -> Answers:
+    topic, index = given["t"], given.number("i")
+    name = given.get("b") or (await admin.topics.route(topic)).queues[0].broker_name
     answer = await admin.site.api.requests.ask(
-        address,
+        dict(await admin.site.masters_of(topic)).get(name, name),
         RequestCode.QUERY_CONSUME_QUEUE,
         headers.QueryConsumeQueueHeader(
-            topic, given.number("q"), given.number("i"), given.number("c", 10), given.maybe("g")
+            topic, given.number("q"), index, given.number("c", 10), given.get("g")
         ),
         about=f"topic {topic!r}",
     )
     found = fastjson.loads(answer.body)
     for label, key in (("Subscription", "subscriptionData"), ("Filter", "filterData")):
-        if found.get(key):
-            say_lines(f"{label} data: ", str(found[key]))
-    say_lines(
-        "Queue data: ", f"max: {found.get('maxQueueIndex')}, min: {found.get('minQueueIndex')}"
-    )
-    say("=" * 38)
-    for index, row in enumerate(found.get("queueData") or (), given.number("i")):
-        say_lines(f"idx: {index}", "", str(dict(row)), "=" * 38)
+        for line in (f"{label} data: ", str(found[key])) if found.get(key) else ():
+            yield line
+    yield "Queue data: "
+    yield f"max: {found.get('maxQueueIndex')}, min: {found.get('minQueueIndex')}"
+    yield "=" * 38
+    for number, row in enumerate(found.get("queueData") or (), index):
+        for line in (f"idx: {number}", "", str(dict(row)), "=" * 38):
+            yield line
 
 
-async def decode_message_id(admin: Admin, given: GivenOptions) -> None:
+async def decode_message_id(admin: Admin, given: GivenOptions) -> Answers:
     from pocketmq.model.unique_key import parse
 
-    parts = parse(given.text("i"), time.time_ns() // 1_000_000)
-    say(f"ip={parts.ip}")
-    say(f"date={moment(parts.near_ms)}")
+    parts = parse(given["i"], time.time_ns() // 1_000_000)
+    yield f"ip={parts.ip}"
+    yield f"date={moment(parts.near_ms)}"

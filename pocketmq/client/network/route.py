@@ -32,6 +32,15 @@ class QueueData:
     write_queue_nums: int
     perm: int
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as in routes."""
+        return {
+            "brokerName": self.broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:

@@ -30,25 +30,13 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
             if row["enabled"]:
                 told = await console.admin.settings.accounts(master.address)
                 row["whiteAddresses"] = list(told.get("globalWhiteAddrs") or ())
-                row["accounts"] = [_account(each) for each in told.get("plainAccessConfigs") or ()]
+                row["accounts"] = [
+                    AccountView.of(each).to_json() for each in told.get("plainAccessConfigs") or ()
+                ]
         except PocketMQError as error:
             row["error"] = in_words(error)
         rows.append(row)
     return {"brokers": rows}
-
-
-def _account(told: dict[str, Any]) -> dict[str, Any]:
-    account = AccountView.of(told)
-    return {
-        "accessKey": account.access_key,
-        "admin": account.admin,
-        "mayAll": account.may_all,
-        "whiteAddress": account.white_address,
-        "defaultTopicPerm": account.default_topic_perm,
-        "defaultGroupPerm": account.default_group_perm,
-        "topicPerms": account.topics,
-        "groupPerms": account.groups,
-    }
 
 
 async def may(console: Console, call: ApiRequest) -> dict[str, Any]:

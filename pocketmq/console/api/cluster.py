@@ -19,12 +19,12 @@ async def cluster(console: Console, call: ApiRequest) -> dict[str, Any]:
     clusters: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for summary in sample.brokers:
         brokers = clusters.setdefault(summary["cluster"], {})
-        brokers.setdefault(summary["name"], []).append(summary)
+        brokers.setdefault(summary["broker"], []).append(summary)
     return {
         "nameServers": await name_server_rows(console),
         "clusters": [
             {
-                "name": name,
+                "cluster": name,
                 "brokers": [each for same in brokers.values() for each in same],
             }
             for name, brokers in sorted(clusters.items())

@@ -7,20 +7,16 @@ from typing import Any
 from pocketmq.admin import GroupConfig
 from pocketmq.admin.checkup import check_group
 from pocketmq.admin.views.group import group_row, member_count, subscriptions_of, users_first
+from pocketmq.admin.views.rows import GroupConfigRow, QueueProgressRow, QueueRow, SubscriptionRow
 from pocketmq.broker.modes.mode import GroupMode
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.api.request import ApiRequest, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.group_members import member_rows, verdict
-from pocketmq.console.json_rows import (
-    group_config_row,
-    progress_row,
-    queue_row,
-    subscription_rows,
-)
 from pocketmq.console.overview_warnings import symptom_row
 from pocketmq.console.quiet import GRAVITY
 from pocketmq.console.state import Console
+from pocketmq.model.as_json import as_object
 from pocketmq.model.diagnosis import is_sick
 from pocketmq.model.names import group_is_legal, is_system_group
 from pocketmq.remoting.errors import PocketMQError
@@ -83,7 +79,7 @@ def _figures(console: Console, name: str) -> dict[str, float | None]:
 async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
     found = await group_row(console.admin, name)
     row: dict[str, Any] = {
-        "name": name,
+        "group": name,
         "type": _type(name),
         "mode": None,
         "members": found.members,
@@ -136,18 +132,20 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
             f"no broker knows a group {name!r}", "a group appears when its first consumer starts"
         )
     return {
-        "name": name,
+        "group": name,
         "exists": bool(configs),
         "online": connection is not None,
         "mode": view.mode,
         "consumeType": connection.consume_type if connection else None,
         "messageModel": connection.message_model if connection else None,
         "consumeFromWhere": connection.consume_from_where if connection else None,
-        "configs": [group_config_row(broker, each) for broker, each in sorted(configs.items())],
-        "stored": subscription_rows(view.stored.values()),
+        "configs": [
+            as_object(GroupConfigRow.of(broker, each)) for broker, each in sorted(configs.items())
+        ],
+        "stored": as_object(SubscriptionRow.of_all(view.stored.values())),
         "members": member_rows(view),
         "verdict": verdict(view),
-        "queues": [progress_row(row) for row in rows],
+        "queues": [as_object(QueueProgressRow.of(row)) for row in rows],
         "lag": view.lag,
         "out": _figures(console, name)["out"],
         "subGroups": [
@@ -156,8 +154,8 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
                 "id": each["id"],
                 "state": each["state"],
                 "clientIds": each["clientIds"],
-                "subscriptions": subscription_rows(
-                    subscriptions_of(each["subscriptions"]).values()
+                "subscriptions": as_object(
+                    SubscriptionRow.of_all(subscriptions_of(each["subscriptions"]).values())
                 ),
             }
             for broker, told in view.told.items()
@@ -183,9 +181,9 @@ async def member(console: Console, call: ApiRequest) -> dict[str, Any]:
     return {
         "clientId": info.client_id,
         "properties": dict(info.properties),
-        "subscriptions": subscription_rows(info.subscriptions.values()),
+        "subscriptions": as_object(SubscriptionRow.of_all(info.subscriptions.values())),
         "queues": [
-            {**queue_row(queue), "fields": dict(info.queues[queue])}
+            {**as_object(QueueRow.of(queue)), "fields": dict(info.queues[queue])}
             for queue in sorted(info.queues, key=users_first)
         ],
         "statuses": {topic: dict(each) for topic, each in info.statuses.items()},
@@ -226,10 +224,10 @@ async def put(console: Console, call: ApiRequest) -> dict[str, Any]:
             "notifyConsumerIdsChangedEnable", old.notify_consumer_ids_changed_enable
         ),
     )
-    row = group_config_row("", new)
+    row = as_object(GroupConfigRow.of("", new))
     parameters = {"group": name, "brokers": brokers, **{k: row[k] for k in row if k != "broker"}}
     if before:
-        was = group_config_row("", old)
+        was = as_object(GroupConfigRow.of("", old))
         changes = [f"{key} from {was[key]} to {row[key]}" for key in row if was[key] != row[key]]
         call.confirm(
             "group.change",

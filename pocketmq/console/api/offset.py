@@ -4,10 +4,11 @@ from typing import Any
 
 from pocketmq.admin import OffsetReset
 from pocketmq.admin.views.group import member_count
+from pocketmq.admin.views.rows import QueueRow, reset_row
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.json_rows import queue_row, step_row
 from pocketmq.console.state import Console
+from pocketmq.model.as_json import as_object
 from pocketmq.model.message import MessageQueue
 
 _WORDS = {"earliest": 0, "latest": -1}
@@ -39,10 +40,10 @@ async def _reset(console: Console, call: ApiRequest, moment: int, action: str) -
         {"group": group, "topic": topic, "to": moment, "skipped": skipped, "again": again},
         f"Group {group!r} will continue elsewhere in topic {topic!r}: it will skip {skipped} "
         f"messages and consume {again} again.",
-        [step_row(step) for step in plan],
+        [reset_row(step) for step in plan],
     )
     done = await groups.reset(group, topic, moment)
-    return {"steps": [step_row(step) for step in done]}
+    return {"steps": [reset_row(step) for step in done]}
 
 
 async def clone(console: Console, call: ApiRequest) -> dict[str, Any]:
@@ -58,10 +59,10 @@ async def clone(console: Console, call: ApiRequest) -> dict[str, Any]:
         "group.clone",
         {"group": target, "from": source, "topic": topic},
         f"Group {target!r} will have the offsets of group {source!r} in topic {topic!r}.",
-        [step_row(step) for step in plan],
+        [reset_row(step) for step in plan],
     )
     done = await groups.copy_offsets(source, target, topic)
-    return {"steps": [step_row(step) for step in done]}
+    return {"steps": [reset_row(step) for step in done]}
 
 
 async def place(console: Console, call: ApiRequest) -> dict[str, Any]:
@@ -87,11 +88,11 @@ async def place(console: Console, call: ApiRequest) -> dict[str, Any]:
     step = OffsetReset(queue, old, offset)
     call.confirm(
         "group.offset",
-        {"group": group, **queue_row(queue), "offset": offset},
+        {"group": group, **as_object(QueueRow.of(queue)), "offset": offset},
         f"Group {group!r} will continue from {offset} in queue {queue.queue_id} of topic "
         f"{queue.topic!r} on {queue.broker_name}, which holds {status[queue].min_offset} to "
         f"{status[queue].max_offset}.",
-        [step_row(step)],
+        [reset_row(step)],
     )
     await admin.groups.place(group, queue, offset)
-    return {"steps": [step_row(step)]}
+    return {"steps": [reset_row(step)]}

@@ -57,4 +57,4 @@ async def change_role(console: Console, call: ApiRequest) -> dict[str, Any]:
         _WILL_DO[act].format(f"{found.name} at {found.address}"),
     )
     await console.admin.replicas.change(found.address, act, role=role, broker_id=broker_id)
-    return {"broker": found.address, "act": act}
+    return {"address": found.address, "act": act}

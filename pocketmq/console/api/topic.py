@@ -4,6 +4,7 @@ from typing import Any
 
 from pocketmq.admin import TopicConfig
 from pocketmq.admin.views.group import lag_of
+from pocketmq.admin.views.rows import QueueProgressRow, QueueStatusRow, TopicConfigRow
 from pocketmq.admin.views.topic import (
     TOPIC_TYPES,
     kind_of_topic,
@@ -13,8 +14,8 @@ from pocketmq.admin.views.topic import (
 from pocketmq.client.errors import NoRoute
 from pocketmq.console.api.request import ApiRequest, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
-from pocketmq.console.json_rows import progress_row, status_row, topic_config_row
 from pocketmq.console.state import Console
+from pocketmq.model.as_json import as_object
 from pocketmq.model.names import topic_fault
 from pocketmq.remoting.errors import PocketMQError
 
@@ -47,8 +48,8 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
         kind = kind_of_topic(name, types.get(name), system)
         counts[kind] += 1
         if (not wanted or kind in wanted) and part in name.lower():
-            rows.append({"name": name, "type": kind, "dynamic": rates.get(name, _UNKNOWN)})
-    rows.sort(key=lambda row: (TOPIC_TYPES.index(row["type"]) >= _FIRST_SYSTEM, row["name"]))
+            rows.append({"topic": name, "type": kind, "dynamic": rates.get(name, _UNKNOWN)})
+    rows.sort(key=lambda row: (TOPIC_TYPES.index(row["type"]) >= _FIRST_SYSTEM, row["topic"]))
     figures = {each: lambda row, each=each: row["dynamic"][each] for each in _UNKNOWN}
     return {
         **paged(call.sorted(rows, figures), page, size),
@@ -97,9 +98,11 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     rates = console.sampler.topic_rates().get(name, _RATES)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
-        "name": name,
+        "topic": name,
         "type": kind_of_topic(name, next(filter(None, types), None), await system_names(console)),
-        "configs": [topic_config_row(broker, each) for broker, each in sorted(configs.items())],
+        "configs": [
+            as_object(TopicConfigRow.of(broker, each)) for broker, each in sorted(configs.items())
+        ],
         "route": {
             "queues": [
                 {
@@ -119,7 +122,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
                 for each in view.route.brokers
             ],
         },
-        "status": [status_row(each) for each in view.status],
+        "status": [as_object(QueueStatusRow.of(each)) for each in view.status],
         "messages": view.count,
         "groups": view.groups,
         **rates,
@@ -147,7 +150,7 @@ async def consumers(console: Console, call: ApiRequest) -> dict[str, Any]:
             {
                 "group": group,
                 "lag": lag_of(rows),
-                "queues": [progress_row(row) for row in rows],
+                "queues": [as_object(QueueProgressRow.of(row)) for row in rows],
             }
         )
     return {"groups": groups}
@@ -201,8 +204,10 @@ async def put(console: Console, call: ApiRequest) -> dict[str, Any]:
             [
                 {
                     "broker": each,
-                    "from": topic_config_row(each, before[each]) if each in before else None,
-                    "to": topic_config_row(each, new),
+                    "from": as_object(TopicConfigRow.of(each, before[each]))
+                    if each in before
+                    else None,
+                    "to": as_object(TopicConfigRow.of(each, new)),
                 }
                 for each in brokers
             ],

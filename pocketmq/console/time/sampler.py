@@ -208,7 +208,7 @@ class Sampler:
         sample.findings = findings.result()
         sample.brokers = [each.result() for each in looks]
         for summary in sample.brokers:
-            summary["isPocketMq"] = summary["name"] in sample.findings
+            summary["isPocketMq"] = summary["broker"] in sample.findings
         own = own_names(brokers)
         sample.topic_count = sum(kind_of_topic(each, None, own) == "NORMAL" for each in names)
         sample.group_count = self.last.group_count
@@ -229,7 +229,7 @@ class Sampler:
         """Return BrokerSummary of API.md, except for isPocketMq."""
         summary: dict[str, Any] = {
             "cluster": broker.cluster,
-            "name": broker.name,
+            "broker": broker.name,
             "brokerId": broker.broker_id,
             "address": broker.address,
             "role": "SLAVE" if broker.broker_id else "MASTER",
@@ -412,7 +412,7 @@ class Sampler:
             {
                 SeriesKind.CLUSTER: {_CLUSTER: {**sums["rates"], "lag": lag, "latency": latency}},
                 SeriesKind.BROKERS: {
-                    each["name"]: {
+                    each["broker"]: {
                         "in": each["in"],
                         "out": each["out"],
                         "latency": each["latencyMs"],

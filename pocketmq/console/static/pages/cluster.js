@@ -16,7 +16,7 @@ export default {
       found.clusters.length === 0 && card(null, empty(t("brokers.none"), t("brokers.none.do"))),
       found.clusters.map((cluster) => {
         const shown = brokers(cluster.brokers);
-        shown.querySelector("h2").textContent = t("cluster.name", { name: cluster.name });
+        shown.querySelector("h2").textContent = t("cluster.name", { name: cluster.cluster });
         return shown;
       }),
       card(

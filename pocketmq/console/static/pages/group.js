@@ -18,7 +18,7 @@ export default {
     return withHistory(page, signal, [["groups", name]], get(path("/api/groups/{}", [name]), signal));
   },
   view(page, group) {
-    const { name } = group;
+    const { group: name } = group;
     const tab = page.get("tab") || "members";
     const others = group.warnings.filter(({ kind }) => kind !== "GROUP_DIFFERS");
     const topics = [...new Set(group.queues.map(({ topic }) => topic))];
@@ -174,7 +174,7 @@ function member(page, group, each, stored) {
     const name = `${topic} ${broker}`;
     queues.set(name, [...(queues.get(name) ?? []), queueId]);
   }
-  const inspect = () => running(page, group.name, each.clientId);
+  const inspect = () => running(page, group.group, each.clientId);
   return [
     [code(each.clientId), h("div", { class: "soft small", translate: "no" }, `${each.address} · ${each.language} ${each.version}`)],
     each.subscriptions === null ? h("span", { class: "soft" }, t("subscription.unknown")) : shown.map((topic) => line(topic, own.get(topic))),
@@ -186,7 +186,7 @@ function member(page, group, each, stored) {
   ];
 }
 
-function example({ name }) {
+function example({ group: name }) {
   return [
     "from pocketmq.client import PushConsumer", "",
     `consumer = PushConsumer("${name}", listener=print, name_server="127.0.0.1:9876")`,
@@ -242,7 +242,7 @@ const property = (name, value) =>
 
 // ---------------------------------------------------------------- queues and offsets
 
-function queues(page, { name, queues: list, online }) {
+function queues(page, { group: name, queues: list, online }) {
   if (!list.length) return card(null, empty(t("queues.noOffsets"), t("groups.first")));
   const topics = [...new Set(list.map(({ topic }) => topic))];
   const set = () => setOffset(page, name, list);

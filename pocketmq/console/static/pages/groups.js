@@ -38,7 +38,7 @@ export default {
                 { label: t("messageModel") }, { label: t("lag"), number: true, sort: "lag" }, { label: t("rate.out"), number: true, sort: "out" },
               ],
               totals: [t("total", { count: number(list.total) }), "", "", "", number(list.totals.members), "", number(list.totals.lag), rate(list.totals.out)],
-              rows: list.items.map((each) => ({ key: each.name, marked: each.differs, cells: row(each) })),
+              rows: list.items.map((each) => ({ key: each.group, marked: each.differs, cells: row(each) })),
             })
           : page.get("q")
             ? empty(t("filter.none"), t("filter.none.do"))
@@ -51,7 +51,7 @@ export default {
 
 function row(each) {
   return [
-    groupLink(each.name),
+    groupLink(each.group),
     each.state === "sick" ? tag(t("sick"), KINDS[each.severity]) : each.state === "well" ? tag(t("well"), "good") : "–",
     each.differs ? tag(t("differs"), "warn") : each.differs === false && each.members > 1 ? tag(t("agree"), each.state === "sick" ? "" : "good") : "–",
     each.mode ? named("mode", each.mode) : "–",

@@ -24,7 +24,7 @@ export default {
     const cursor = page.state.cursor;
     if (page.get("by") === "content") {
       // Drawn while it runs.
-      page.data ??= { list: null, topics: topics.items.map(({ name }) => name) };
+      page.data ??= { list: null, topics: topics.items.map(({ topic }) => topic) };
       if (topic) await look(page, signal);
       return page.data;
     }
@@ -34,7 +34,7 @@ export default {
       queue: () => page.get("broker") && { topic, broker: page.get("broker"), queueId: page.get("queue"), offset: page.get("offset") || 0, cursor, size: 20 },
     }[page.get("by") || "time"]?.();
     const list = topic && how ? await get(path("/api/messages", [], how), signal) : null;
-    return { list, topics: topics.items.map(({ name }) => name) };
+    return { list, topics: topics.items.map(({ topic }) => topic) };
   },
   view(page, { list: loaded, topics }) {
     const by = page.get("by") || "time";

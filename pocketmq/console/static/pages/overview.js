@@ -58,9 +58,9 @@ export function brokers(list) {
             { label: t("today"), number: true }, { label: t("disk") },
           ],
           rows: list.map((each) => ({
-            key: `${each.name} ${each.brokerId}`,
+            key: `${each.broker} ${each.brokerId}`,
             cells: [
-              link("/broker", { name: each.name, id: each.brokerId || null }, each.name),
+              link("/broker", { name: each.broker, id: each.brokerId || null }, each.broker),
               !each.reachable ? tag(t("unreachable"), "bad") : each.trouble ? tag(t("broker.fails"), "bad") : tag(named("role", each.role)),
               data(each.address, { class: "mono" }),
               data(versionText(each)),

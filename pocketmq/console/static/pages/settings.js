@@ -12,7 +12,7 @@ export default {
   async load(page, signal) {
     const { clusters } = await get("/api/cluster", signal);
     const masters = clusters.flatMap(({ brokers }) => brokers).filter(({ role }) => role === "MASTER");
-    const name = page.get("broker") || masters[0]?.name;
+    const name = page.get("broker") || masters[0]?.broker;
     const found = name ? await get(path("/api/brokers/{}", [name], { language }), signal) : null;
     return { masters, name, settings: found?.settings ?? [] };
   },
@@ -31,7 +31,7 @@ export default {
               "label",
               {},
               t("broker"),
-              h("select", { on: { change: chosen }, translate: "no" }, masters.map((each) => h("option", { value: each.name, selected: each.name === name }, each.name))),
+              h("select", { on: { change: chosen }, translate: "no" }, masters.map((each) => h("option", { value: each.broker, selected: each.broker === name }, each.broker))),
             ),
           ),
         name && settingsTable(page, name, settings),

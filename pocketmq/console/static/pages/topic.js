@@ -17,7 +17,7 @@ export default {
     const name = page.get("name");
     const following = page.get("tab") === "live" ? follow(page, name, signal) : null;
     // Of the topic itself little changes while its messages are watched.
-    if (following && page.data?.name === name) return following.then(() => page.data);
+    if (following && page.data?.topic === name) return following.then(() => page.data);
     const [found, consumers] = await Promise.all([
       withHistory(page, signal, [["topics", name]], get(path("/api/topics/{}", [name]), signal)),
       page.get("tab") === "consumers" ? get(path("/api/topics/{}/consumers", [name]), signal) : null,
@@ -26,7 +26,7 @@ export default {
     return { ...found, consumers };
   },
   view(page, topic) {
-    const { name } = topic;
+    const { topic: name } = topic;
     const tab = page.get("tab") || "status";
     const choices = ["status", "live", "consumers", "route", "config"].map((each) => [
       each, t(`topic.${each}`), href("/topic", { name, tab: each === "status" ? "" : each }),
@@ -65,7 +65,7 @@ function status(page, topic) {
   ];
 }
 
-function queueStatus(page, { name, status: queues, messages }) {
+function queueStatus(page, { topic: name, status: queues, messages }) {
   return card(
     t("topic.status"),
     table({
@@ -79,7 +79,7 @@ function queueStatus(page, { name, status: queues, messages }) {
         key: `${each.broker} ${each.queueId}`,
         cells: [
           data(each.broker), each.queueId, number(each.minOffset), number(each.maxOffset),
-          number(each.maxOffset - each.minOffset), moment(each.lastUpdate),
+          number(each.maxOffset - each.minOffset), moment(each.lastTimestamp),
           link("/messages", { topic: name, by: "queue", broker: each.broker, queue: each.queueId, offset: each.minOffset }, t("messages.see")),
         ],
       })),
@@ -92,7 +92,7 @@ function queueStatus(page, { name, status: queues, messages }) {
   );
 }
 
-function consumers(page, { name, consumers: found }) {
+function consumers(page, { topic: name, consumers: found }) {
   if (!found?.groups.length) return card(null, empty(t("topic.consumers.none"), t("groups.first")));
   return found.groups.map(({ group, lag, queues }) =>
     h(

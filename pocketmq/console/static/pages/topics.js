@@ -36,7 +36,7 @@ export default {
                 { label: t("actions"), quiet: true },
               ],
               totals: [t("total", { count: number(list.total) }), "", rate(list.totals.in), rate(list.totals.out), number(list.totals.lag), number(list.totals.messages), size(list.totals.bytes), number(list.totals.queues), ""],
-              rows: list.items.map((each) => ({ key: each.name, cells: row(page, each) })),
+              rows: list.items.map((each) => ({ key: each.topic, cells: row(page, each) })),
             })
           : none(page),
         pager(page, list),
@@ -45,7 +45,7 @@ export default {
   },
 };
 
-function row(page, { name, type, dynamic }) {
+function row(page, { topic: name, type, dynamic }) {
   const send = ["RETRY", "DLQ", "SYSTEM"].includes(type)
     ? null
     : doer(page, t("send"), () => sendForm(page, name), { quiet: true });
