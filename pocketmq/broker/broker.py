@@ -127,7 +127,6 @@ class Broker:
         )
         store.opens_following = self.config.broker_role == SLAVE
         await stack.enter_async_context(store)
-        keep_name(self.store_config.store_path_root_dir, self.config.broker_name)
         self.parts = parts = assemble(node, store)
         stack.push_async_callback(parts.services.replication.stop)
         housekeeping = Housekeeping(parts, None if acl is None else acl.tick)
@@ -205,6 +204,7 @@ class Broker:
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
         """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
+        keep_name(self.store_config.store_path_root_dir, self.config.broker_name)
         services = self.parts.services
         for manager in self.parts.tables.managers:
             manager.load()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pocketmq.bulk.errors import NotAStore
 from pocketmq.bulk.fetch import File, Folders, folders_of
 from pocketmq.bulk.queue import Queue
-from pocketmq.files.broker_name import BROKER, name_in
+from pocketmq.files.broker_name import BROKER, kept_name, name_in
 from pocketmq.files.layout import FileSpan, Listed
 from pocketmq.files.local import list_or_empty
 from pocketmq.files.store_files import StoreFiles
@@ -204,6 +204,8 @@ def _are_archives(*paths: str) -> list[bool]:
 
 def _told(folder: str) -> str:
     """Return the name that a store tells of its broker; an empty text if it does not."""
+    if "://" not in folder:
+        return kept_name(folder)
     try:
         folders, base = folders_of(folder)
         file = folders.peek(f"{base}/{BROKER}")

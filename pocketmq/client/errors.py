@@ -31,6 +31,9 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+from pocketmq.remoting.errors import (
+    NotANameServer as NotANameServer,
+)
 
 _FAQ = re.compile(r"\s*See https?://rocketmq\.apache\.org/\S+ for further details\.?")
 """The link that RocketMQ's servers add: of no help with what runs here."""

@@ -2,8 +2,8 @@
 
     broker.json    ours, beside `commitlog`: {"name": "broker-a"}
 
-A broker that is given no name has the one that its store knows, so it keeps it on another machine, and who reads
-the files calls it as the name server does. A file that is missing or broken is as good as none.
+A broker that is given no name has the one that its store knows, so it keeps it on another machine, and
+readers of the files call it as the name server does. A file that is missing or broken tells nothing.
 """
 
 import json
@@ -14,7 +14,7 @@ BROKER = "broker.json"
 
 
 def name_in(data: bytes) -> str:
-    """Return the name in the content of the file; an empty text if there is none."""
+    """Return the name in the content of the file; an empty text if it holds no name."""
     try:
         name = json.loads(data)["name"]
     except (ValueError, KeyError, TypeError):

@@ -163,7 +163,10 @@ _WRONG = {
         "If it is one, connect with tls=True or an SSL context; a command does with --tls-ca FILE, Spark "
         "with option useTLS",
     ),
-    "broker": ("it answers like a broker", f"{_USUAL}; it tells the addresses of the brokers"),
+    "broker": (
+        "it answers like a broker",
+        f"{_USUAL}; from it clients learn where the brokers are",
+    ),
 }
 
 

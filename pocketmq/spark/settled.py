@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 # What Spark calls of sources, readers and writers.
 _CALLS = (
-    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read", "write", "commit",
-    "abort", "initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset",
+    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read", "write",
+    "commit", "abort", "initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset",
 )  # fmt: skip
 
+# What runs in the processes that Spark starts.
+_OF_SPARK = ("pyspark.", "pocketmq.spark.daemon")
 _T = TypeVar("_T")
 _settled = False
 # Blocks of up to this size stay with the process when they are freed, together twice as much. Batches are
@@ -84,7 +86,7 @@ def keep_freed() -> None:
 def sentence_first(kind: type[_T]) -> type[_T]:
     """Let an error that one of Spark's calls of this class raises begin with its sentence.
 
-    The traceback follows, unless the caller can mend the error, who does not need it.
+    The traceback follows, unless the error is one that the caller can mend.
     """
     for name in _CALLS:
         call = vars(kind).get(name)
@@ -119,7 +121,8 @@ def _say_first(error: PocketMQError) -> None:
 
     The process ends with the error, and its environment with it.
     """
-    if "SPARK_REUSE_WORKER" not in os.environ or "SPARK_HIDE_TRACEBACK" in os.environ:
+    main = getattr(sys.modules["__main__"].__spec__, "name", "")
+    if not main.startswith(_OF_SPARK) or "SPARK_HIDE_TRACEBACK" in os.environ:
         return
     os.environ["SPARK_HIDE_TRACEBACK"] = "1"
     if not isinstance(error, CallerError):

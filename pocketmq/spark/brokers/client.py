@@ -304,7 +304,7 @@ class BrokerClient:
         """Return the topic's queues that may be written. Of a topic that does not exist, those that the first
         message makes where brokers have autoCreateTopicEnable, unless not `create`.
 
-        Raises: IllegalArgument if there are none.
+        Raises: IllegalArgument if no queue can be written.
         """
         found = self.queues(topic, Perm.WRITE)
         if found:

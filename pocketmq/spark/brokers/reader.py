@@ -208,8 +208,8 @@ def look_up(
     for topic, queues in client.queues_of(names, Perm.READ).items():
         if not queues and named and must_exist:
             raise IllegalArgument(
-                f"option {topics.option}: topic {topic!r}{client.near(topic)} does not exist or cannot be read "
-                f"on {client.access.name_server}; pocketmq topic list names the topics"
+                f"option {topics.option}: topic {topic!r}{client.near(topic)} does not exist or cannot be "
+                f"read on {client.access.name_server}; pocketmq topic list names the topics"
             )
         for queue in queues:
             key = QueueKey(topic, queue.broker_name, queue.queue_id)
