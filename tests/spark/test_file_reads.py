@@ -353,11 +353,6 @@ def test_a_group_begins_where_its_offsets_stand(load: Load, tmp_path: Path) -> N
         ({"expressionType": "SQL92", "subExpression": "a > 1"}, "nameServer"),
         ({"startingTimestamp": "1800000000000"}, "startingOffsetsByTimestampStrategy"),
         ({"startingOffsets": {"T": {"nobody": {"0": 5}}}}, "broker 'nobody'.*Read are the brokers"),
-        ({"startingOffsets": {"TT": {"BROKER": {"0": -2}}}}, r"topic 'TT' \(did you mean 'T'\?\)"),
-        (
-            {"startingOffsetsByTimestamp": {"T": {"BROKER": {"0": 1700000000}}}},
-            "in milliseconds it is 1700000000000",
-        ),
         ({"startingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
         ({"endingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
         ({"nameServer": "127.0.0.1:1"}, "not both"),
