@@ -74,8 +74,9 @@ async def test_a_member_over_grpc_is_seen_everywhere(
             words = ["group", "show", "g", "--namesrv", place.name_server, "--json"]
             assert await asyncio.to_thread(run, words) == 0
             told = json.loads(capsys.readouterr().out)
-            assert [member["client"] for member in told["members"]] == ["sdk@7", "sdk@8"]
-            assert [queue["owner"] for queue in told["queues"]] == ["shared"]
+            assert [member["clientId"] for member in told["members"]] == ["sdk@7", "sdk@8"]
+            owners = [(queue["owner"], queue["shared"]) for queue in told["queues"]]
+            assert owners == [(None, True)]
             assert told["symptoms"] == []
 
 
