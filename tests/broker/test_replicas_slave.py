@@ -12,8 +12,8 @@ from pocketmq.admin import Admin
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics import snapshot
-from pocketmq.broker.ha.follower import fetched
 from pocketmq.broker.ha.introduction import signer
+from pocketmq.broker.ha.taking import fetched_slices
 from pocketmq.broker.ha.wire import HaWireError, SliceDecoder, head
 from pocketmq.broker.readiness import readiness
 from pocketmq.broker.refused import Refused
@@ -715,8 +715,8 @@ async def test_a_slave_asks_for_byte_1_where_0_means_the_last_file() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        assert await fetched(f"{host}:{port}", 0, 20) == log[:20]
-        assert await fetched(f"{host}:{port}", 150, 20) == log[150:170]
+        assert await fetched_slices(f"{host}:{port}", 0, 20) == log[:20]
+        assert await fetched_slices(f"{host}:{port}", 150, 20) == log[150:170]
         await until(lambda: not served, "both connections have ended")
 
 

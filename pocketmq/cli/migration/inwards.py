@@ -21,7 +21,8 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.follower import Follower, fetched
+from pocketmq.broker.ha.follower import Follower
+from pocketmq.broker.ha.taking import fetched_slices
 from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport
 from pocketmq.cli.migration.source import Source
 from pocketmq.client.network.gather import together
@@ -177,7 +178,7 @@ class Inwards:
         address = self._follower.state.master
         for number in range(_ASKED_AT_MOST):
             try:
-                return await fetched(address, position, size)
+                return await fetched_slices(address, position, size)
             except (OSError, EOFError) as error:
                 # Nothing is at stake yet.
                 reason = str(error) or type(error).__name__
