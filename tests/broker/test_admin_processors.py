@@ -299,7 +299,7 @@ async def test_consume_stats_cover_topics_with_offsets_of_the_group(site: Site) 
         "lastTimestamp": 0,
     }
     assert "pullOffset" not in row
-    assert await site.json(CODE.GET_CONSUME_STATS, consumerGroup="nobody") == {
+    assert await site.json(CODE.GET_CONSUME_STATS, consumerGroup="absent") == {
         "consumeTps": 0.0,
         "offsetTable": {},
     }

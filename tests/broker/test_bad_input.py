@@ -214,7 +214,7 @@ async def test_a_send_with_a_number_that_is_none_is_refused(
         answer = await good.ask(code, {**SEND, field: value}, body)
         if answer.code == ResponseCode.SUCCESS:
             # An optional field that is no number is no field; the queues of a topic that is there
-            # are asked by nobody.
+            # no client asks.
             assert field == "d" or (field == "j" and not value.lstrip("-").isdigit())
             before += 1
             continue

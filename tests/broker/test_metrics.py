@@ -371,7 +371,7 @@ def test_no_piece_of_a_look_grows_with_groups_and_topics(server: InProcess) -> N
     async def pieces() -> tuple[int, int]:
         parts = server.running.parts
         for number in range(8 * PIECE):
-            parts.lags.rows["of nobody", f"T{number}"] = GroupLag({}, {}, 0)
+            parts.lags.rows["absent", f"T{number}"] = GroupLag({}, {}, 0)
         for group in range(groups):
             parts.tables.groups.find(f"g{group}")
             for number in range(50):
@@ -530,7 +530,7 @@ def test_histograms_have_the_buckets_of_rocketmq(server: InProcess) -> None:
         server.send("Sized", os.urandom(size))
     assert len(server.messages("Sized")) == 3
     with pytest.raises(ConsumerNotOnline):
-        server.admin.groups.connection("nobody")
+        server.admin.groups.connection("absent")
     found = scraped(server)
     sizes = {
         sample.labels["le"]: sample.value

@@ -545,7 +545,7 @@ async def test_the_pulls_of_a_closed_connection_are_forgotten(broker: Broker) ->
 
 
 async def test_a_pull_commits_its_offset_even_when_it_is_held(broker: Broker, peer: Peer) -> None:
-    """wire.md 3.4.9: with flag 1 and a value that is none below zero."""
+    """wire.md 3.4.9: with flag 1 and a value: below zero it is absent."""
     await fill(peer, "a", "b")
     await peer.pull("g", "T", 0, sys_flag=OWN | 1, subscription="*", commitOffset=1)
     assert broker.parts.tables.offsets.query("g", "T", 0) == 1

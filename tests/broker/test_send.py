@@ -445,9 +445,9 @@ async def test_a_retry_send_of_an_unknown_group_is_refused(
 ) -> None:
     async with serving(tmp_path, auto_create_subscription_group=False) as broker:
         async with await Peer.at(broker) as peer:
-            answer = await peer.produce("%RETRY%nobody")
+            answer = await peer.produce("%RETRY%absent")
             assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-            assert (answer.remark or "").startswith("subscription group not exist, nobody ")
+            assert (answer.remark or "").startswith("subscription group not exist, absent ")
 
 
 async def test_a_delayed_message_waits_in_the_schedule_topic(broker: Broker, peer: Peer) -> None:
@@ -634,17 +634,17 @@ async def test_messages_keep_their_order_within_a_connection(
     ext = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "a\x01b"}
     sent: list[list[int]] = [[] for _ in peers]
     for place in range(50):
-        for who, connection in enumerate(peers):
-            opaque = connection.send(310, ext, f"{who}:{place}".encode())
-            sent[who].append(opaque)
-    for who, connection in enumerate(peers):
-        for opaque in sent[who]:
+        for index, connection in enumerate(peers):
+            opaque = connection.send(310, ext, f"{index}:{place}".encode())
+            sent[index].append(opaque)
+    for index, connection in enumerate(peers):
+        for opaque in sent[index]:
             assert (await connection.answer(opaque)).code == 0
     bodies: list[bytes] = []
     while len(bodies) < 200:
         bodies += await peers[0].bodies("g", "T", len(bodies), maxMsgNums=64)
-    for who in range(4):
-        own = [body for body in bodies if body.startswith(b"%d:" % who)]
-        assert own == [b"%d:%d" % (who, place) for place in range(50)]
+    for index in range(4):
+        own = [body for body in bodies if body.startswith(b"%d:" % index)]
+        assert own == [b"%d:%d" % (index, place) for place in range(50)]
     for connection in peers:
         await connection.close()

@@ -99,7 +99,7 @@ def make_request(queue_id: int, group: str = "g") -> PullRequest:
 def test_the_pull_service_keeps_order_and_survives_failures(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """S1, S2, S3: take, pull, go on (at once where a pull says so); delays are kept."""
+    """S1, S2, S3: take, pull, continue (at once where a pull says so); delays are kept."""
     caplog.set_level(logging.INFO)
     served: list[tuple[int, int]] = []
 
@@ -304,7 +304,7 @@ def test_a_failing_rebalance_does_not_stop_other_consumers(
 
 
 def test_a_paused_consumer_neither_rebalances_nor_pulls() -> None:
-    """S7: suspend, no change; resume goes on."""
+    """S7: suspend, no change; resume continues."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -619,7 +619,7 @@ def test_filtered_messages_are_committed_with_the_next_pull() -> None:
 
 
 def test_an_offset_outside_the_queue_is_corrected() -> None:
-    """S46: OFFSET_ILLEGAL stores the broker's offset and goes on from it."""
+    """S46: OFFSET_ILLEGAL stores the broker's offset and continues from it."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)

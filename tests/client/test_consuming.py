@@ -533,7 +533,7 @@ def test_an_orderly_queue_is_locked_while_it_is_consumed() -> None:
 
 
 def test_a_suspended_queue_repeats_its_message_first() -> None:
-    """S22: order holds while a message fails; other queues go on meanwhile."""
+    """S22: order holds while a message fails; other queues continue meanwhile."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=2)
@@ -564,7 +564,7 @@ def test_a_suspended_queue_repeats_its_message_first() -> None:
 
 
 def test_an_orderly_message_without_retries_left_is_sent_back() -> None:
-    """S22: after max_reconsume_times it goes to the broker, which makes a dead letter; the queue goes on."""
+    """S22: after max_reconsume_times the broker makes it a dead letter; the queue continues."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -844,7 +844,7 @@ def test_the_list_form_of_an_offset_reset_is_read_too() -> None:
 
 
 def test_logs_of_a_consumer_say_who_and_what(caplog: pytest.LogCaptureFixture) -> None:
-    """Style 6: key=value, on the package's own logger, which nobody configures."""
+    """Style 6: key=value, on the package's own logger, which no program configures."""
     caplog.set_level(logging.INFO, "pocketmq.client")
 
     async def main() -> None:

@@ -17,8 +17,8 @@ from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class Standing(FakeCluster):
-    """frozen: this broker answers nothing. slow_s: nothing but heartbeats, until so late. lost: nobody gets
-    a connection to it, nor a refusal.
+    """frozen: this broker answers nothing. slow_s: nothing but heartbeats, until so late. lost: no client
+    gets a connection to it, nor a refusal.
     """
 
     frozen = ""

@@ -90,7 +90,7 @@ def test_what_is_not_plain_is_left_to_the_codec() -> None:
 
 
 def test_room_is_bounded_by_count_and_by_size_and_given_in_turn() -> None:
-    """Bounded memory; nobody is overtaken, and one that is too large flies alone."""
+    """Bounded memory; no sender is overtaken, and one that is too large flies alone."""
 
     async def main() -> None:
         room = SendLimits(3, 100)
@@ -210,7 +210,7 @@ def test_no_more_than_the_limit_is_under_way(way: str) -> None:
 
 
 def test_a_submitted_message_is_retried_at_another_broker() -> None:
-    """Retries with another broker, with nobody waiting for it."""
+    """Retries with another broker, with no waiter."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), brokers=2, T=1)

@@ -533,7 +533,7 @@ def test_a_broker_that_asks_about_a_transaction_is_answered() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
 
         async def execute(message: Message) -> TransactionState:
-            raise RuntimeError("the database is gone")
+            raise RuntimeError("the database is closed")
 
         async def check(message: MessageExt) -> TransactionState:
             assert message.body == b"x"

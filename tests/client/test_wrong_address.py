@@ -22,7 +22,7 @@ from tests.remoting.test_connection import certificate as make_certificate
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a handshake takes longer than a user would wait for advice.
 
-    Not for tests in which nobody says anything: they would wait as long.
+    Not for tests in which neither side sends anything: they would wait as long.
     """
     monkeypatch.setattr(what_listens, "_WITHIN_S", 30.0)
 

@@ -607,7 +607,7 @@ async def test_a_transaction_is_seen_when_it_is_committed(
     assert (await client.ask("EndTransaction", asked)).status.code == Code.OK
     received = await receive(client, "X", wait_s=0)
     assert [each.user_properties["__transactionId__"] for each in received] == [name] * count
-    asked.transaction_id = "nobody's"
+    asked.transaction_id = "absent"
     answer = await client.ask("EndTransaction", asked)
     assert answer.status.code == Code.INVALID_TRANSACTION_ID
 
@@ -876,7 +876,7 @@ async def test_accounts_are_those_of_the_classic_wire(
                 ("right", "T", signed("writer-secret")),
                 ("wrong secret", "T", signed("other-secret")),
                 ("no signature", "T", {}),
-                ("unknown key", "T", signed("writer-secret", "nobody")),
+                ("unknown key", "T", signed("writer-secret", "absent")),
                 ("other topic", "U", signed("writer-secret")),
             ):
                 asked = classes["SendMessageRequest"](messages=[message(topic)])

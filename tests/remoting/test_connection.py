@@ -196,7 +196,7 @@ async def test_requests_in_flight_learn_of_a_lost_connection() -> None:
 
 
 async def test_a_refused_connection_says_where() -> None:
-    """Whatever a route says: a port that is none ended the client's other connections."""
+    """Whatever a route says: an invalid port ended the client's other connections."""
     async with running(Peer(), ManualClock()) as (_, address), client() as remoting:
         for nowhere in (
             "127.0.0.1:1",
