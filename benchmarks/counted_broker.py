@@ -181,7 +181,7 @@ class _CopyingSlave:
         following = store.following
         assert following is not None
         self._step = following.step
-        self.index = following._index
+        self.index = following.index
         self._taking = SliceTaking(following, FollowState(), SystemClock())
         self._taking.connection_made(_Sink())
         following.begin_at(0)

@@ -410,7 +410,7 @@ def test_a_broker_that_serves_is_well_and_ready(server: InProcess) -> None:
 
 
 def test_a_full_disk_is_unwell_and_says_why(server: InProcess) -> None:
-    retention = server.running.parts.messages.store._retention
+    retention = server.running.parts.messages.store.retention
     assert retention is not None
     server.running.store_config.disk_space_warning_level_ratio = 0.9
     retention.measure_disk_use = lambda path: 0.95

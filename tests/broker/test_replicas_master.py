@@ -94,7 +94,7 @@ async def test_zero_asks_for_everything_that_is_there(tmp_path: Path) -> None:
     """RocketMQ sends the last file only. Ours: from the log's beginning, wherever that is."""
     async with master(tmp_path) as (broker, peer):
         await fill(broker, peer)
-        broker.parts.messages.store._log.files.files.pop(0)
+        broker.parts.messages.store.commit_log.files.files.pop(0)
         async with await RawSlave.at(broker) as slave:
             slave.report(0)
             offset, _ = await slave.slice()
@@ -105,7 +105,7 @@ async def test_what_lies_before_the_log_is_refused_and_said(tmp_path: Path) -> N
     clock = ManualClock()
     async with master(tmp_path, clock=clock) as (broker, peer):
         await fill(broker, peer)
-        broker.parts.messages.store._log.files.files.pop(0)
+        broker.parts.messages.store.commit_log.files.files.pop(0)
         async with await RawSlave.at(broker) as slave:
             slave.report(FILE - 1)
             await until(lambda: bool(slaves(broker)) and bool(slaves(broker)[0].refused))

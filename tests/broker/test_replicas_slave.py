@@ -89,7 +89,7 @@ async def test_a_slave_of_a_master_whose_log_begins_later(tmp_path: Path) -> Non
         master = await brokers.master()
         async with await Peer.at(master) as peer:
             await fill(peer)
-        files = master.parts.messages.store._log.files.files
+        files = master.parts.messages.store.commit_log.files.files
         files.pop(0)
         slave = await brokers.slave()
         await caught_up(slave, master)
@@ -233,7 +233,7 @@ async def test_a_slave_is_silent_and_refuses_what_only_a_master_does(tmp_path: P
             assert (await other.bodies("g", "T"))[:1] == [b"now"]
             await until(lambda: master.parts.messages.store.max_offset("T", 0) == 2)
             await caught_up(slave, master)
-            assert not slave.role._running
+            assert not slave.role.running
         await brokers.stop_all()
     assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
 
@@ -728,7 +728,7 @@ async def test_a_slave_says_which_record_keeps_it_from_following(tmp_path: Path)
             await fill(peer, 3, topic="Odd")
         store = master.parts.messages.store
         position = store.entries("Odd", 1, 0, 1)[0][0]
-        store._log.files.files[0].map[position + 20] = 0x40
+        store.commit_log.files.files[0].map[position + 20] = 0x40
         slave = await brokers.slave()
         said = f"not a record at position {position} (its queue offset is {0x40 << 56}"
         await until(lambda: said in state_of(slave).trouble)

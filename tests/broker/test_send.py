@@ -492,7 +492,7 @@ async def test_an_unwritable_store_answers_14_and_serves_pulls(
     from pocketmq.store import DiskFull
 
     await peer.produce("T", b"kept")
-    broker.parts.messages.store._refuse(DiskFull("/data", "4 KiB left"))
+    broker.parts.messages.store.refuse(DiskFull("/data", "4 KiB left"))
     for code in (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE):
         body = batch((b"x", b"")) if code == CODE.SEND_BATCH_MESSAGE else b"x"
         answer = await peer.produce("T", body, code=code)
@@ -500,7 +500,7 @@ async def test_an_unwritable_store_answers_14_and_serves_pulls(
         assert "the disk of /data is full (4 KiB left)" in (answer.remark or "")
         assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert await peer.bodies("g", "T") == [b"kept"]
-    broker.parts.messages.store._refuse(None)
+    broker.parts.messages.store.refuse(None)
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
     assert "send refused code=14" in caplog.text
 

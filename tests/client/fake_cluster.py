@@ -213,7 +213,7 @@ class FakeCluster:
                 return answer
         if broker is None:
             return self._name_server(asked)
-        return await self._broker(broker, asked)
+        return await self.answer_of_broker(broker, asked)
 
     def reachable(self, address: str) -> bool:
         """Whether a connection to it opens."""
@@ -266,7 +266,7 @@ class FakeCluster:
 
     # ------------------------------------------------------------ brokers
 
-    async def _broker(self, broker: FakeBroker, asked: Asked) -> RemotingCommand | None:
+    async def answer_of_broker(self, broker: FakeBroker, asked: Asked) -> RemotingCommand | None:
         match asked.code:
             case RC.HEART_BEAT:
                 return self._heartbeat(broker, asked)

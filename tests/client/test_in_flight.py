@@ -173,14 +173,14 @@ def test_no_more_than_the_limit_is_under_way(way: str) -> None:
         async with Producer("p", in_flight_max=5, **options(cluster)) as producer:
             await producer.send(Message("T", b"first"))
             gate = asyncio.Event()
-            answer = cluster._broker
+            answer = cluster.answer_of_broker
 
             async def slow(broker: object, asked: Asked) -> RemotingCommand | None:
                 held.append(asked)
                 await gate.wait()
                 return await answer(broker, asked)  # type: ignore[arg-type]
 
-            cluster._broker = slow  # type: ignore[method-assign]
+            cluster.answer_of_broker = slow  # type: ignore[method-assign]
 
             async def all_of_them() -> None:
                 if way == "send":
@@ -199,7 +199,7 @@ def test_no_more_than_the_limit_is_under_way(way: str) -> None:
                 assert len(held) == 5
                 gate.set()
             assert len(held) == 12
-            cluster._broker = answer  # type: ignore[method-assign]
+            cluster.answer_of_broker = answer  # type: ignore[method-assign]
         bodies = [bytes(record.body) for record, _ in cluster.brokers[0].queue("T", 0)]
         assert bodies == [b"first", *(b"%d" % n for n in range(12))]
 
@@ -277,7 +277,7 @@ def test_unanswered_flights_end_at_their_deadline() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
         async with Producer("p", send_timeout_ms=1_000, **options(cluster)) as producer:
             await producer.send(Message("T", b"warm"))
-            answer = cluster._broker
+            answer = cluster.answer_of_broker
             never = asyncio.Event()
 
             async def deaf(broker: object, asked: Asked) -> RemotingCommand | None:
@@ -285,7 +285,7 @@ def test_unanswered_flights_end_at_their_deadline() -> None:
                     await never.wait()
                 return await answer(broker, asked)  # type: ignore[arg-type]
 
-            cluster._broker = deaf  # type: ignore[method-assign]
+            cluster.answer_of_broker = deaf  # type: ignore[method-assign]
             began = LoopClock().monotonic_ms()
             lost = [await producer.submit(Message("T", b"lost")) for _ in range(3)]
             fine = [await producer.submit(Message("T", b"x")) for _ in range(3)]
@@ -355,13 +355,13 @@ def test_shutdown_waits_for_what_was_submitted() -> None:
         producer = Producer("p", **options(cluster))
         await producer.start()
         await producer.send(Message("T", b"warm"))
-        answer = cluster._broker
+        answer = cluster.answer_of_broker
 
         async def slow(broker: object, asked: Asked) -> RemotingCommand | None:
             await asyncio.sleep(0.2)
             return await answer(broker, asked)  # type: ignore[arg-type]
 
-        cluster._broker = slow  # type: ignore[method-assign]
+        cluster.answer_of_broker = slow  # type: ignore[method-assign]
         futures = [await producer.submit(Message("T", b"x")) for _ in range(5)]
         await producer.shutdown()
         assert all(future.done() for future in futures)

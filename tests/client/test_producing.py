@@ -270,7 +270,7 @@ def test_a_time_out_leaves_the_outcome_open() -> None:
             await asyncio.Event().wait()
 
         cluster.on(RC.SEND_MESSAGE_V2, deaf)
-        cluster._broker = never  # type: ignore[assignment]
+        cluster.answer_of_broker = never  # type: ignore[assignment]
         async with Producer("p", **options(cluster)) as producer:
             began = LoopClock().monotonic_ms()
             with pytest.raises(OutcomeUnknown, match="may have been stored"):

@@ -22,7 +22,7 @@ def _sync_below(folder: Path, chance: float, machine: Machine) -> None:
 
 
 def _flush_log(store: MessageStore) -> None:
-    for file in store._log.files.files:
+    for file in store.commit_log.files.files:
         file.sync()
 
 

@@ -430,7 +430,7 @@ def test_a_message_with_many_keys_is_indexed_in_steps(tmp_path: Path) -> None:
     keys = f"KEYS\x01{' '.join(words)}".encode()
     for number in range(20):
         store.append("Topic", 0, b"%d" % number, keys, 0, 0, 1, HOST)
-    index = store._index
+    index = store.index
     steps = []
     while index.behind:
         before = index.files[-1].count if index.files else 1
@@ -479,8 +479,8 @@ def test_a_stop_leaves_a_long_index_to_the_next_start(
     # More than recovery looks at after a clean stop.
     assert int(caplog.text.rpartition("size=")[2]) > 4 << 20
     store = open_store(tmp_path, clock, mapped_file_size_commit_log=32 << 20, max_index_num=100_000)
-    while store._index.behind:
-        store._index.step()
+    while store.index.behind:
+        store.index.step()
     for number in range(0, 20_000, 97):
         assert find(store, f"k{number}") == [positions[number]]
     store.close()
@@ -492,7 +492,7 @@ async def test_clients_come_first_while_the_log_is_indexed_again(
     """30,000,000 messages, sent faster than they were indexed, made the broker slow after the next start."""
     clock = ManualClock()
     store = open_store(tmp_path, clock)
-    index = store._index
+    index = store.index
     for number in range(1_200):
         put(store, b"KEYS\x01k%d\x02" % number)
     store.query_by_key("Topic", "k", 1, 0, LONG_MAX)
@@ -516,10 +516,10 @@ async def test_clients_come_first_while_the_log_is_indexed_again(
 
     monkeypatch.setattr("asyncio.sleep", sleep)
     slow: Any = Slow()
-    await index_round(slow, index._wake, clock)
+    await index_round(slow, index.woken, clock)
     assert pauses == [0]
     others_ms = 1
-    await index_round(slow, index._wake, clock)
+    await index_round(slow, index.woken, clock)
     assert pauses == [0, 0, 0.006]
     # A query neither waits for all that, nor do messages that come meanwhile make it forget where it is.
     monkeypatch.setattr(index_service, "PENDING_MAX", 10)
@@ -543,7 +543,7 @@ def test_keys_split_over_two_files_survive_a_failed_second(
     real = os.makedirs
 
     def makedirs(path: str, *args: object, **kwargs: object) -> None:
-        if path.endswith("index") and store._index.files:
+        if path.endswith("index") and store.index.files:
             raise OSError(errno.EROFS, "Read-only file system")
         real(path, *args, **kwargs)  # type: ignore[arg-type]
 

@@ -601,10 +601,10 @@ def test_a_full_store_keeps_due_timers_until_it_has_room(timers: Timers) -> None
     def refuse(*_: object) -> None:
         raise DiskFull("here", "no room")
 
-    timers.timer._deliver = refuse  # type: ignore[assignment]
+    timers.timer.deliver = refuse  # type: ignore[assignment]
     assert timers.timer.step() == 0
     assert timers.timer.step() > 0
-    timers.timer._deliver = timers.store.append
+    timers.timer.deliver = timers.store.append
     timers.work()
     assert timers.delivered("T") == ["x"]
 
@@ -810,14 +810,14 @@ async def test_the_service_runs_by_itself(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(timers.timer.run())
         # What is saved says what was delivered, so it waits for the log to be on the disk.
-        assert timers.store._flush is not None
-        flushing = tasks.create_task(timers.store._flush.run_log())
+        assert timers.store.flushing is not None
+        flushing = tasks.create_task(timers.store.flushing.run_log())
         await asyncio.sleep(0)
         timers.send("T", "x", TIMER_DELAY_SEC=3)
         while timers.timer.files.log.end == 0:
             await asyncio.sleep(0)
         timers.clock.advance_ms(5_000)
-        timers.timer._arrived.set()
+        timers.timer.arrived.set()
         while not timers.delivered("T"):
             await asyncio.sleep(0)
         running.cancel()
@@ -841,16 +841,16 @@ async def test_unsaved_progress_is_reported_and_delays_nothing(
     monkeypatch.setattr(TimerCheckFile, "save", save)
     troubles = timers.store.side_tasks.troubles
     timers.store.side_tasks.retry_ms = 1
-    assert timers.store._flush is not None
+    assert timers.store.flushing is not None
 
     async def passes() -> None:
         timers.clock.advance_ms(1_000)
-        timers.timer._arrived.set()
+        timers.timer.arrived.set()
         await asyncio.sleep(0.001)
 
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(30):
         running = tasks.create_task(timers.timer.run())
-        flushing = tasks.create_task(timers.store._flush.run_log())
+        flushing = tasks.create_task(timers.store.flushing.run_log())
         # The first one is not taken before it is there.
         for count in (1, 2, 3):
             timers.send("T", "x", TIMER_DELAY_SEC=3)
