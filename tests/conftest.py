@@ -89,6 +89,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--set-kills",
+        default=2,
+        type=int,
+        help="how often brokers of each set under a controller are killed (default 2; 300 for the figures)",
+    )
+
+    parser.addoption(
         "--replica-faults",
         default=20,
         type=int,

@@ -229,7 +229,10 @@ class ControllerProcessors:
         try:
             ids = [int(long(each)) for each in text.split(";") if each.strip()]
         except ValueError as error:
-            raise HeaderError(f"brokerControllerIdsToClean is not `1;2`: {text[:100]!r}") from error
+            raise ControllerRefused(
+                ResponseCode.INVALID_CLEAN_BROKER_METADATA,
+                f"brokerControllerIdsToClean is not `1;2`: {text[:100]!r}",
+            ) from error
         await self._sets.clean(
             name,
             ids,

@@ -231,9 +231,9 @@ class ReplicaSets:
         """
         known = self.sets.get(name)
         if known is None or broker_id not in (NO_BROKER, *known.replicas):
-            raise ControllerRefused(
-                _R.BROKER_NEED_TO_BE_REGISTERED, f"broker id {broker_id} of {name!r} is unknown"
-            )
+            is_choice = designated and known is not None
+            code = _R.ELECT_MASTER_FAILED if is_choice else _R.BROKER_NEED_TO_BE_REGISTERED
+            raise ControllerRefused(code, f"broker id {broker_id} of {name!r} is unknown")
         chosen = self.choose(known, broker_id, alive, designated=designated)
         if chosen is not None and chosen == known.master:
             raise ControllerRefused(_R.MASTER_STILL_EXIST, f"broker {chosen} leads {name!r}")

@@ -114,6 +114,21 @@ def test_a_send_a_slave_refuses_goes_to_the_new_master() -> None:
     run_virtual(main)
 
 
+def test_a_topic_that_the_new_master_lacks_is_made_by_a_send() -> None:
+    """A slave of RocketMQ copies topics each ten seconds; one that is elected before has none of them."""
+
+    async def main() -> None:
+        async with a_pair() as (cluster, producer), asyncio.TaskGroup() as tasks:
+            slave = die(cluster)
+            del cluster.topics["T"]
+            cluster.auto_create = True
+            tasks.create_task(elected(slave, 0.2))
+            await producer.send(Message("T", b"x"))
+            assert sum(len(slave.queue("T", each)) for each in range(4)) == 1
+
+    run_virtual(main)
+
+
 def test_without_another_master_a_send_ends_with_its_time() -> None:
     async def main() -> None:
         async with a_pair() as (cluster, producer):

@@ -7,7 +7,7 @@ over stop(), kill() and start(), so that a test can play a restart.
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -242,25 +242,30 @@ class JavaBroker(RunningBroker):
         return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in logs)
 
     def _start(self, main: str, name: str, *arguments: str) -> Process:
-        shutil.copytree(toolchain.SOURCES / "home", self.home, dirs_exist_ok=True)
-        opens = [
-            # RocketMQ 4 unmaps its files through classes that newer JDKs hide.
-            "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-            "--add-exports=java.base/sun.security.action=ALL-UNNAMED",
-        ]
         # Otherwise each server signs a certificate as it starts: seconds, on a busy machine twenty.
         plain = () if self.tls else ("-Dtls.server.mode=disabled",)
-        command = [toolchain.java(), *self._jvm, *opens, *plain, *quiet_jvm(self.home)]
-        command += [
-            f"-Dpeer.name={name}",
-            "-cp",
-            self._class_path,
-            f"org.apache.rocketmq.{main}",
-            *arguments,
-        ]
-        return Process(command, self.folder / f"{name}.out", cwd=self.folder)
+        return java_server(
+            (self._class_path, main, *arguments), self.folder, name, (*self._jvm, *plain)
+        )
+
+
+def java_server(
+    words: Sequence[str], folder: Path, name: str, jvm: Sequence[str] = QUICK_JVM
+) -> Process:
+    """One of Apache's servers. words: class path, main class after `org.apache.rocketmq.`, arguments."""
+    home = folder / "home"
+    shutil.copytree(toolchain.SOURCES / "home", home, dirs_exist_ok=True)
+    opens = [
+        # RocketMQ 4 unmaps its files through classes that newer JDKs hide.
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        "--add-exports=java.base/sun.security.action=ALL-UNNAMED",
+    ]
+    class_path, main, *arguments = words
+    command = [toolchain.java(), *jvm, *opens, *quiet_jvm(home), f"-Dpeer.name={name}"]
+    command += ["-cp", class_path, f"org.apache.rocketmq.{main}", *arguments]
+    return Process(command, folder / f"{name}.out", cwd=folder)
 
 
 class PocketBroker(RunningBroker):

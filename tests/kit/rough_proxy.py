@@ -55,14 +55,14 @@ class RoughProxy:
         assert task is not None
         self._running.add(task)
         try:
-            await self._join(reader, writer)
+            await self.join(reader, writer)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
             self._running.discard(task)
             writer.transport.abort()
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         both = {writer, far_writer}
         self._writers |= both

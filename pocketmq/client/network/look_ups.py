@@ -5,15 +5,19 @@
 3. A topic whose broker failed is looked up at once, then after pauses that grow to a second, until it has
    another route or no failure is reported for a while: its brokers may have another master now. PocketMQ
    only: Java's clients wait for their next poll, up to 30 s.
+4. A broker of RocketMQ that was elected may lack topics of the last seconds. A send makes such a topic again
+   where that is allowed; the address comes with the route of the topic that every such broker has.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
 from pocketmq.client.errors import NoRoute, Unreachable
 from pocketmq.client.network.route import TopicRoute
 from pocketmq.client.network.runner import Runner
+from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.fastjson import FastjsonError
 
@@ -72,6 +76,8 @@ class LookUps:
                 route = await self.route(topic)
             except (PocketMQError, FastjsonError) as error:
                 log.info("no new route topic=%s reason=%r", topic, str(error))
+                if isinstance(error, NoRoute):
+                    await self._learn_addresses()
             else:
                 if route is not known and not route.lacks_masters:
                     return
@@ -79,6 +85,11 @@ class LookUps:
             pause_ms = min(AGAIN_MAX_MS, 2 * pause_ms)
             if self._monotonic_ms() > self._failing[topic]:
                 return
+
+    async def _learn_addresses(self) -> None:
+        """Apply invariant 4."""
+        with contextlib.suppress(PocketMQError, FastjsonError):
+            await self.route(AUTO_CREATE_TOPIC)
 
     def _begin(self, topic: str) -> "asyncio.Future[TopicRoute]":
         found: asyncio.Future[TopicRoute] = asyncio.get_running_loop().create_future()
