@@ -98,7 +98,7 @@ async def test_a_silent_name_server_does_not_delay_answers(
                 tellings.append(1)
                 await asyncio.Event().wait()
 
-            monkeypatch.setattr(broker.registration, "_register_all", deaf)
+            monkeypatch.setattr(broker.registration, "register_all", deaf)
             async with await Peer.at(broker) as peer:
                 await peer.produce("T")
                 assert tellings

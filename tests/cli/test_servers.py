@@ -19,7 +19,7 @@ from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from tests.cli.servers import COMMAND, Server
 from tests.kit.waiting import until
-from tests.remoting.test_connection import certificate
+from tests.remoting.test_connection_limits import certificate
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 It answers what clients ask, keeps messages as real records, and notes every request with its time. A test
 replaces an answer by `cluster.on(code, answer)`. Behaviour that matters is judged by the real brokers
 in tests/interop; here it is only played. Everything goes through the real codec both ways.
+
+One noun: the cluster; its answers share its messages and its time.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.client.fake_cluster import Asked, Client, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, member, options
+from tests.client.timing import Listener, consumer, member, options
 from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)

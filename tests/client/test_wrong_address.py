@@ -15,7 +15,7 @@ from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, 
 from pocketmq.client.network import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
-from tests.remoting.test_connection import certificate as make_certificate
+from tests.remoting.test_connection_limits import certificate as make_certificate
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, signed
+from tests.grpc.front_site import front, message
+from tests.grpc.test_front import signed
 
 RECORDED = Path(__file__).with_name("access.txt")
 SECRET = "secret-words"

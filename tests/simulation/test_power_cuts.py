@@ -8,7 +8,7 @@ import pytest
 from pocketmq.store import MessageStore
 from tests.simulation.machine import Machine
 from tests.store.stores import open_store, read_all, send
-from tests.store.test_timer import Timers
+from tests.store.timers import Timers
 
 
 def _sync_below(folder: Path, chance: float, machine: Machine) -> None:

@@ -27,7 +27,7 @@ from pocketmq.spark.options import parse_options
 from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import TaskSender
 from tests.interop.brokers import RunningBroker
-from tests.remoting.test_connection import certificate
+from tests.remoting.test_connection_limits import certificate
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.cutting_proxy import CuttingProxy
 
