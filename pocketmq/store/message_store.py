@@ -49,7 +49,8 @@ from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, Co
 from pocketmq.store.queue.deleted_queues import DeletedQueues
 from pocketmq.store.queue.offset_by_time import Boundary
 from pocketmq.store.reads import Backlog, QueryResult, Reads
-from pocketmq.store.repair.recovery import Recovery, RecoveryReport, keep_rest
+from pocketmq.store.repair.kept_rest import keep_rest
+from pocketmq.store.repair.recovery import Recovery, RecoveryReport
 from pocketmq.store.repair.unsupported import refuse_foreign
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig

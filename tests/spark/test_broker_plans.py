@@ -23,7 +23,7 @@ from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import PullSettings
 from pocketmq.spark.brokers.reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of
-from pocketmq.spark.options import parse_options
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import TaskSender
 from tests.interop.brokers import RunningBroker
