@@ -75,7 +75,7 @@ async def test_a_member_over_grpc_is_seen_everywhere(
             assert await asyncio.to_thread(run, words) == 0
             told = json.loads(capsys.readouterr().out)
             assert [member["clientId"] for member in told["members"]] == ["sdk@7", "sdk@8"]
-            assert [queue["owner"] for queue in told["queues"]] == ["shared"]
+            assert [queue["shared"] for queue in told["queues"]] == [True]
             assert told["symptoms"] == []
 
 
