@@ -21,6 +21,7 @@ from pocketmq.broker.filters.pull_filter import PullFilters
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.member_reports import MemberReports
+from pocketmq.broker.ledger.watch import BalanceWatch
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
@@ -105,6 +106,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         ),
     )
 
+    reports = MemberReports(node.config.broker_name, node.clock, consumers)
     parts = Parts(
         node=node,
         tables=tables,
@@ -112,7 +114,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         lags=Lags(tables, store),
-        reports=MemberReports(node.config.broker_name, node.clock, consumers),
+        reports=reports,
+        balances=BalanceWatch(node, tables, members, messages, pop, reports),
     )
     connect(parts)
     return parts

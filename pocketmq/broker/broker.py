@@ -147,6 +147,7 @@ class Broker:
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
             start(parts.reports.run(), name="member-reports"),
+            start(parts.balances.run(), name="balances"),
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
