@@ -221,6 +221,15 @@ COMMANDS: Mapping[str, Keys] = {
         }
     ),
     "cluster numbers": {"{}": "by name of the broker, its figures by RocketMQ's names"},
+    "cluster reload": _rows(
+        {
+            "broker": "name of the broker",
+            "brokerId": "0: master, more: a slave",
+            "changed": "names of settings that were changed",
+            "needsRestart": "names of settings that change with a restart only",
+            "failure": "why the old configuration stays, or empty",
+        }
+    ),
     "cluster writable": _one(
         {
             "broker": "name of the broker",

@@ -61,7 +61,9 @@ The first that has one: the command line (`--set NAME=VALUE` takes any setting),
 server's address), the file of `--config`, the default. `pocketmq up --print-config` prints what results.
 
 Settings with *yes* under *live* may be changed while the broker runs: `mqadmin updateBrokerConfig`, the
-console. Such a change lasts until the broker stops; write it into the file to keep it. What else stands
+console. Such a change holds over restarts, in `config/changedSettings.json` of the data, until the same
+setting gets another value in one of the places above. SIGHUP and `pocketmq cluster reload` read these
+again. What else stands
 there is the reason why it cannot."""
 _COMPATIBILITY = """\
 # What is compatible with what

@@ -10,6 +10,7 @@ from pocketmq.remoting import admin_headers, fastjson
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.header import Header
+from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.remoting.settings import format_properties, parse_properties
 
 # UPDATE_AND_CREATE_ACL_CONFIG_FAILED and its neighbours, RocketMQ 4.9.
@@ -109,6 +110,14 @@ class SettingsAdmin:
         """Change runtime settings of a broker. Raises: NoPermission, BrokerFailed."""
         body = format_properties(settings).encode("utf-8")
         await self._api.requests.ask(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+
+    async def reload(self, address: str) -> dict[str, Any]:
+        """Have a broker read its configuration and certificates again: changed, needsRestart, failure.
+
+        Raises: RequestNotSupported by other brokers than ours; NoPermission.
+        """
+        answer = await self._api.requests.ask(address, PocketRequestCode.RELOAD)
+        return dict(fastjson.loads(answer.body))
 
     async def name_server(self, address: str) -> dict[str, str]:
         """Return a name server's settings."""

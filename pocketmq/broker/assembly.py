@@ -44,6 +44,8 @@ from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.services import Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
+from pocketmq.broker.tables.changed_settings import ChangedSettings
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.broker.waiting.long_polling import LongPolling
@@ -54,7 +56,9 @@ from pocketmq.store.timer.service import TimerService
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:
-    """Create the parts around a store that was given `node.events.arrivals`; nothing is loaded yet."""
+    """Create the parts around a store that was given `node.events.arrivals`; of tables only
+    the changed settings are loaded.
+    """
     tables, modes = _tables(node, store)
     consumers = ConsumerManager(
         node.clock, node.events, merge=tables.isolated.merged, call_soon=node.call_soon
@@ -192,6 +196,11 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     def file(name: str) -> ConfigFile:
         return ConfigFile(os.path.join(folder, name))
 
+    changed = ChangedSettings(
+        file(CHANGED_SETTINGS), (config, store.config), clock.now_ms(), events.settings_changed
+    )
+    changed.load()
+    changed.apply()
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
     offsets = ConsumerOffsetManager(
         OffsetFile(folder), events, lambda: config.consumer_offset_table_size, Consumed(clock)
@@ -201,6 +210,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
     )
     tables = Tables(
+        changed=changed,
         topics=TopicConfigManager(file("topics.json"), config, clock, events),
         groups=groups,
         offsets=offsets,

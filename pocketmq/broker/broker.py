@@ -11,9 +11,9 @@ Its parts are listed in parts.py and created in assembly.py; this module decides
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 from pocketmq.broker.access.acl import PlainAccessValidator
@@ -29,7 +29,7 @@ from pocketmq.broker.nameservers.addresses import address_text, advertise, bind,
 from pocketmq.broker.nameservers.announcements import Announcements
 from pocketmq.broker.nameservers.outward import NameServers
 from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
-from pocketmq.broker.node import Node
+from pocketmq.broker.node import Node, Reloaded, no_files
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.role import Role, Service
 from pocketmq.broker.services import Parts
@@ -71,8 +71,10 @@ class Broker:
         clock: Clock | None = None,
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
+        reload: Callable[[], Reloaded] = no_files,
     ) -> None:
-        """name_server: the one in this process, called directly; others come from namesrvAddr.
+        """name_server: the one in this process, called directly; others come from namesrvAddr. reload: reads
+        the configuration again, for an administrator who asks.
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
@@ -87,6 +89,7 @@ class Broker:
         self.role = Role()
         self._name_server = name_server
         self._tls = tls
+        self._reload = reload
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -104,7 +107,7 @@ class Broker:
         log.info("broker stopped name=%s", self.config.broker_name)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        acl = self._make_acl()
+        acl = PlainAccessValidator.configured(self.config, self.store_config.store_path_root_dir)
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
         bound = stack.enter_context(ExitStack())
@@ -151,6 +154,7 @@ class Broker:
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
+            start(parts.tables.changed.saving(store.side_tasks), name="save-settings"),
         ]
         for task in running:
             stack.callback(task.cancel)
@@ -182,15 +186,6 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _make_acl(self) -> PlainAccessValidator | None:
-        """Return the access checks, if enabled. Raises: IllegalArgument for a bad file."""
-        config = self.config
-        if not config.acl_enable:
-            return None
-        folder = Path(self.store_config.store_path_root_dir) / "config"
-        path = Path(config.acl_file) if config.acl_file else folder / "plain_acl.yml"
-        return PlainAccessValidator(path)
-
     def _node(self, sock: socket.socket) -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
@@ -204,6 +199,7 @@ class Broker:
             address=self.address,
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
+            reload=self._reload,
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
+    from pocketmq.broker.tables.changed_settings import ChangedSettings
     from pocketmq.broker.tables.config_manager import ConfigManager
     from pocketmq.broker.tables.topic_config import TopicConfigManager
     from pocketmq.store import MessageStore
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The tables of config/*.json, loaded at the start in the order of `managers`."""
+    """The tables of config/*.json, loaded at the start in the order of `managers`.
 
+    changed: settings that were changed while the broker ran; loaded before the others are created.
+    """
+
+    changed: "ChangedSettings"
     topics: "TopicConfigManager"
     groups: "SubscriptionGroupManager"
     offsets: "ConsumerOffsetManager"
@@ -48,7 +53,7 @@ class Tables:
 
     @property
     def managers(self) -> "tuple[ConfigManager, ...]":
-        """Return all of them. Groups come before isolated groups, which look at the groups' modes."""
+        """Return all others. Groups come before isolated groups, which look at the groups' modes."""
         return (
             self.topics,
             self.groups,

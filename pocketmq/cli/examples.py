@@ -37,6 +37,7 @@ EXAMPLES = {
     "cluster list": "pocketmq cluster list",
     "cluster numbers": "pocketmq cluster numbers --broker broker-a",
     "cluster config": "pocketmq cluster config --broker broker-a",
+    "cluster reload": "pocketmq cluster reload --broker broker-a",
     "cluster writable": "pocketmq cluster writable broker-a no",
     "account list": "pocketmq account list",
     "account set": "pocketmq account set shop --secret-file shop.secret --topic Orders=PUB",

@@ -64,6 +64,9 @@ class PocketRequestCode(DescribedCode):
     REDELIVER = 900_013, "redelivering messages"
     # A slave gets what it lacks of the delivery record (broker/delivery/record_copy.py).
     GET_DELIVERIES = 900_014
+    # -> {"changed", "needsRestart", "failure"}: names of settings. The broker reads its configuration and
+    # certificates again.
+    RELOAD = 900_015, "reading the configuration again"
 
 
 class GetGroupFindingsHeader(Header):
@@ -398,6 +401,7 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(C.GET_BROKER_EPOCH_CACHE),
     RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
     RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
+    RequestRow(P.RELOAD),
     RequestRow(P.GET_REPLICA_TABLES),
     RequestRow(P.GET_DELIVERIES, GetDeliveriesHeader, GetDeliveriesResponseHeader),
     RequestRow(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),

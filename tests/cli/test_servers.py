@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -369,7 +370,7 @@ def test_a_hangup_ends_no_server_and_brings_new_certificates(
         old = [shown_by(each) for each in addresses]
         os.replace(new_chain, chain)
         os.replace(new_key, key)
-        server.process.send_signal(signal.SIGHUP)
+        # No signal: the files are looked at.
         until(
             lambda: all(shown_by(each) not in old for each in addresses),
             "the new certificates are shown",
@@ -381,6 +382,53 @@ def test_a_hangup_ends_no_server_and_brings_new_certificates(
         assert server.stop() == 0
     finally:
         server.kill()
+
+
+def test_the_configuration_is_read_again_on_request(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGHUP and `cluster reload`: what may change changes; the rest is named; a change by hand holds."""
+    conf = folder / "broker.conf"
+    conf.write_text("brokerName=a\nflushIntervalCommitLog=400\ntraceOn=true\n")
+    words = ("--namesrv-port", "0", "--broker-port", "0", "-c", "broker.conf")
+    server = Server(folder, "up", *words)
+    try:
+        namesrv = server.ready()["namesrv"]
+
+        def asked(*command: str) -> Any:
+            assert run(["cluster", *command, "-n", namesrv, "--json"]) == 0
+            return json.loads(capsys.readouterr().out)
+
+        changed = asked("config", "--set", "flushIntervalCommitLog=300", "--set", "traceOn=false")
+        assert changed == {"a": {"flushIntervalCommitLog": "300", "traceOn": "false"}}
+        conf.write_text("brokerName=a\nflushIntervalCommitLog=200\ntraceOn=true\nhaListenPort=1\n")
+        (row,) = asked("reload")
+        assert (row["changed"], row["needsRestart"], row["failure"]) == (
+            ["flushIntervalCommitLog"],
+            ["haListenPort"],
+            "",
+        )
+        now = asked("config")["a"]
+        assert (now["flushIntervalCommitLog"], now["traceOn"]) == ("200", "false")
+        conf.write_text("brokerName=a\nflushIntervalCommitLog=100\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: asked("config")["a"]["flushIntervalCommitLog"] == "100", "it is read again")
+        conf.write_text("brokerName=a\nflushIntervalCommitLog=soon\n")
+        assert run(["cluster", "reload", "-n", namesrv]) == 1
+        assert "must be a number, not 'soon'" in capsys.readouterr().out
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    conf.write_text("brokerName=a\nflushIntervalCommitLog=100\n")
+    shown = settings(folder, "up", "-c", "broker.conf", "--set", "listenPort=1")
+    assert (shown["flushIntervalCommitLog"], shown["traceOn"]) == ("100", "false")
+    sources = {name: text for name, text in shown.items() if name.startswith("# source of ")}
+    assert sources.pop("# source of traceOn ").startswith(" a change while the broker ran (by 127")
+    assert sources == {
+        "# source of brokerName ": " the file broker.conf",
+        "# source of flushIntervalCommitLog ": " the file broker.conf",
+        "# source of listenPort ": " an option",
+    }
 
 
 def shown_by(address: str) -> str:

@@ -28,7 +28,7 @@ Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.broker.access import acl_file
 from pocketmq.broker.access.account import EITHER, Account, AccountPermission, Need
@@ -54,6 +54,9 @@ from pocketmq.remoting.requests import Right
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store.one_writer import one_writer
+
+if TYPE_CHECKING:
+    from pocketmq.broker.config import BrokerConfig
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +233,14 @@ class PlainAccessValidator:
         self._key_of: dict[Peer, str] = {}
         # Connections with each access key that a request over them was accepted with.
         self._callers: set[tuple[Caller, str]] = set()
+
+    @classmethod
+    def configured(cls, config: "BrokerConfig", folder: str) -> Self | None:
+        """Return the access checks if they are enabled. Raises: IllegalArgument for a bad file."""
+        if not config.acl_enable:
+            return None
+        own = Path(folder) / "config" / "plain_acl.yml"
+        return cls(Path(config.acl_file) if config.acl_file else own)
 
     # ------------------------------------------------------------ files
 

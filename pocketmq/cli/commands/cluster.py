@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.cluster import with_admin
-from pocketmq.cli.exits import CannotBegin, in_line
+from pocketmq.cli.exits import CannotBegin, ExitCode, in_line
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer
 from pocketmq.cli.output import print_fields, print_line, print_map, print_rows
 from pocketmq.remoting.settings import nearest
@@ -109,6 +109,35 @@ def config(
         return found
 
     _print_by_broker(with_admin(namesrv, work), as_json)
+
+
+@app.command()
+def reload(
+    namesrv: NameServer, broker: Broker = None, cluster: Cluster = None, as_json: Json = False
+) -> None:
+    """Have brokers read their configuration and certificates again, as on SIGHUP."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        brokers = [
+            each
+            for each in await admin.site.brokers(cluster)
+            if broker is None or each.name == broker
+        ]
+        if not brokers:
+            raise CannotBegin(f"no broker {broker!r} is registered. See: pocketmq cluster list")
+        return [
+            {
+                "broker": each.name,
+                "brokerId": each.broker_id,
+                **await admin.settings.reload(each.address),
+            }
+            for each in brokers
+        ]
+
+    found = with_admin(namesrv, work)
+    print_rows(found, as_json=as_json, empty="no broker is registered")
+    if any(row["failure"] for row in found):
+        raise typer.Exit(int(ExitCode.FAILED))
 
 
 @app.command()

@@ -114,7 +114,7 @@ class BrokerProcess:
         return self._child.pid
 
     def reload(self) -> None:
-        """Have the process read its certificates again, once it serves."""
+        """Have the process read its certificates and settings again, once it serves."""
         if self._is_serving:
             self._child.signal(signal.SIGHUP)
 

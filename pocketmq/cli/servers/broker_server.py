@@ -11,11 +11,14 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics_config import MetricsConfig
+from pocketmq.broker.node import Reloaded
+from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
+from pocketmq.broker.tables.changed_settings import ChangedSetting, ChangedSettings
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.console_server import bound_console, read_console_config
 from pocketmq.cli.servers.grpc_server import grpc_port, read_grpc_config
-from pocketmq.cli.servers.hangup import reload_certificates
+from pocketmq.cli.servers.hangup import reload_certificates, watch_certificates
 from pocketmq.cli.servers.listening import cannot_listen, check_port, say_ready, settle
 from pocketmq.cli.servers.metrics_server import metrics_port, read_metrics_config
 from pocketmq.cli.servers.namesrv_server import start_name_server
@@ -27,7 +30,7 @@ from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
-from pocketmq.store import StoreConfig
+from pocketmq.store import ConfigFile, StoreConfig
 from pocketmq.store.errors import StoreError
 from pocketmq.store.log.descriptors import raise_limit
 
@@ -51,6 +54,8 @@ class BrokerServer:
 
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Read all settings. Raises: CannotBegin."""
+        self._options, self._environment = options, environment
+        self._broker: Broker | None = None
         self._is_up = options.role == UP
         self._as_json = options.as_json
         self._figures = options.figures
@@ -65,7 +70,8 @@ class BrokerServer:
         }
         if self._is_up:
             known |= NamesrvConfig.keys().keys()
-        settings = merge(options, environment, read_file(options.config), known)
+        merged = merge(options, environment, read_file(options.config), known)
+        settings, self._origins = merged.values, merged.origins
         for name in unknown_variables(environment, known):
             log.warning("%s in the environment has no effect: there is no such setting", name)
         folder = kept_directory(options, settings) or os.path.abspath("data")
@@ -86,6 +92,8 @@ class BrokerServer:
         except (IllegalArgument, StoreError) as error:
             raise CannotBegin(str(error)) from error
         self._server_tls = ServerTls(self._tls)
+        # Settings that may change do so in the parts' own objects.
+        self._as_configured = self._configured()
 
     def _namesrv_config(
         self, settings: Mapping[str, str], folder: str, port: int | None
@@ -150,7 +158,19 @@ class BrokerServer:
         return self._grpc, self._grpc_port_is_asked
 
     def settings(self) -> dict[str, str]:
-        """Return every setting with its value."""
+        """Return every setting with its value, also those that were changed while the broker ran."""
+        return self._configured() | {name: row.value for name, row in self._changed().items()}
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Return where settings that are not defaults are from."""
+        changed = {
+            name: f"a change while the broker ran (by {row.by}, in the place of {row.was!r})"
+            for name, row in self._changed().items()
+        }
+        return self._origins | changed
+
+    def _configured(self) -> dict[str, str]:
         return {
             **self._store_config.to_properties(),
             **self._config.to_properties(),
@@ -160,9 +180,31 @@ class BrokerServer:
             **self._grpc.to_properties(),
         }
 
-    def reload(self) -> None:
-        """Read certificates again (hangup.py)."""
+    def _changed(self) -> dict[str, ChangedSetting]:
+        path = os.path.join(self._store_config.store_path_root_dir, "config", CHANGED_SETTINGS)
+        changes = ChangedSettings(ConfigFile(path), (self._config, self._store_config))
+        changes.load()
+        return changes.holding()
+
+    def reload(self) -> Reloaded:
+        """Read certificates and settings again: what may change while the broker runs changes."""
         reload_certificates((self._server_tls,))
+        try:
+            again = BrokerServer(self._options, self._environment)
+        except CannotBegin as error:
+            log.error("the settings cannot be read again, the old ones stay reason=%s", error)
+            return Reloaded(failure=str(error))
+        now = again._configured()
+        different = {
+            name: value for name, value in now.items() if self._as_configured.get(name) != value
+        }
+        broker = self._broker
+        taken = set() if broker is None else broker.parts.tables.changed.configured_anew(different)
+        self._as_configured.update({name: now[name] for name in taken})
+        kept = sorted(different.keys() - taken)
+        if kept:
+            log.warning("settings that change with a restart only: %s", ", ".join(kept))
+        return Reloaded(sorted(taken), kept)
 
     async def serve(self, stop: asyncio.Event, beside: Beside | None = None) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
@@ -173,6 +215,7 @@ class BrokerServer:
         tls = self._server_tls
         log.info("descriptors limit=%d", raise_limit())
         async with AsyncExitStack() as stack:
+            await watch_certificates(stack, (tls,))
             name_server = None
             if self._namesrv is not None:
                 name_server = await start_name_server(stack, self._namesrv, "--namesrv-port", tls)
@@ -182,6 +225,7 @@ class BrokerServer:
                 clock=SystemClock(),
                 name_server=None if name_server is None else name_server.local,
                 tls=tls,
+                reload=self.reload,
             )
             namesrv = name_server.address if name_server else config.namesrv_addr
             console = self.console(namesrv, (broker,))
@@ -193,6 +237,7 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
+            self._broker = broker
             grpc = await grpc_port(
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )

@@ -26,7 +26,7 @@ from pocketmq.cli.servers.broker_server import BrokerServer
 from pocketmq.cli.servers.broker_set import check_settings, folder_of, name_of, port_of
 from pocketmq.cli.servers.child_process import Child, forked
 from pocketmq.cli.servers.controller_server import controller_config, start_controller
-from pocketmq.cli.servers.hangup import reload_certificates
+from pocketmq.cli.servers.hangup import reload_certificates, watch_certificates
 from pocketmq.cli.servers.listening import check_port, say_ready
 from pocketmq.cli.servers.namesrv_server import start_name_server
 from pocketmq.cli.servers.server_options import ServerOptions
@@ -85,8 +85,13 @@ class BrokersServer:
         """Return every setting of the first broker."""
         return self._checked.settings()
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """Return where settings that are not defaults are from."""
+        return self._checked.origins
+
     def reload(self) -> None:
-        """Read certificates again, here and in each process (hangup.py)."""
+        """Read certificates and settings again, here and in each process (hangup.py)."""
         reload_certificates((self._server_tls,))
         for process in self._processes:
             process.reload()
@@ -94,6 +99,7 @@ class BrokersServer:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
+            await watch_certificates(stack, (self._server_tls,))
             for child in self._children:
                 stack.callback(child.end, STOP_TIME_S)
             check_advertised(self._config.broker_ip1)

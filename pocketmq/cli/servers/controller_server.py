@@ -28,9 +28,10 @@ class ControllerServer:
         """Read all settings. Raises: CannotBegin."""
         self._as_json = options.as_json
         known = {*ControllerConfig.keys()}
-        settings = merge(options, environment, read_file(options.config), known)
-        data = kept_directory(options, settings) or os.path.abspath("data")
-        self._config = controller_config(settings, data)
+        merged = merge(options, environment, read_file(options.config), known)
+        self.origins = merged.origins
+        data = kept_directory(options, merged.values) or os.path.abspath("data")
+        self._config = controller_config(merged.values, data)
 
     def settings(self) -> dict[str, str]:
         """Return every setting with its value."""

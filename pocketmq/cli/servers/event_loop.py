@@ -21,7 +21,7 @@ def run(
     serve: Callable[[asyncio.Event], Awaitable[None]],
     *,
     until_input_ends: bool = False,
-    reload: Callable[[], None] = lambda: None,
+    reload: Callable[[], object] = lambda: None,
 ) -> None:
     """Run `serve(stop)`; the first signal sets `stop`, a second one ends the process at once.
 
@@ -54,7 +54,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 async def _until_signal(
     serve: Callable[[asyncio.Event], Awaitable[None]],
     until_input_ends: bool,
-    reload: Callable[[], None],
+    reload: Callable[[], object],
 ) -> None:
     on_hangup(reload)
     loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
 from pocketmq.cli.exits import CannotBegin
-from pocketmq.cli.servers.hangup import reload_certificates
+from pocketmq.cli.servers.hangup import reload_certificates, watch_certificates
 from pocketmq.cli.servers.listening import cannot_listen, check_port, say_ready
 from pocketmq.cli.servers.server_config import kept_directory, merge, read_file
 from pocketmq.cli.servers.server_options import ServerOptions
@@ -33,7 +33,8 @@ class NamesrvServer:
         """Read all settings. Raises: CannotBegin."""
         self._as_json = options.as_json
         known = {*NamesrvConfig.keys(), *TlsConfig.keys(), _CONTROLLER}
-        settings = merge(options, environment, read_file(options.config), known)
+        merged = merge(options, environment, read_file(options.config), known)
+        settings, self.origins = merged.values, merged.origins
         self._controller = None
         if settings.pop(_CONTROLLER, "").strip().lower() == "true":
             from pocketmq.cli.servers.controller_server import controller_config
@@ -67,6 +68,7 @@ class NamesrvServer:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises: CannotBegin."""
         async with AsyncExitStack() as stack:
+            await watch_certificates(stack, (self._server_tls,))
             name_server = await start_name_server(stack, self._config, "--port", self._server_tls)
             controller = ""
             if self._controller is not None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import Protocol
 
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain
@@ -25,9 +26,17 @@ log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """One of these commands. failure: what went wrong during the stop, in words; empty otherwise."""
+    """One of these commands.
+
+    failure: what went wrong during the stop, in words; empty otherwise.
+    """
 
     failure: str
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Return where the settings that are not defaults are from, in words, by name."""
+        ...
 
     def settings(self) -> dict[str, str]:
         """Return every setting with its value."""
@@ -37,8 +46,8 @@ class Server(Protocol):
         """Serve until `stop` is set. Raises: CannotBegin."""
         ...
 
-    def reload(self) -> None:
-        """Read certificates again (hangup.py)."""
+    def reload(self) -> object:
+        """Read certificates and settings again (hangup.py)."""
         ...
 
 
@@ -59,7 +68,7 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
             warn_of(f"--set {name}", "the environment, POCKETMQ_<NAME>, or the file of -c")
     server = _make(options)
     if options.print_config:
-        sys.stdout.write(format_properties(server.settings()))
+        sys.stdout.write(_with_origins(server.settings(), server.origins))
         return ExitCode.OK
     try:
         run(server.serve, until_input_ends=until_input_ends, reload=server.reload)
@@ -73,6 +82,16 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
         complain(server.failure)
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+def _with_origins(settings: Mapping[str, str], origins: Mapping[str, str]) -> str:
+    """Return a properties file with a comment before each value that is no default."""
+    text = ""
+    for name in sorted(settings):
+        if origin := origins.get(name):
+            text += f"# source of {name} = {origin}\n"
+        text += format_properties({name: settings[name]})
+    return text
 
 
 def _make(options: ServerOptions) -> Server:

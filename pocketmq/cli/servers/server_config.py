@@ -11,6 +11,7 @@ and a carriage return around a value are not part of it.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pocketmq.cli.exits import CannotBegin
@@ -74,28 +75,40 @@ def read_file(path: str | None) -> dict[str, str]:
         raise CannotBegin(f"{path} is not UTF-8 text: {error.reason}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Settings by name; origins: where each is from, in words."""
+
+    values: dict[str, str]
+    origins: dict[str, str]
+
+    def put(self, name: str, value: str, origin: str) -> None:
+        self.values[name] = value
+        self.origins[name] = origin
+
+
 def merge(
     options: ServerOptions,
     environment: Mapping[str, str],
     file: Mapping[str, str],
     known: Iterable[str],
-) -> dict[str, str]:
+) -> Merged:
     """Merge all settings by name, stronger sources over weaker ones.
 
     known: the names of existing settings; a variable that fits none of them is left out.
     Raises: CannotBegin for a --set that names no setting.
     """
     known = set(known)
-    found = dict(file)
+    found = Merged(dict(file), dict.fromkeys(file, f"the file {options.config}"))
     address = environment.get("NAMESRV_ADDR", "").strip()
     if address:
-        found["namesrvAddr"] = address
+        found.put("namesrvAddr", address, "NAMESRV_ADDR in the environment")
     by_plain_name = {name.replace(".", "").lower(): name for name in known}
     for variable, value in _variables(environment):
         plain = _plain(variable)
         name = by_plain_name.get(plain)
         if plain not in _OPTION_VARIABLES and name is not None:
-            found[name] = value
+            found.put(name, value, f"{variable} in the environment")
     given = options.as_settings()
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -105,7 +118,8 @@ def merge(
         unknown = [name for name in unknown if not has_no_effect(name)]
     if unknown:
         raise CannotBegin(f"there is no setting {unknown[0]!r}{nearest(unknown[0], known)}")
-    found.update(given)
+    for name, value in given.items():
+        found.put(name, value, "an option")
     return found
 
 

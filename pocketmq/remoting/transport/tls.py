@@ -5,6 +5,7 @@ memory buffers here, not in the transport.
 """
 
 import logging
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +89,20 @@ class ServerTls:
         self._context: ssl.SSLContext | None = None
         self._tried = False
         self.plain_allowed = config.mode != "enforcing"
+        # The states of the files: those in use, and those at the last look.
+        self._used = self._seen = self._states()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files of certificates, key and authorities; none if the certificate is its own."""
+        config = self._config
+        if not config.certificate_path or config.mode == "disabled":
+            return ()
+        paths = (config.certificate_path, config.key_path, config.trust_path)
+        return tuple(path for path in paths if path)
+
+    def _states(self) -> list[tuple[int, int, int] | None]:
+        return [_state(path) for path in self.files]
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context; None refuses TLS, with the reason logged once."""
@@ -105,6 +120,7 @@ class ServerTls:
 
     def reload(self) -> None:
         """Read the files again; if they cannot be used, the old context stays, and the log says why."""
+        self._used = self._states()
         if not self._tried or not self._config.certificate_path:
             # Not read yet; or a certificate of its own, which clients may have been given to trust.
             return
@@ -112,6 +128,15 @@ class ServerTls:
             self._context = self._make()
         except (OSError, ssl.SSLError) as error:
             log.error("the TLS files cannot be read again, the old ones stay: %r", str(error))
+        else:
+            log.info("the TLS files were read again files=%s", ",".join(self.files))
+
+    def look(self) -> None:
+        """Read the files again if they have changed, and were the same at the last look."""
+        states = self._states()
+        if states != self._used and states == self._seen:
+            self.reload()
+        self._seen = states
 
     def _make(self) -> ssl.SSLContext:
         config = self._config
@@ -129,6 +154,15 @@ class ServerTls:
             "require": ssl.CERT_REQUIRED,
         }[config.client_auth]
         return context
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    """Return what differs when a file is replaced or written; None if it is absent."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _self_signed() -> ssl.SSLContext:

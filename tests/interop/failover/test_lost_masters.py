@@ -123,9 +123,7 @@ def test_a_master_cut_from_its_controller_promises_nothing(tmp_path: Path) -> No
         pytest.param("pocket java", marks=pytest.mark.reference),
     ],
 )
-def test_of_two_elections_at_one_end_the_later_log_stays(
-    kinds: str, tmp_path: Path
-) -> None:
+def test_of_two_elections_at_one_end_the_later_log_stays(kinds: str, tmp_path: Path) -> None:
     """Its tail was never promised; lists of epochs do not show it (RocketMQ keeps both logs)."""
     with a_set(tmp_path, kinds) as (brokers, _):
         first, second = brokers.members

@@ -48,6 +48,6 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
             delay_offsets=delay_offsets,
         ).handlers(),
         AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
-        AdminConfigProcessor(node, store.config).handlers(),
+        AdminConfigProcessor(node, store.config, tables.changed).handlers(),
         AdminAccessProcessor(node).handlers(),
     ]
