@@ -47,7 +47,7 @@ async def check_group(
     view = await group_view(admin, group)
     facts = await gather_facts(admin, view)
     if with_lost:
-        facts.lost = await lost_of(admin, group)
+        facts.lost = await messages_lost(admin, group)
     return Checkup(view, diagnose(facts, limits or await thresholds(admin)))
 
 
@@ -129,7 +129,7 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
     return facts
 
 
-async def lost_of(admin: Admin, group: str) -> dict[str, int]:
+async def messages_lost(admin: Admin, group: str) -> dict[str, int]:
     """Return the number of lost messages by topic; {} if no broker of PocketMQ tells."""
     found: Counter[str] = Counter()
     try:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from pocketmq.admin.admin import Admin
-from pocketmq.admin.checkup import lost_of
+from pocketmq.admin.checkup import messages_lost
 from pocketmq.admin.views.group import group_view
 from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.errors import NoRoute
@@ -387,7 +387,7 @@ async def plan_release(admin: Admin, entries: Iterable[DeclaredSubscriptions]) -
         now = await running(admin, group, topics)
         old = next((each.replaces for each in future if each.replaces), None)
         made = plan(now, future, None if old is None else await running(admin, old))
-        made.lost = sum((await lost_of(admin, group)).values())
+        made.lost = sum((await messages_lost(admin, group)).values())
         found.append(made)
     return found
 

@@ -21,7 +21,6 @@ from pocketmq.broker.filters.pull_filter import PullFilters
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.member_reports import MemberReports
-from pocketmq.broker.ledger.watch import BalanceWatch
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
@@ -30,6 +29,7 @@ from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
+from pocketmq.broker.ledger.watch import BalanceWatch
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes

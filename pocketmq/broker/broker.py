@@ -167,8 +167,7 @@ class Broker:
         await services.replication.start(ha_sock, outside)
         stack.push_async_callback(services.replication.leave)
         stack.push_async_callback(self.registration.stop)
-        renewing = start(self.registration.run(store.side_tasks), name="registration")
-        stack.callback(renewing.cancel)
+        stack.callback(start(self.registration.run(store.side_tasks), name="registration").cancel)
         stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",

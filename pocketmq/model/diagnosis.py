@@ -430,7 +430,6 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             parameters={"count": facts.dead_letters},
         )
 
-
     for topic, count in facts.lost.items():
         if count:
             yield Symptom(

@@ -1,7 +1,7 @@
-"""BalanceWatch: the last balances of groups that somebody asked about, or that balanceGroups names. Ours.
+"""BalanceWatch: the last balances of groups that were asked about, or that balanceGroups names. Ours.
 
-Groups are reckoned only while the metrics are scraped: one round after a scrape, at least INTERVAL_S after the
-last round. A scrape shows the round before it. Without such a group a scrape costs nothing.
+Groups are reckoned only while the metrics are scraped: one round after a scrape, at least INTERVAL_S after
+the last round. A scrape shows the round before it. Without such a group a scrape costs nothing.
 Owner: the broker, on its event loop.
 """
 
@@ -42,7 +42,7 @@ class BalanceWatch:
         self._reports = reports
         self._wanted = asyncio.Event()
         self._is_made = False
-        self.rows: Mapping[str, list["Balance"]] = {}
+        self.rows: Mapping[str, list[Balance]] = {}
 
     @cached_property
     def ledger(self) -> "GroupLedger":
