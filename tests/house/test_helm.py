@@ -17,7 +17,7 @@ from pocketmq.client.sync import Producer
 from pocketmq.console.config import DEFAULT_PORT as CONSOLE_PORT
 from pocketmq.remoting.errors import PocketMQError
 from tests.cli.servers import COMMAND, Server
-from tests.house.test_docker import instructions
+from tests.house.image_files import instructions
 from tests.interop.processes import free_ports
 from tests.kit.waiting import until
 
