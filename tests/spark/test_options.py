@@ -14,6 +14,7 @@ from pocketmq.bulk.moments import moment_ms
 from pocketmq.bulk.offsets import LossRule, Positions, QueueKey, check_known
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.columns import options_in
+from pocketmq.spark.given_options import check_use, parse_options
 from pocketmq.spark.options import (
     BATCH_ONLY,
     NOT_FOR_USERS,
@@ -23,8 +24,6 @@ from pocketmq.spark.options import (
     WRITE,
     WRITE_ONLY,
     Options,
-    check_use,
-    parse_options,
     parse_size,
 )
 from pocketmq.spark.positions import starting_of, topics_of
