@@ -146,6 +146,7 @@ class Broker:
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
             start(parts.reports.run(), name="member-reports"),
+            start(parts.balances.run(), name="balances"),
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
@@ -162,8 +163,7 @@ class Broker:
         await services.replication.start(ha_sock, outside)
         stack.push_async_callback(services.replication.leave)
         stack.push_async_callback(self.registration.stop)
-        renewing = start(self.registration.run(store.side_tasks), name="registration")
-        stack.callback(renewing.cancel)
+        stack.callback(start(self.registration.run(store.side_tasks), name="registration").cancel)
         stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",
