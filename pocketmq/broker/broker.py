@@ -112,7 +112,11 @@ class Broker:
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
         if acl is not None:
             node = replace(
-                node, accounts=acl, may_publish=acl.may_publish, same_account=acl.same_account
+                node,
+                accounts=acl,
+                may_publish=acl.may_publish,
+                same_account=acl.same_account,
+                signer=acl.signer,
             )
         store = MessageStore(
             self.store_config,
