@@ -14,7 +14,7 @@ import yaml
 from pocketmq.cli.servers.server_options import parse
 from pocketmq.console.config import DEFAULT_PORT as CONSOLE_PORT
 from tests.cli.servers import Server
-from tests.house.test_docker import instructions
+from tests.house.image_files import instructions
 
 CHART = Path(__file__).parents[2] / "docker" / "helm"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
