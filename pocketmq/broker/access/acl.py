@@ -420,7 +420,7 @@ class PlainAccessValidator:
 
     def signer(self, peer: Peer) -> str:
         """Return the access key of a client's latest signature; "" where none had to hold."""
-        accounts, address, key = self._accounts, _ip(peer.address), self._key_of.get(peer, "")
+        accounts, address, key = self._accounts, _ip(peer.address), self.key_of.get(peer, "")
         account = accounts.by_key.get(key)
         is_free = account is None or account.white_address.matches(address)
         return "" if is_free or accounts.admit(address) else key
