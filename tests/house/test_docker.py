@@ -19,6 +19,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.servers.server_config import take_variables, unknown_variables
 from pocketmq.cli.servers.server_options import ServerOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.grpc.config import GrpcConfig
 from pocketmq.store import StoreConfig
 from tests.house.image_files import (
     DOCKER,
@@ -208,10 +209,9 @@ def test_every_variable_is_one_that_the_servers_know() -> None:
     texts = [path.read_text(encoding="utf-8") for path in DOCKER.iterdir() if path.is_file()]
     named = set(re.findall(r"POCKETMQ_[A-Z0-9]+(?:_[A-Z0-9]+)*", " ".join(texts)))
     assert {"POCKETMQ_HOST", "POCKETMQ_DATA"} <= named
-    of_the_scripts = {"POCKETMQ_ROLE", "POCKETMQ_ROLE_FILE"}
     of_others = {"POCKETMQ_NAMESRV_ADDR", "POCKETMQ_CONTEXT", "POCKETMQ_COMPILED"}
-    values = dict.fromkeys(named - of_the_scripts - of_others, "1")
-    known = {*BrokerConfig.keys(), *StoreConfig.keys(), *ConsoleConfig.keys()}
+    values = dict.fromkeys(named - {"POCKETMQ_ROLE", "POCKETMQ_ROLE_FILE"} - of_others, "1")
+    known = {*BrokerConfig.keys(), *StoreConfig.keys(), *ConsoleConfig.keys(), *GrpcConfig.keys()}
     assert unknown_variables(values, known) == []
     take_variables(ServerOptions("up"), values)
 
