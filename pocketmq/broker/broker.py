@@ -11,7 +11,6 @@ Its parts are listed in parts.py and created in assembly.py; this module decides
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -29,7 +28,7 @@ from pocketmq.broker.nameservers.addresses import address_text, advertise, bind,
 from pocketmq.broker.nameservers.announcements import Announcements
 from pocketmq.broker.nameservers.outward import NameServers
 from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
-from pocketmq.broker.node import Node, Reloaded, no_files
+from pocketmq.broker.node import Node
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.role import Role, Service
 from pocketmq.broker.services import Parts
@@ -37,6 +36,7 @@ from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import TimedHandlers
+from pocketmq.files.broker_name import keep_name
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
@@ -71,10 +71,8 @@ class Broker:
         clock: Clock | None = None,
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
-        reload: Callable[[], Reloaded] = no_files,
     ) -> None:
-        """name_server: the one in this process, called directly; others come from namesrvAddr. reload: reads
-        the configuration again, for an administrator who asks.
+        """name_server: the one in this process, called directly; others come from namesrvAddr.
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
@@ -89,7 +87,6 @@ class Broker:
         self.role = Role()
         self._name_server = name_server
         self._tls = tls
-        self._reload = reload
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -112,12 +109,8 @@ class Broker:
         # that is, clients get in, when everything else is there.
         bound = stack.enter_context(ExitStack())
         sockets = bind(self.config, bound)
-        node = self._node(sockets[0])
+        node = self._node(sockets[0], acl)
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
-        if acl is not None:
-            node = replace(
-                node, accounts=acl, may_publish=acl.may_publish, same_account=acl.same_account
-            )
         store = MessageStore(
             self.store_config,
             clock=self.clock,
@@ -150,6 +143,7 @@ class Broker:
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
             start(parts.reports.run(), name="member-reports"),
+            start(parts.balances.run(), name="balances"),
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
@@ -166,8 +160,7 @@ class Broker:
         await services.replication.start(ha_sock, outside)
         stack.push_async_callback(services.replication.leave)
         stack.push_async_callback(self.registration.stop)
-        renewing = start(self.registration.run(store.side_tasks), name="registration")
-        stack.callback(renewing.cancel)
+        stack.callback(start(self.registration.run(store.side_tasks), name="registration").cancel)
         stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",
@@ -185,12 +178,12 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _node(self, sock: socket.socket) -> Node:
+    def _node(self, sock: socket.socket, acl: PlainAccessValidator | None) -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
         self.listen_address = address_text(*sock.getsockname()[:2])
-        return Node(
+        node = Node(
             config=self.config,
             clock=self.clock,
             events=Events(),
@@ -198,11 +191,20 @@ class Broker:
             address=self.address,
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
-            reload=self._reload,
+        )
+        if acl is None:
+            return node
+        return replace(
+            node,
+            accounts=acl,
+            may_publish=acl.may_publish,
+            same_account=acl.same_account,
+            signer=acl.signer,
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
         """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
+        keep_name(self.store_config.store_path_root_dir, self.config.broker_name)
         services = self.parts.services
         for manager in self.parts.tables.managers:
             manager.load()

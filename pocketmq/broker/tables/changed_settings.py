@@ -4,7 +4,8 @@
    cannot be saved it still holds until the broker stops, and the answer says so.
 2. The later one holds: once the configuration (option, environment, file) gives the setting another value
    than at the time of the change, the change is forgotten, and the log says so.
-3. Set back to what the configuration says, a setting is no longer changed.
+3. Set back to what the configuration says, a setting is no longer changed. A setting of _OF_ONE_RUN is never
+   stored: a migration has the old broker refuse sends by it, until that one stops.
 RocketMQ writes all settings to store/config/broker.properties and never reads them again: that file is
 neither read nor written here, or a store of RocketMQ's would bring Java's defaults.
 Owner: assembly.py, which applies the changes before it creates any other part.
@@ -12,7 +13,7 @@ Owner: assembly.py, which applies the changes before it creates any other part.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pocketmq.broker.tables.stored_table import StoredTable
@@ -23,6 +24,7 @@ from pocketmq.store import ConfigFile
 log = logging.getLogger(__name__)
 
 FILE = "changedSettings.json"
+_OF_ONE_RUN = ("startAcceptSendRequestTimeStamp",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,19 @@ class ChangedSetting:
         return cls(*texts, int(data.get("time", 0)), str(data.get("by", "")))
 
 
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reading the configuration again did: settings changed, those that wait for a restart, an error."""
+
+    changed: list[str] = field(default_factory=list)
+    needs_restart: list[str] = field(default_factory=list)
+    failure: str = ""
+
+
+def _no_files() -> Reloaded:
+    return Reloaded(failure="this broker was started by a program, and has no configuration file")
+
+
 class ChangedSettings(StoredTable[ChangedSetting]):
     """The settings that differ from the configuration."""
 
@@ -62,6 +77,7 @@ class ChangedSettings(StoredTable[ChangedSetting]):
         """groups: the settings as configured; changes are made in them. when_changed: told their names."""
         super().__init__(file, now_ms)
         self._when_changed = when_changed
+        self._read_again: Callable[[], Reloaded] = _no_files
         self._groups = groups
         # What the configuration says of settings that are, or were, changed.
         self._configured: dict[str, str] = {}
@@ -120,10 +136,19 @@ class ChangedSettings(StoredTable[ChangedSetting]):
             now = _value(group, known)
             self.data_version = self.data_version.next(now_ms)
             row = None if now == was else ChangedSetting(name, now, was, now_ms, by)
-            self.put(name, row, keep=True)
+            if name not in _OF_ONE_RUN:
+                self.put(name, row, keep=True)
         if changed:
             self._when_changed(changed)
         return changed
+
+    def configured_by(self, read_again: Callable[[], Reloaded]) -> None:
+        """Set what reads the configuration again, and calls `configured_anew`."""
+        self._read_again = read_again
+
+    def read_again(self) -> Reloaded:
+        """Read the configuration again, for an administrator who asks."""
+        return self._read_again()
 
     def configured_anew(self, values: Mapping[str, str]) -> set[str]:
         """Take values that the configuration gives now (invariant 2).

@@ -11,9 +11,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics_config import MetricsConfig
-from pocketmq.broker.node import Reloaded
 from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
-from pocketmq.broker.tables.changed_settings import ChangedSetting, ChangedSettings
+from pocketmq.broker.tables.changed_settings import ChangedSetting, ChangedSettings, Reloaded
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.console_server import bound_console, read_console_config
@@ -25,6 +24,7 @@ from pocketmq.cli.servers.namesrv_server import start_name_server
 from pocketmq.cli.servers.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.servers.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.files.broker_name import kept_name
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
@@ -55,7 +55,7 @@ class BrokerServer:
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Read all settings. Raises: CannotBegin."""
         self._options, self._environment = options, environment
-        self._broker: Broker | None = None
+        self._changes: ChangedSettings | None = None
         self._is_up = options.role == UP
         self._as_json = options.as_json
         self._figures = options.figures
@@ -113,6 +113,8 @@ class BrokerServer:
         if self._is_up and settings.pop("namesrvAddr", ""):
             log.info("namesrvAddr is not used by `up`: the broker registers in this process")
         own = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        if not settings.get("brokerName"):
+            settings["brokerName"] = kept_name(settings["storePathRootDir"])
         theirs = set() if self._namesrv is None else NamesrvConfig.keys().keys() - own
         return read_broker_conf(
             {name: value for name, value in settings.items() if name not in theirs}
@@ -198,8 +200,7 @@ class BrokerServer:
         different = {
             name: value for name, value in now.items() if self._as_configured.get(name) != value
         }
-        broker = self._broker
-        taken = set() if broker is None else broker.parts.tables.changed.configured_anew(different)
+        taken = set() if self._changes is None else self._changes.configured_anew(different)
         self._as_configured.update({name: now[name] for name in taken})
         kept = sorted(different.keys() - taken)
         if kept:
@@ -225,7 +226,6 @@ class BrokerServer:
                 clock=SystemClock(),
                 name_server=None if name_server is None else name_server.local,
                 tls=tls,
-                reload=self.reload,
             )
             namesrv = name_server.address if name_server else config.namesrv_addr
             console = self.console(namesrv, (broker,))
@@ -237,7 +237,8 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
-            self._broker = broker
+            self._changes = broker.parts.tables.changed
+            self._changes.configured_by(self.reload)
             grpc = await grpc_port(
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )
