@@ -110,6 +110,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--once-sends",
+        default=5_000,
+        type=int,
+        help="sends over a network that loses answers, in all (default 5,000; 200,000 for the figures)",
+    )
+
+    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,

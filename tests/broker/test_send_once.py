@@ -1,6 +1,5 @@
 """sendOnce: what a client sends twice, because an answer was lost, stands in the log once."""
 
-import asyncio
 import random
 import shutil
 from collections import Counter
@@ -18,7 +17,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.pairs import name_server
 from tests.broker.serving import Peer, batch, serving
-from tests.kit.rough_proxy import RoughProxy
+from tests.kit.lossy_proxy import LossyProxy
 
 KEY = "0123456789ABCDEF0123456789ABCDEF"
 
@@ -127,33 +126,6 @@ async def test_a_repetition_waits_until_the_first_copy_is_safe(tmp_path: Path) -
         more = {"i": properties_to_text({"UNIQ_KEY": KEY})}
         codes = [(await peer.produce("T", b"x", more=more)).code for _ in range(2)]
         assert (codes, count(broker)) == ([11, 11], 1)
-
-
-class LossyProxy(RoughProxy):
-    """Loses an answer with this chance, and the connection with it."""
-
-    def __init__(self, target: int, chance: random.Random, share: float) -> None:
-        super().__init__(target, chance)
-        self.share, self.lost = share, 0
-
-    async def _forward(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        both: set[asyncio.StreamWriter],
-    ) -> None:
-        is_answers = writer.get_extra_info("peername")[1] != self.target
-        try:
-            while data := await reader.read(65_536):
-                if is_answers and self._chance.random() < self.share:
-                    self.lost += 1
-                    return
-                writer.write(data)
-        except OSError:
-            pass
-        finally:
-            for each in both:
-                each.transport.abort()
 
 
 @pytest.mark.parametrize("once", [True, False])
