@@ -75,14 +75,14 @@ class Forgetful(RoughProxy):
         """Let the bytes of all connections that there are vanish."""
         self._forgotten |= self._writers
 
-    async def _forward(
+    async def forward(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         both: set[asyncio.StreamWriter],
     ) -> None:
         try:
-            await super()._forward(reader, cast(Any, _Way(writer, self._forgotten)), both)
+            await super().forward(reader, cast(Any, _Way(writer, self._forgotten)), both)
         finally:
             self._forgotten.discard(writer)
 

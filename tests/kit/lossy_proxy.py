@@ -54,14 +54,14 @@ class LossyProxy(RoughProxy):
             except ConnectionRefusedError:
                 await asyncio.sleep(0.02)
 
-    async def _forward(
+    async def forward(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         both: set[asyncio.StreamWriter],
     ) -> None:
         if writer.get_extra_info("peername")[1] == self.target:
-            await super()._forward(reader, writer, both)
+            await super().forward(reader, writer, both)
             return
         buffer = bytearray()
         try:

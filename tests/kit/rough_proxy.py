@@ -68,18 +68,19 @@ class RoughProxy:
         self._writers |= both
         try:
             async with asyncio.TaskGroup() as ways:
-                ways.create_task(self._forward(reader, far_writer, both))
-                ways.create_task(self._forward(far_reader, writer, both))
+                ways.create_task(self.forward(reader, far_writer, both))
+                ways.create_task(self.forward(far_reader, writer, both))
         finally:
             self._writers -= both
             far_writer.transport.abort()
 
-    async def _forward(
+    async def forward(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         both: set[asyncio.StreamWriter],
     ) -> None:
+        """Pass on what one end says, until either has left."""
         try:
             while True:
                 size = self._chance.randint(1, self.piece_max) if self.piece_max else 65_536
