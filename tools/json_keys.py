@@ -520,6 +520,7 @@ COMMANDS: Mapping[str, Keys] = {
             "consequences[].messages": "which messages",
             "consequences[].why": "why",
             "steps": "the safest order",
+            "lost": "messages that the group has lost before",
         }
     ),
     "lake": _one(

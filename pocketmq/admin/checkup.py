@@ -5,6 +5,7 @@ What cannot be obtained is left out of the diagnosis, never guessed.
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 
 from pocketmq.admin.admin import Admin
@@ -13,6 +14,7 @@ from pocketmq.admin.views.group import GroupView, MemberView, group_view
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import NoRoute
 from pocketmq.model.agreement import own_topics
+from pocketmq.model.balance import State
 from pocketmq.model.diagnosis import (
     GroupFacts,
     MemberFacts,
@@ -36,10 +38,16 @@ class Checkup:
     symptoms: list[Symptom]
 
 
-async def check_group(admin: Admin, group: str, limits: Thresholds | None = None) -> Checkup:
-    """Diagnose a group. limits: default to the brokers' own."""
+async def check_group(
+    admin: Admin, group: str, limits: Thresholds | None = None, *, with_lost: bool = True
+) -> Checkup:
+    """Diagnose a group. limits: default to the brokers' own; with_lost: also by its balance, which a broker
+    keeps from the first question on.
+    """
     view = await group_view(admin, group)
     facts = await gather_facts(admin, view)
+    if with_lost:
+        facts.lost = await messages_lost(admin, group)
     return Checkup(view, diagnose(facts, limits or await thresholds(admin)))
 
 
@@ -119,6 +127,17 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
         name for name, each in configs.items() if each.perm & _READ and not each.perm & _WRITE
     ]
     return facts
+
+
+async def messages_lost(admin: Admin, group: str) -> dict[str, int]:
+    """Return the number of lost messages by topic; {} if no broker of PocketMQ tells."""
+    found: Counter[str] = Counter()
+    try:
+        for balances in (await admin.balances.of_group(group)).values():
+            found.update({each.topic: each.of(State.LOST) for each in balances})
+    except PocketMQError:
+        return {}
+    return dict(found)
 
 
 async def _dead_letters(admin: Admin, group: str) -> int:

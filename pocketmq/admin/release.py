@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from pocketmq.admin.admin import Admin
+from pocketmq.admin.checkup import messages_lost
 from pocketmq.admin.views.group import group_view
 from pocketmq.client.declared_subscriptions import DeclaredSubscriptions
 from pocketmq.client.errors import NoRoute
@@ -110,17 +111,21 @@ class Running:
 
 @dataclass(slots=True)
 class ReleasePlan:
-    """The release of one group. steps: an order of restarts that avoids what an order can avoid."""
+    """The release of one group. steps: an order of restarts that avoids what an order can avoid; lost:
+    messages that the group has lost before.
+    """
 
     group: str
     consequences: list[Consequence]
     steps: list[str]
+    lost: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
             "group": self.group,
             "consequences": [each.to_json() for each in self.consequences],
             "steps": self.steps,
+            "lost": self.lost,
         }
 
 
@@ -381,7 +386,9 @@ async def plan_release(admin: Admin, entries: Iterable[DeclaredSubscriptions]) -
         topics = {topic for each in future for topic in each.subscriptions}
         now = await running(admin, group, topics)
         old = next((each.replaces for each in future if each.replaces), None)
-        found.append(plan(now, future, None if old is None else await running(admin, old)))
+        made = plan(now, future, None if old is None else await running(admin, old))
+        made.lost = sum((await messages_lost(admin, group)).values())
+        found.append(made)
     return found
 
 

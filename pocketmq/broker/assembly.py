@@ -29,6 +29,7 @@ from pocketmq.broker.ha.replicas import ReplicaWaits
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
+from pocketmq.broker.ledger.watch import BalanceWatch
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -109,6 +110,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         ),
     )
 
+    reports = MemberReports(node.config.broker_name, node.clock, consumers)
     parts = Parts(
         node=node,
         tables=tables,
@@ -116,7 +118,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         messages=messages,
         services=services,
         lags=Lags(tables, store),
-        reports=MemberReports(node.config.broker_name, node.clock, consumers),
+        reports=reports,
+        balances=BalanceWatch(node, tables, members, messages, pop, reports),
     )
     connect(parts)
     return parts

@@ -11,7 +11,6 @@ Its parts are listed in parts.py and created in assembly.py; this module decides
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -29,7 +28,7 @@ from pocketmq.broker.nameservers.addresses import address_text, advertise, bind,
 from pocketmq.broker.nameservers.announcements import Announcements
 from pocketmq.broker.nameservers.outward import NameServers
 from pocketmq.broker.nameservers.registration import BrokerIdentity, LocalNameServer, Registration
-from pocketmq.broker.node import Node, Reloaded, no_files
+from pocketmq.broker.node import Node
 from pocketmq.broker.pop.assignment import TopicRoutes
 from pocketmq.broker.role import Role, Service
 from pocketmq.broker.services import Parts
@@ -71,10 +70,8 @@ class Broker:
         clock: Clock | None = None,
         name_server: LocalNameServer | None = None,
         tls: ServerTls | None = None,
-        reload: Callable[[], Reloaded] = no_files,
     ) -> None:
-        """name_server: the one in this process, called directly; others come from namesrvAddr. reload: reads
-        the configuration again, for an administrator who asks.
+        """name_server: the one in this process, called directly; others come from namesrvAddr.
 
         Raises: IllegalArgument if the role and the broker id do not go together.
         """
@@ -89,7 +86,6 @@ class Broker:
         self.role = Role()
         self._name_server = name_server
         self._tls = tls
-        self._reload = reload
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -150,6 +146,7 @@ class Broker:
             start(services.long_polling.watch(), name="long-polling"),
             start(housekeeping.run(), name="housekeeping"),
             start(parts.reports.run(), name="member-reports"),
+            start(parts.balances.run(), name="balances"),
             start(services.replication.run(), name="replicas"),
             start(parts.tables.topics.saving(store.side_tasks), name="save-topics"),
             start(parts.tables.groups.saving(store.side_tasks), name="save-groups"),
@@ -166,8 +163,7 @@ class Broker:
         await services.replication.start(ha_sock, outside)
         stack.push_async_callback(services.replication.leave)
         stack.push_async_callback(self.registration.stop)
-        renewing = start(self.registration.run(store.side_tasks), name="registration")
-        stack.callback(renewing.cancel)
+        stack.callback(start(self.registration.run(store.side_tasks), name="registration").cancel)
         stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",
@@ -198,7 +194,6 @@ class Broker:
             address=self.address,
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
-            reload=self._reload,
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:

@@ -1,7 +1,7 @@
 """Node: a broker apart from its parts: identity, clock, events, and what its accounts allow."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,20 +18,6 @@ def _anybody(peer: "Peer", about: object) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """What reading the configuration again did: settings changed, those that wait for a restart, an error."""
-
-    changed: list[str] = field(default_factory=list)
-    needs_restart: list[str] = field(default_factory=list)
-    failure: str = ""
-
-
-def no_files() -> Reloaded:
-    """Answer for a broker without a configuration."""
-    return Reloaded(failure="this broker was started by a program, and has no configuration file")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """This broker, apart from its parts: its identity, clock and events.
@@ -39,8 +25,7 @@ class Node:
     address: `ip:port` advertised to clients; store_host: the same in the form of records. call_soon: runs a
     function in the next turn of the event loop; None, in tests: woken requests are run by hand.
     may_publish: whether a client, by its last signature, may publish to a topic; same_account: whether two
-    have signed as the same account. accounts: checks signatures; None: nothing does. reload: reads the
-    configuration again.
+    have signed as the same account. accounts: checks signatures; None: nothing does.
     """
 
     config: "BrokerConfig"
@@ -53,4 +38,3 @@ class Node:
     may_publish: "Callable[[Peer, str], bool]" = _anybody
     same_account: "Callable[[Peer, Peer], bool]" = _anybody
     accounts: "BearerAccess | None" = None
-    reload: Callable[[], Reloaded] = no_files

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.figures.lags import Lags
     from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.ha.replication import Replication
+    from pocketmq.broker.ledger.watch import BalanceWatch
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.broker.waiting.long_polling import LongPolling
@@ -41,3 +42,4 @@ class Parts:
     services: Services
     lags: "Lags"
     reports: "MemberReports"
+    balances: "BalanceWatch"

@@ -11,6 +11,7 @@ the same symptoms in the same words. The thresholds are settings of the broker (
     LAG                  too far behind, or behind and not catching up; with the time until it is empty
     FAILING              messages fail; retries lie up to hours apart, so that an hour counts, too
     DEAD_LETTERS         messages were dead-lettered
+    MESSAGES_LOST        the group has moved past messages that a member wanted (model.balance)
     MEMBER_STUCK         a member holds messages and has finished none for too long, or none of one queue
     QUEUES_UNREAD        non-empty queues that no member reports as its own
     ONE_MEMBER_HAS_ALL   several members, and one of them has every queue
@@ -124,7 +125,7 @@ class GroupFacts:
     isolated nor popping). unread: non-empty queues without an owner, if every member has answered.
     retry_lag: messages that wait in the group's retry topic, which topics does not list. offline_ms: how long
     no member has been online; waiting_ms: how long the next message has waited; None if unknown. in_batches:
-    members come and leave by design.
+    members come and leave by design. lost: messages by topic, as the balance counts them.
     """
 
     group: str
@@ -141,6 +142,7 @@ class GroupFacts:
     offline_ms: int | None = None
     waiting_ms: int | None = None
     in_batches: bool = False
+    lost: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +429,23 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
             f"pocketmq dlq list {group}; once the cause is fixed: pocketmq dlq resend {group} --all",
             parameters={"count": facts.dead_letters},
         )
+
+    for topic, count in facts.lost.items():
+        if count:
+            yield Symptom(
+                "MESSAGES_LOST",
+                Severity.WARNING,
+                group,
+                lost_in_words(group, count),
+                f"to give them back: pocketmq group redeliver {group} --lost",
+                topic,
+                parameters={"count": count},
+            )
+
+
+def lost_in_words(group: str, count: int) -> str:
+    """Say how many messages a group has lost, and where they are listed."""
+    return f"{_count(count, 'message')} lost so far: pocketmq group balance {group} --list lost"
 
 
 def _count(number: int, noun: str) -> str:

@@ -20,11 +20,16 @@ from tests.kit.waiting import until_async
 ALERTS = Path(__file__).parents[2] / "docker" / "prometheus" / "alerts.yml"
 INSTALL = "Prometheus (Debian: apt install prometheus)"
 SYMPTOM = 'pocketmq_group_symptoms{consumer_group="%s",symptom="%s",severity="%s",topic=""}'
+MESSAGES = 'pocketmq_group_messages{node_id="b",consumer_group="%s",topic="T",state="%s"}'
+LOST = "group sick has lost 3 messages of T; see pocketmq group balance --list lost"
 SICK = {"consumer_group": "sick", "symptom": "NOBODY_ONLINE"}
 # Ten minutes of a healthy site, and of a sick one: a value a minute.
 SERIES = [
     {"series": SYMPTOM % ("idle", "NOBODY_ONLINE", "info"), "values": "1x10"},
     {"series": SYMPTOM % ("sick", "NOBODY_ONLINE", "warning"), "values": "1x10"},
+    {"series": MESSAGES % ("idle", "waiting"), "values": "7x10"},
+    {"series": MESSAGES % ("idle", "lost"), "values": "0x10"},
+    {"series": MESSAGES % ("sick", "lost"), "values": "0x5 3x5"},
     {"series": 'pocketmq_store_writable{node_id="good"}', "values": "1x10"},
     {"series": 'pocketmq_store_writable{node_id="full"}', "values": "0x10"},
     {"series": 'pocketmq_disk_used_ratio{node_id="good"}', "values": "0.5x10"},
@@ -51,9 +56,13 @@ def test_the_rules_tell_sick_from_healthy(tmp_path: Path) -> None:
     fired["exp_alerts"][0]["exp_annotations"] = {"summary": summary}
     refused = expected("StoreRefusesMessages", {"node_id": "full", "severity": "critical"})
     refused["exp_alerts"][0]["exp_annotations"] = {"summary": full}
+    labels = {"node_id": "b", "consumer_group": "sick", "topic": "T", "severity": "warning"}
+    lost = expected("MessagesLost", labels)
+    lost["exp_alerts"][0]["exp_annotations"] = {"summary": LOST}
     rules["tests"][0]["alert_rule_test"] = [
         fired,
         refused,
+        lost,
         *map(expected, ("DiskFills", "DeadLetters", "LagGrows", "GroupLosesMessages")),
     ]
     script = tmp_path / "test.yml"

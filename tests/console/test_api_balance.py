@@ -8,8 +8,8 @@ from tests.broker.test_redelivery import lose
 from tests.console.console_peer import site
 
 
-async def test_lost_messages_are_told_with_the_subscription_and_given_back(tmp_path: Path) -> None:
-    """As test_redelivery.lose: c1 asks for A while the group's filter is B, and no member wants B any more.
+async def test_lost_messages_are_told_and_given_back(tmp_path: Path) -> None:
+    """As test_redelivery.lose: c1 asks for A while the group's filter is B, and B is wanted no more.
 
     Broker a does not know the group.
     """
@@ -50,10 +50,10 @@ async def test_lost_messages_are_told_with_the_subscription_and_given_back(tmp_p
 async def test_mistakes_say_what_is_wrong(tmp_path: Path) -> None:
     async with site(tmp_path) as running:
         user = running.user
-        unknown = await user.get("/groups/nobody/balance")
+        unknown = await user.get("/groups/unknown/balance")
         assert (unknown.status, unknown.json["error"]) == (
             404,
-            "no broker accounts for group 'nobody'",
+            "no broker accounts for group 'unknown'",
         )
         state = await user.get("/groups/g/balance/gone")
         assert (state.status, "lost" in state.json["whatToDo"]) == (400, True)

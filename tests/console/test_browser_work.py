@@ -59,12 +59,14 @@ def test_the_balance_of_a_mixed_group_leads_to_what_was_lost(browser: Browser) -
     }
     browser.click("Give lost ones back")
     browser.wait_for("subscribe differently", f"pocketmq group mode {GROUP} isolate")
-    assert "Lost 4" in browser.find("svg.sum").get_attribute("aria-label")
+    assert "Lost 4" in str(browser.find("svg.sum").get_attribute("aria-label"))
     browser.click("4", within="table tr:has(.tag.bad)")
     browser.wait_for("Messages in state Lost")
     browser.click(TOPIC, within="main section:nth-of-type(2) tbody")
     browser.wait_for("B0")
-    assert [each.partition("- ")[2][:24] for each in browser.errors()] == ["Failed to load resource:"]
+    assert [each.partition("- ")[2][:24] for each in browser.errors()] == [
+        "Failed to load resource:"
+    ]
 
 
 def test_direct_consumption_and_running_info_of_a_member(browser: Browser, stage: Stage) -> None:

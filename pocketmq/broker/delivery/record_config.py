@@ -17,3 +17,10 @@ class RecordConfig(Settings):
         runtime=True,
         help="Disk space for the record of deliveries, from which message tracks are made. 0: no record.",
     )
+    balance_groups: str = key(
+        "",
+        name="balanceGroups",
+        runtime=True,
+        help="Groups whose balance /metrics shows (pocketmq_group_messages), separated by commas, besides "
+        "those that `pocketmq group balance` or the console asked about.",
+    )

@@ -11,6 +11,7 @@ from pocketmq.broker.figures.lags import GroupLag
 from pocketmq.broker.figures.metric import PIECE, Metric, Sample
 from pocketmq.broker.figures.stats import SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
 from pocketmq.broker.groups.member_reports import Report
+from pocketmq.model.balance import State
 from pocketmq.model.diagnosis import GroupFacts, MemberFacts, TopicFacts, diagnose
 from pocketmq.model.names import dlq_topic, is_group_topic, is_system_group, retry_topic
 
@@ -78,6 +79,7 @@ def _facts(
         None if members else _offline_ms(broker, group, lags),
         max((row.age_ms(broker.clock.now_ms()) for row in lags.values()), default=0),
         config is not None and config.reads_batches,
+        {row.topic: row.of(State.LOST) for row in broker.parts.balances.rows.get(group, ())},
     )
 
 
@@ -124,6 +126,18 @@ def _count(broker: "Broker", topic: str) -> int:
     )
 
 
+def balances(broker: "Broker") -> Iterator[Sample | None]:
+    """Yield the messages of each group whose balance is watched, by topic and state."""
+    watch = broker.parts.balances
+    watch.want()
+    for number, (group, rows) in enumerate(watch.rows.items(), 1):
+        for row in rows:
+            for state in State:
+                yield (group, row.topic, state.value), row.of(state)
+        if not number % _PIECE:
+            yield None
+
+
 GROUP_METRICS = (
     Metric(
         "pocketmq_group_symptoms",
@@ -131,5 +145,12 @@ GROUP_METRICS = (
         "What is wrong with a group, as pocketmq group doctor words it",
         ("consumer_group", "topic", "symptom", "severity"),
         symptoms,
+    ),
+    Metric(
+        "pocketmq_group_messages",
+        "gauge",
+        "Messages of a group by what became of them, as pocketmq group balance counts them",
+        ("consumer_group", "topic", "state"),
+        balances,
     ),
 )

@@ -98,6 +98,11 @@ class GroupLedger:
                         found += self._rows(name, queue_id, part, singles)
         return sorted(found)[:LISTED_MAX]
 
+    @property
+    def groups(self) -> list[str]:
+        """Return the groups that were asked about, and whose books are kept."""
+        return list(self._kept)
+
     def since_ms(self, group: str) -> int:
         """Return the start of the record, wall ms; 0 without one, or if the group was not asked about."""
         kept = self._kept.get(group)

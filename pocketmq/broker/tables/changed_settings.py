@@ -12,7 +12,7 @@ Owner: assembly.py, which applies the changes before it creates any other part.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pocketmq.broker.tables.stored_table import StoredTable
@@ -47,6 +47,19 @@ class ChangedSetting:
         return cls(*texts, int(data.get("time", 0)), str(data.get("by", "")))
 
 
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reading the configuration again did: settings changed, those that wait for a restart, an error."""
+
+    changed: list[str] = field(default_factory=list)
+    needs_restart: list[str] = field(default_factory=list)
+    failure: str = ""
+
+
+def _no_files() -> Reloaded:
+    return Reloaded(failure="this broker was started by a program, and has no configuration file")
+
+
 class ChangedSettings(StoredTable[ChangedSetting]):
     """The settings that differ from the configuration."""
 
@@ -62,6 +75,7 @@ class ChangedSettings(StoredTable[ChangedSetting]):
         """groups: the settings as configured; changes are made in them. when_changed: told their names."""
         super().__init__(file, now_ms)
         self._when_changed = when_changed
+        self._read_again: Callable[[], Reloaded] = _no_files
         self._groups = groups
         # What the configuration says of settings that are, or were, changed.
         self._configured: dict[str, str] = {}
@@ -124,6 +138,14 @@ class ChangedSettings(StoredTable[ChangedSetting]):
         if changed:
             self._when_changed(changed)
         return changed
+
+    def configured_by(self, read_again: Callable[[], Reloaded]) -> None:
+        """Set what reads the configuration again, and calls `configured_anew`."""
+        self._read_again = read_again
+
+    def read_again(self) -> Reloaded:
+        """Read the configuration again, for an administrator who asks."""
+        return self._read_again()
 
     def configured_anew(self, values: Mapping[str, str]) -> set[str]:
         """Take values that the configuration gives now (invariant 2).

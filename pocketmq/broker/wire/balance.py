@@ -25,14 +25,10 @@ def balance_handlers(parts: "Parts") -> dict[int, Handler]:
     def acts() -> "tuple[BalanceActs, RedeliverActs]":
         from pocketmq.broker.acts.balance import BalanceActs
         from pocketmq.broker.acts.redeliver import RedeliverActs
-        from pocketmq.broker.ledger.ledger import GroupLedger
         from pocketmq.broker.ledger.redelivery import GroupRedelivery
 
         node, tables, members, messages = parts.node, parts.tables, parts.members, parts.messages
-        receipts, reports = parts.services.pop.receipts, parts.reports
-        ledger = GroupLedger(
-            node.config.broker_name, tables, members, messages, receipts, reports.of_group
-        )
+        ledger = parts.balances.ledger
         redelivery = GroupRedelivery(node, tables, members, messages, ledger)
         return (
             BalanceActs(tables.groups, ledger),

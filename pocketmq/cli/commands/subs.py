@@ -109,7 +109,11 @@ def _entries(file: Path) -> "list[DeclaredSubscriptions]":
 
 
 def _print(plans: "list[ReleasePlan]") -> None:
+    from pocketmq.model.diagnosis import lost_in_words
+
     for found in plans:
+        if found.lost:
+            print_line(f"{found.group}: {lost_in_words(found.group, found.lost)}")
         if not found.consequences:
             print_line(f"{found.group}: nothing is lost, delayed or read twice, in any order")
             continue

@@ -11,9 +11,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics_config import MetricsConfig
-from pocketmq.broker.node import Reloaded
 from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
-from pocketmq.broker.tables.changed_settings import ChangedSetting, ChangedSettings
+from pocketmq.broker.tables.changed_settings import ChangedSetting, ChangedSettings, Reloaded
 from pocketmq.cli.address import check_advertised, container_warning
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.console_server import bound_console, read_console_config
@@ -55,7 +54,7 @@ class BrokerServer:
     def __init__(self, options: ServerOptions, environment: Mapping[str, str]) -> None:
         """Read all settings. Raises: CannotBegin."""
         self._options, self._environment = options, environment
-        self._broker: Broker | None = None
+        self._changes: ChangedSettings | None = None
         self._is_up = options.role == UP
         self._as_json = options.as_json
         self._figures = options.figures
@@ -198,8 +197,7 @@ class BrokerServer:
         different = {
             name: value for name, value in now.items() if self._as_configured.get(name) != value
         }
-        broker = self._broker
-        taken = set() if broker is None else broker.parts.tables.changed.configured_anew(different)
+        taken = set() if self._changes is None else self._changes.configured_anew(different)
         self._as_configured.update({name: now[name] for name in taken})
         kept = sorted(different.keys() - taken)
         if kept:
@@ -225,7 +223,6 @@ class BrokerServer:
                 clock=SystemClock(),
                 name_server=None if name_server is None else name_server.local,
                 tls=tls,
-                reload=self.reload,
             )
             namesrv = name_server.address if name_server else config.namesrv_addr
             console = self.console(namesrv, (broker,))
@@ -237,7 +234,8 @@ class BrokerServer:
                 raise cannot_listen(
                     config.listen_address, config.listen_port, self._broker_option, error
                 ) from error
-            self._broker = broker
+            self._changes = broker.parts.tables.changed
+            self._changes.configured_by(self.reload)
             grpc = await grpc_port(
                 stack, self._grpc, broker, tls, port_is_asked=self._grpc_port_is_asked
             )

@@ -320,7 +320,9 @@ class Sampler:
 
     async def _check_one(self, name: str, limits: Thresholds) -> None:
         try:
-            self.symptoms[name] = (await check_group(self._admin, name, limits)).symptoms
+            self.symptoms[name] = (
+                await check_group(self._admin, name, limits, with_lost=False)
+            ).symptoms
         except PocketMQError:
             self.symptoms.pop(name, None)
 

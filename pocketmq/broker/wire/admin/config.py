@@ -45,7 +45,6 @@ class AdminConfigProcessor:
         self._changes = changes
         self._groups: tuple[Settings, ...] = (node.config, store_config)
         self._now_ms = node.clock.now_ms
-        self._reload = node.reload
         self._version = DataVersion(self._now_ms())
 
     def handlers(self) -> dict[int, Handler]:
@@ -91,7 +90,7 @@ class AdminConfigProcessor:
 
     def reload(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         log.info("reading certificates and settings again, asked by=%s", connection.peer)
-        found = self._reload()
+        found = self._changes.read_again()
         return json_answer(
             request,
             {
