@@ -16,7 +16,7 @@ WORKERS ?= 5
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-instructions bench-peers bench-spark setup clean
+.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-failover bench-instructions bench-peers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -75,7 +75,11 @@ bench: setup
 	$(BIN)/python -m benchmarks.compare $(ARGS)
 	$(BIN)/python -m benchmarks.bench_brokers
 	$(BIN)/python -m benchmarks.bench_replicas
+	$(BIN)/python -m benchmarks.bench_failover
 	$(BIN)/python -m benchmarks.bench_grpc --messages 20000 --rounds 2
+
+bench-failover: setup
+	$(BIN)/python -m benchmarks.bench_failover $(ARGS)
 
 bench-brokers: setup
 	$(BIN)/python -m benchmarks.bench_brokers $(ARGS)

@@ -351,7 +351,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mib", type=int, default=1024, help="size of the store")
     parser.add_argument(
-        "--larger", type=int, default=4, help="how much larger a second store is; 0: there is none"
+        "--larger",
+        type=int,
+        default=4,
+        help="how much larger a second store is; 0: no second store",
     )
     parser.add_argument("--rounds", type=int, default=6, help="in each session, at least")
     parser.add_argument("--sessions", type=int, default=10)

@@ -165,7 +165,7 @@ class _CopyingSlave:
     """A second store, which follows the broker's."""
 
     def __init__(self) -> None:
-        from pocketmq.broker.ha.follower import FollowState, Taking
+        from pocketmq.broker.ha.taking import FollowState, SliceTaking
         from pocketmq.remoting.clock import SystemClock
         from pocketmq.store import MessageStore, StoreConfig
 
@@ -181,10 +181,11 @@ class _CopyingSlave:
         following = store.following
         assert following is not None
         self._step = following.step
-        self.index = following._index
-        self._taking = Taking(following, FollowState(), SystemClock())
+        self.index = following.index
+        self._taking = SliceTaking(following, FollowState(), SystemClock())
         self._taking.connection_made(_Sink())
         following.begin_at(0)
+        self._taking.begin()
         self._position = 0
 
     def slices(self, handle: Callable[[bytes], None], reads: Iterable[bytes]) -> list[bytes]:

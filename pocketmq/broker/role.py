@@ -89,7 +89,7 @@ class Role:
         self._services: tuple[Service, ...] = ()
         self._gate: Gate | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._running: list[asyncio.Task[None]] = []
+        self.running: list[asyncio.Task[None]] = []
         self.leads = False
 
     def begin(
@@ -115,7 +115,7 @@ class Role:
         assert self._gate is not None
         self.leads = True
         self._gate.open()
-        self._running = [
+        self.running = [
             self._tasks.create_task(each.run(), name=each.name) for each in self._services
         ]
 
@@ -128,7 +128,7 @@ class Role:
 
     async def stop(self) -> None:
         """End the services, and wait for their end."""
-        running, self._running = self._running, []
+        running, self.running = self.running, []
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

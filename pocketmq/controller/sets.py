@@ -234,7 +234,7 @@ class ReplicaSets:
             is_choice = designated and known is not None
             code = _R.ELECT_MASTER_FAILED if is_choice else _R.BROKER_NEED_TO_BE_REGISTERED
             raise ControllerRefused(code, f"broker id {broker_id} of {name!r} is unknown")
-        chosen = self._chosen(known, broker_id, alive, designated=designated)
+        chosen = self.choose(known, broker_id, alive, designated=designated)
         if chosen is not None and chosen == known.master:
             raise ControllerRefused(_R.MASTER_STILL_EXIST, f"broker {chosen} leads {name!r}")
         if chosen is not None and known.master is not None and not may_replace:
@@ -261,7 +261,7 @@ class ReplicaSets:
         return await self._change(changed)
 
     @staticmethod
-    def _chosen(
+    def choose(
         known: ReplicaSet, broker_id: int, alive: Mapping[int, Candidate], *, designated: bool
     ) -> int | None:
         """Return which broker is to lead; the present master if it lives."""

@@ -5,11 +5,15 @@
 
 It also serves clients that connect to the broker's own port without TLS: HTTP/2 begins as no frame does.
 
+While the broker is a slave every connection is ended at once: an SDK with several endpoints then takes the
+next one, and finds the master. Only a master announces its front.
+
 The front is not imported before the first connection: a broker without such clients starts as fast and stays
 as small as before. The import runs in a thread, and the first connections wait for it.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 from contextlib import AsyncExitStack
@@ -59,6 +63,7 @@ class GrpcServer:
         self._front: Front | None = None
         self._port: Port | None = None
         self._loading: asyncio.Future[Any] | None = None
+        self._role_changed = asyncio.Event()
         self.connections: set[GrpcConnection] = set()
 
     async def __aenter__(self) -> Self:
@@ -85,6 +90,7 @@ class GrpcServer:
                 stack.callback(tasks.create_task(coroutine, name=name).cancel)
             self._stack = stack.pop_all()
         self._broker.server.serve_http2(self)
+        self._broker.parts.node.events.settings_changed.to(self._settings_changed)
         return self
 
     async def _listen(self, port: int) -> asyncio.Server:
@@ -100,9 +106,7 @@ class GrpcServer:
     async def _stop(self, listener: asyncio.Server) -> None:
         self._broker.server.serve_http2(None)
         listener.close()
-        for connection in list(self.connections):
-            connection.leave()
-            connection.close()
+        self._close_connections()
         # A peer that does not read what is left for it is not waited for.
         await asyncio.sleep(0)
         for connection in list(self.connections):
@@ -116,7 +120,25 @@ class GrpcServer:
 
     def accept(self) -> asyncio.Protocol:
         """Return what serves the next connection."""
+        if not self._leads:
+            return _Refused()
         return _Opening(self) if self._port is None else self._connection(self._port)
+
+    @property
+    def _leads(self) -> bool:
+        return self._broker.parts.node.role.leads
+
+    def _settings_changed(self, names: set[str]) -> None:
+        if "brokerRole" not in names:
+            return
+        self._role_changed.set()
+        if not self._leads:
+            self._close_connections()
+
+    def _close_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.leave()
+            connection.close()
 
     def _connection(self, port: "Port") -> "GrpcConnection":
         from pocketmq.grpc.http2.connection import GrpcConnection
@@ -171,10 +193,15 @@ class GrpcServer:
         name = self._broker.config.broker_name
         try:
             while True:
-                await tell(NAMESPACE, name, f"{self.address} {self._clock.now_ms()}")
-                await asyncio.sleep(ANNOUNCE_S)
+                self._role_changed.clear()
+                if self._leads:
+                    await tell(NAMESPACE, name, f"{self.address} {self._clock.now_ms()}")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ANNOUNCE_S):
+                        await self._role_changed.wait()
         finally:
-            await tell(NAMESPACE, name, None)
+            if self._leads:
+                await tell(NAMESPACE, name, None)
 
     async def _scan(self) -> None:
         while True:
@@ -195,6 +222,13 @@ class GrpcServer:
                 log.info("connection closed: idle peer=%s", connection.peer)
                 connection.leave()
                 connection.close()
+
+
+class _Refused(asyncio.Protocol):
+    """A connection to a slave."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 class _Opening(asyncio.Protocol):

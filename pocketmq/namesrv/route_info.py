@@ -111,10 +111,10 @@ class RouteInfo:
         self._clock = clock
         self._when_new = when_new
         self._clusters: dict[str, set[str]] = {}
-        self._brokers: dict[str, BrokerData] = {}
+        self.brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, TopicConfig]] = {}
         self._live: dict[str, LiveInfo] = {}
-        self._room = Quota(clock)
+        self.quota = Quota(clock)
         self._permissions = WritePermissions()
 
     # ------------------------------------------------------------ brokers come
@@ -144,9 +144,9 @@ class RouteInfo:
             self._remove_addresses([address], "another master of its name has a larger epoch")
             return Registered()
         self._clusters.setdefault(registration.cluster, set()).add(name)
-        broker = self._brokers.get(name)
+        broker = self.brokers.get(name)
         if broker is None:
-            broker = self._brokers[name] = BrokerData(name, registration.cluster)
+            broker = self.brokers[name] = BrokerData(name, registration.cluster)
         for other_id, other in list(broker.addresses.items()):
             if other == address and other_id != broker_id:
                 del broker.addresses[other_id]
@@ -187,7 +187,7 @@ class RouteInfo:
 
     def _is_fenced(self, registration: BrokerRegistration) -> bool:
         """Apply invariant 8."""
-        broker = self._brokers.get(registration.broker_name)
+        broker = self.brokers.get(registration.broker_name)
         holder = None if broker is None else broker.addresses.get(registration.broker_id)
         live = None if holder in (None, registration.address) else self._live.get(holder)
         epoch = registration.data_version.state_version
@@ -195,7 +195,7 @@ class RouteInfo:
 
     def _refuse_own(self, name: str, broker_id: int, address: str) -> None:
         """Check invariant 5. Raises: RegistrationRefused if a broker of this process has place or address."""
-        broker = self._brokers.get(name)
+        broker = self.brokers.get(name)
         holder = "" if broker is None else broker.addresses.get(broker_id, "")
         for each in (holder, address):
             live = self._live.get(each)
@@ -210,14 +210,14 @@ class RouteInfo:
             registration.address,
         )
         if max(map(len, (cluster, name, address, registration.ha_address))) > NAME_SIZE_MAX:
-            raise self._room.refused(f"names and addresses have at most {NAME_SIZE_MAX} characters")
+            raise self.quota.refused(f"names and addresses have at most {NAME_SIZE_MAX} characters")
         for table, key in (
             (self._clusters, cluster),
-            (self._brokers, name),
+            (self.brokers, name),
             (self._live, address),
         ):
-            if key not in table and not self._room.for_another(len(table)):
-                raise self._room.refused(
+            if key not in table and not self.quota.for_another(len(table)):
+                raise self.quota.refused(
                     f"there are {len(table)} brokers, addresses or clusters already, which is the limit"
                 )
 
@@ -246,7 +246,7 @@ class RouteInfo:
             )
             self._when_new(new)
         if refused:
-            raise self._room.refused(
+            raise self.quota.refused(
                 f"{refused} topics of broker {broker_name!r} do not fit beside those that are registered"
             )
 
@@ -256,10 +256,10 @@ class RouteInfo:
         """Take one topic, and add it to `new` if it is; False if there is no room."""
         old = self._topics.get(topic, {}).get(broker_name)
         own = live.connection is None
-        if not self._room.take_sent(topic, live.sent, own=own):
+        if not self.quota.take_sent(topic, live.sent, own=own):
             return False
         if old is None:
-            if not self._room.take_queues(topic, own=own):
+            if not self.quota.take_queues(topic, own=own):
                 return False
             new.append(topic)
         if self._permissions.holds(broker_name, topic, queues):
@@ -288,7 +288,7 @@ class RouteInfo:
             found = {
                 name: data
                 for name, data in queues.items()
-                if name in self._brokers and self._room.take_queues(topic, own=False)
+                if name in self.brokers and self.quota.take_queues(topic, own=False)
             }
             if found:
                 self._topics[topic] = found
@@ -320,11 +320,11 @@ class RouteInfo:
         """
         if connection is not None:
             self._refuse_own(broker_name, broker_id, address)
-        broker = self._brokers.get(broker_name)
+        broker = self.brokers.get(broker_name)
         if broker is not None and broker.addresses.get(broker_id) == address:
             self._remove([(broker, broker_id)], "unregistered")
         # A successor under another name may have the address, and must still be able to expire.
-        if not any(address in each.addresses.values() for each in self._brokers.values()):
+        if not any(address in each.addresses.values() for each in self.brokers.values()):
             self._forget(address)
 
     def connection_closed(self, connection: Hashable) -> list[str]:
@@ -347,7 +347,7 @@ class RouteInfo:
             self._forget(address)
         places = [
             (broker, broker_id)
-            for broker in self._brokers.values()
+            for broker in self.brokers.values()
             for broker_id, known in broker.addresses.items()
             if known in gone
         ]
@@ -357,7 +357,7 @@ class RouteInfo:
     def _forget(self, address: str) -> None:
         live = self._live.pop(address, None)
         if live is not None:
-            self._room.free_sent(live.sent)
+            self.quota.free_sent(live.sent)
 
     def _remove(self, places: Iterable[tuple[BrokerData, int]], why: str) -> None:
         """Remove addresses of brokers by id, and what has none left: all with one look at the topics."""
@@ -367,7 +367,7 @@ class RouteInfo:
             address = broker.addresses.pop(broker_id)
             log.info("broker removed name=%s id=%d address=%s: %s", name, broker_id, address, why)
             if not broker.addresses:
-                del self._brokers[name]
+                del self.brokers[name]
                 empty.add(name)
         if not empty:
             return
@@ -384,7 +384,7 @@ class RouteInfo:
         table = self._topics[topic]
         if table.pop(broker_name, None) is not None:
             self._permissions.forget(broker_name, (topic,))
-            self._room.free_queues(topic)
+            self.quota.free_queues(topic)
         if not table:
             del self._topics[topic]
 
@@ -424,11 +424,11 @@ class RouteInfo:
         table = self._topics.get(topic)
         if not table:
             return None
-        names = [name for name in sorted(table) if name in self._brokers]
+        names = [name for name in sorted(table) if name in self.brokers]
         if not names:
             return None
         return {
-            "brokerDatas": [self._brokers[name].to_json() for name in names],
+            "brokerDatas": [self.brokers[name].to_json() for name in names],
             "filterServerTable": {},
             "queueDatas": [table[name].queue_data(name) for name in _holdable(table, names)],
         }
@@ -437,7 +437,7 @@ class RouteInfo:
         """Return ClusterInfo as JSON."""
         return {
             "brokerAddrTable": {
-                name: self._brokers[name].to_json() for name in sorted(self._brokers)
+                name: self.brokers[name].to_json() for name in sorted(self.brokers)
             },
             "clusterAddrTable": {
                 cluster: sorted(self._clusters[cluster]) for cluster in sorted(self._clusters)
@@ -446,7 +446,7 @@ class RouteInfo:
 
     def member_group(self, cluster: str, broker_name: str) -> dict[str, Any] | None:
         """Return BrokerMemberGroup as JSON: all addresses of one broker name (901, 5.x)."""
-        broker = self._brokers.get(broker_name)
+        broker = self.brokers.get(broker_name)
         if broker is None or broker.cluster != cluster:
             return None
         return {
@@ -473,8 +473,8 @@ class RouteInfo:
         found: list[str] = []
         for cluster in sorted(self._clusters):
             found += [cluster, *sorted(self._clusters[cluster])]
-        for name in sorted(self._brokers):
-            addresses = self._brokers[name].addresses
+        for name in sorted(self.brokers):
+            addresses = self.brokers[name].addresses
             return found, addresses[min(addresses)]
         return found, None
 

@@ -11,16 +11,8 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.spark.options import (
-    READ,
-    STREAM,
-    WRITE,
-    Options,
-    check_use,
-    is_table,
-    parse_options,
-    table_options,
-)
+from pocketmq.spark.given_options import check_use, is_table, parse_options, table_options
+from pocketmq.spark.options import READ, STREAM, WRITE, Options
 from pocketmq.spark.settled import settle
 
 # Bodies that `bodySchema=infer` looks at.

@@ -86,8 +86,8 @@ class Following:
         arrivals: EntryListener | None,
     ) -> None:
         self._log = commit_log
-        self._table = table
-        self._index = index
+        self.table = table
+        self.index = index
         self._levels = delay_levels
         self._arrivals = arrivals
         self._topics: dict[bytes, str] = {}
@@ -152,7 +152,7 @@ class Following:
             return 0
         view, data, start = file.view, file.map, file.start
         at, there = position - start, min(self.received, file.end, until) - start
-        topics, queues, pending = self._topics, self._table.queues, self._index.pending
+        topics, queues, pending = self._topics, self.table.queues, self.index.pending
         unpack, crc32, pack_into = _PLAIN.unpack_from, zlib.crc32, ENTRY.pack_into
         body_offset = _PLAIN.size
         latest_ms = done = 0
@@ -203,7 +203,7 @@ class Following:
             if done:
                 commit_log.move_end(start + at, latest_ms)
                 if was_indexed:
-                    self._index.wake()
+                    self.index.wake()
         return done
 
     def _told(self, queue: ConsumeQueue, code: int, store_ms: int, properties: bytes) -> bool:
@@ -266,9 +266,9 @@ class Following:
                     record.properties,
                 )
         if sys_flag & _ROLLBACK != _ROLLBACK:
-            if not self._index.pending:
-                self._index.wake()
-            self._index.pending.append(self._index.note(record))
+            if not self.index.pending:
+                self.index.wake()
+            self.index.pending.append(self.index.note(record))
         return cost
 
     def _stop(self, position: int, why: str) -> Diverged:
@@ -278,14 +278,14 @@ class Following:
 
     def _cost(self, topic: str, record: Entry) -> int:
         """Return the cost of `_queue`: a queue with a gap or an overlap fills or deletes files."""
-        queue = self._table.queues.get((topic, record.queue_id))
+        queue = self.table.queues.get((topic, record.queue_id))
         if record.queue_offset != (0 if queue is None else queue.max_offset):
             return STEP
         return _FIRST if queue is None else _ALONE
 
     def _queue(self, topic: str, record: Entry) -> ConsumeQueue:
         """Return the record's queue, positioned where its entry goes."""
-        queue = self._table.open(topic, record.queue_id)
+        queue = self.table.open(topic, record.queue_id)
         offset = record.queue_offset
         why = queue.refusal_of(offset)
         if why:
@@ -298,8 +298,8 @@ class Following:
                 offset,
                 queue.max_offset,
             )
-            self._table.remove([queue])
-            queue = self._table.open(topic, record.queue_id)
+            self.table.remove([queue])
+            queue = self.table.open(topic, record.queue_id)
         queue.skip_to(offset)
         return queue
 
@@ -310,8 +310,8 @@ class Following:
                 record.position, record.size, code, record.store_ms, record.queue_offset, messages
             )
             return
-        if self._table.keeps_ext:
-            ext = self._table.ext(queue, make=True)
+        if self.table.keeps_ext:
+            ext = self.table.ext(queue, make=True)
             assert ext is not None
             arrivals = self._arrivals
             bit_map = (

@@ -49,7 +49,8 @@ from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, Co
 from pocketmq.store.queue.deleted_queues import DeletedQueues
 from pocketmq.store.queue.offset_by_time import Boundary
 from pocketmq.store.reads import Backlog, QueryResult, Reads
-from pocketmq.store.repair.recovery import Recovery, RecoveryReport, keep_rest
+from pocketmq.store.repair.kept_rest import keep_rest
+from pocketmq.store.repair.recovery import Recovery, RecoveryReport
 from pocketmq.store.repair.unsupported import refuse_foreign
 from pocketmq.store.side_tasks import SideTasks
 from pocketmq.store.store_config import StoreConfig
@@ -122,8 +123,8 @@ class MessageStore:
                 "one. Move the files of all of them into one folder, under the names they have, and set "
                 "storePathCommitLog to that"
             )
-        self._log = CommitLog(log_folder, config.mapped_file_size_commit_log)
-        self._table = ConsumeQueueTable(
+        self.commit_log = CommitLog(log_folder, config.mapped_file_size_commit_log)
+        self.table = ConsumeQueueTable(
             self.config.store_path_root_dir,
             config.consume_queue_file_size,
             batch_file_size=config.mapped_file_size_batch_consume_queue,
@@ -138,21 +139,21 @@ class MessageStore:
         self.following: Following | None = None
         # Set before the store is opened: it begins as a slave's.
         self.opens_following = False
-        self._index = IndexService(
+        self.index = IndexService(
             os.path.join(self.config.store_path_root_dir, "index"),
             config,
-            self._log,
+            self.commit_log,
             clock,
             self.side_tasks,
         )
-        self.reads = Reads(config, self._log, self._table, self._index)
-        files = AppendedFiles(self._log, self._table, self._index)
+        self.reads = Reads(config, self.commit_log, self.table, self.index)
+        files = AppendedFiles(self.commit_log, self.table, self.index)
         self.appends = Appends(config, files, clock.now_ms, store_host, arrivals)
-        self._lock = StoreLock(self.config.store_path_root_dir)
+        self.lock = StoreLock(self.config.store_path_root_dir)
         self._abort = AbortFile(self.config.store_path_root_dir)
         self._pool: Threads | None = None
-        self._flush: Flush | None = None
-        self._retention: Retention | None = None
+        self.flushing: Flush | None = None
+        self.retention: Retention | None = None
         self._background = BackgroundWork()
 
     # ------------------------------------------------------------ life
@@ -163,18 +164,20 @@ class MessageStore:
         Raises: StoreLocked, StoreForeign, StoreUnreadable, DiskFull.
         """
         self.open()
-        assert self._flush is not None
-        assert self._retention is not None
+        assert self.flushing is not None
+        assert self.retention is not None
         assert self._pool is not None
         repeat = self.side_tasks.repeat
         await self._background.start(
             {
-                "store-flush-log": self._flush.run_log(),
-                "store-checkpoint": self._flush.run_queues(),
-                "store-index": repeat("index", self._index.round),
-                "store-retention": repeat("retention", self._retention.round),
+                "store-flush-log": self.flushing.run_log(),
+                "store-checkpoint": self.flushing.run_queues(),
+                "store-index": repeat("index", self.index.round),
+                "store-retention": repeat("retention", self.retention.round),
                 "store-idle-queues": self._release_idle(),
-                "store-preallocation": Preallocation(self._log, self._pool).run(self.side_tasks),
+                "store-preallocation": Preallocation(self.commit_log, self._pool).run(
+                    self.side_tasks
+                ),
             }
         )
         return self
@@ -194,7 +197,7 @@ class MessageStore:
             raise StoreUnreadable(self.config.store_path_root_dir, error) from error
         with contextlib.suppress(OSError):
             fill_spares()
-        self._lock.acquire()
+        self.lock.acquire()
         try:
             self._load()
         except BaseException:
@@ -206,49 +209,49 @@ class MessageStore:
         last_stop = self._abort.last_stop()
         clean = last_stop is LastStop.CLEAN
         checkpoint = Checkpoint.load(os.path.join(self.config.store_path_root_dir, "checkpoint"))
-        self._log.files.load(file_size=checkpoint.log_file_size or None)
-        self._table.batch_topics.update(_batch_topics(self.config.store_path_root_dir))
-        self._table.load(checkpoint.queue_file_size or None)
+        self.commit_log.files.load(file_size=checkpoint.log_file_size or None)
+        self.table.batch_topics.update(_batch_topics(self.config.store_path_root_dir))
+        self.table.load(checkpoint.queue_file_size or None)
         # A crash amid a recovery that looks at everything has to be followed by another one.
         if last_stop is not LastStop.FORGOTTEN:
             self._abort.create(whole=last_stop is not LastStop.UNKNOWN)
         if checkpoint.log_ms and not checkpoint.ours:
             # A broker that does not know them may have cut the log, and written anew, where they point.
-            self._table.deleted.settle(0, 0)
+            self.table.deleted.settle(0, 0)
         recovery = Recovery(
             self.config.store_path_root_dir,
-            self._log,
-            self._table,
+            self.commit_log,
+            self.table,
             checkpoint,
             last_stop=last_stop,
             delay_levels=self.delay_levels,
         )
-        self._index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
+        self.index.load(clean=clean, checkpoint_index_ms=checkpoint.index_ms)
         if last_stop is LastStop.FORGOTTEN:
             log.warning(
                 "an fsync failed before this start: rewriting what may not have reached the disk"
             )
-            self._index.write_again()
+            self.index.write_again()
         self.recovery = report = recovery.run(
             follows=self.opens_following, now_ms=self._clock.now_ms()
         )
-        self._table.deleted.settle(self._log.min_position, report.end)
-        self._table.finish_removals()
+        self.table.deleted.settle(self.commit_log.min_position, report.end)
+        self.table.finish_removals()
         self._abort.create(whole=True)
-        self._table.use()
+        self.table.use()
         self.reads.verification.start(report)
         self._pool = Threads(2, "store")
-        files = FlushedFiles(self._log, self._table, self._index, self._abort)
-        self._flush = Flush(
-            self.config, files, checkpoint, self._pool, self._refuse, self.side_tasks
+        files = FlushedFiles(self.commit_log, self.table, self.index, self._abort)
+        self.flushing = Flush(
+            self.config, files, checkpoint, self._pool, self.refuse, self.side_tasks
         )
         # What an earlier process wrote and did not flush is flushed with the first checkpoint.
-        self._flush.flushed_position = (
+        self.flushing.flushed_position = (
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
         checkpoint.boundary = report.checked_from
-        self._retention = Retention(self.config, files, self._clock, self._pool, self._refuse)
-        self._index.recover(
+        self.retention = Retention(self.config, files, self._clock, self._pool, self.refuse)
+        self.index.recover(
             checked_from=report.checked_from,
             known_position=checkpoint.indexed_position if checkpoint.ours else 0,
             known_ms=checkpoint.index_ms,
@@ -260,29 +263,29 @@ class MessageStore:
     async def _release_idle(self) -> None:
         while True:
             await asyncio.sleep(_IDLE_S)
-            self._table.release_idle()
+            self.table.release_idle()
 
     def flush_now(self) -> None:
         """Flush everything, blocking: for a stop. Raises: OSError, StoreError."""
-        if self._flush is None:
+        if self.flushing is None:
             raise StoreClosed
-        self._flush.flush_all_now()
+        self.flushing.flush_all_now()
 
     def close(self) -> None:
         """Flush, write the checkpoint, remove `abort`, unlock. Blocks. Never stops half-way.
 
         `closed_cleanly` says whether everything was flushed.
         """
-        if self._flush is None:
+        if self.flushing is None:
             return
-        flush, self._flush = self._flush, None
+        flush, self.flushing = self.flushing, None
         if self.following is not None:
             self.following.drop_rest()
         self.appends.refusal = self.appends.refusal or StoreClosed()
-        self._log.limit = -1
+        self.commit_log.limit = -1
         try:
             if flush.failed is None:
-                self._index.finish()
+                self.index.finish()
                 flush.flush_all_now()
                 self._abort.remove()
                 self.closed_cleanly = True
@@ -297,16 +300,16 @@ class MessageStore:
             self._close_files()
 
     def _close_files(self) -> None:
-        self._index.close()
-        self._log.close()
-        self._table.close()
+        self.index.close()
+        self.commit_log.close()
+        self.table.close()
         self._abort.close()
-        self._lock.release()
+        self.lock.release()
 
-    def _refuse(self, refusal: StoreNotWriteable | None) -> None:
+    def refuse(self, refusal: StoreNotWriteable | None) -> None:
         """Stop appending with this error, or resume with None (not after an fsync error)."""
-        if self._flush is None or self._flush.failed is not None:
-            refusal = self._flush.failed if self._flush is not None else StoreClosed()
+        if self.flushing is None or self.flushing.failed is not None:
+            refusal = self.flushing.failed if self.flushing is not None else StoreClosed()
         elif refusal is None and self.following is not None:
             refusal = StoreFollows()
         self.appends.refuse(refusal)
@@ -318,11 +321,11 @@ class MessageStore:
         # Lazy, as what is below: a start of a master needs neither.
         from pocketmq.store.following import Following
 
-        self._log.drop_ahead()
+        self.commit_log.drop_ahead()
         self.following = Following(
-            self._log, self._table, self._index, self.delay_levels, self.appends.arrivals
+            self.commit_log, self.table, self.index, self.delay_levels, self.appends.arrivals
         )
-        self._refuse(StoreFollows())
+        self.refuse(StoreFollows())
         return self.following
 
     def lead(self) -> None:
@@ -330,10 +333,10 @@ class MessageStore:
         following, self.following = self.following, None
         if following is not None:
             following.drop_rest()
-            self._log.drop_ahead()
-            self._refuse(None)
-            if self._retention is not None:
-                self._retention.look_again()
+            self.commit_log.drop_ahead()
+            self.refuse(None)
+            if self.retention is not None:
+                self.retention.look_again()
 
     def cut_back(self, end: int) -> list[str]:
         """Truncate the log at `end`, where a record begins and the master's log diverges. Blocks.
@@ -342,22 +345,25 @@ class MessageStore:
         StoreError.
         """
         assert self.following is not None
-        assert self._flush is not None
+        assert self.flushing is not None
         self.following.drop_rest()
         kept = keep_rest(
-            self.config.store_path_root_dir, self._log, end, size_max=self._log.file_size
+            self.config.store_path_root_dir,
+            self.commit_log,
+            end,
+            size_max=self.commit_log.file_size,
         )
-        for topic in self._table.topics():
-            for queue in self._table.of_topic(topic):
+        for topic in self.table.topics():
+            for queue in self.table.of_topic(topic):
                 queue.truncate(end)
-        self._table.deleted.settle(self._log.min_position, end)
+        self.table.deleted.settle(self.commit_log.min_position, end)
         # What it names may be behind the end now.
-        self._flush.checkpoint.boundary = -1
-        self._log.open_at(end)
-        self._log.limit = -1
-        self._index.cut(end)
-        self._flush.flushed_position = min(self._flush.flushed_position, end)
-        self._flush.flush_all_now()
+        self.flushing.checkpoint.boundary = -1
+        self.commit_log.open_at(end)
+        self.commit_log.limit = -1
+        self.index.cut(end)
+        self.flushing.flushed_position = min(self.flushing.flushed_position, end)
+        self.flushing.flush_all_now()
         self.follow()
         return kept
 
@@ -365,32 +371,32 @@ class MessageStore:
         """See last_record.py."""
         from pocketmq.store.last_record import boundary_before
 
-        return boundary_before(self._log, position)
+        return boundary_before(self.commit_log, position)
 
     def last_record_before(self, position: int) -> tuple[int, int] | None:
         """See last_record.py."""
         from pocketmq.store.last_record import last_record_before
 
-        return last_record_before(self._log, position)
+        return last_record_before(self.commit_log, position)
 
     @property
     def log_is_empty(self) -> bool:
         """Return True if there is not a byte of a log."""
-        return not self._log.files.files
+        return not self.commit_log.files.files
 
     @property
     def log_file_size(self) -> int:
         """Return the size of each file of the log, bytes."""
-        return self._log.file_size
+        return self.commit_log.file_size
 
     def use_log_file_size(self, size: int) -> None:
         """Set the file size of an empty log, to match the master's."""
         assert self.log_is_empty
-        self._log.files.file_size = size
+        self.commit_log.files.file_size = size
 
     def raw(self, position: int, size_max: int) -> memoryview | None:
         """Return raw bytes of the log, for a slave: see CommitLog.stretch."""
-        return self._log.stretch(position, size_max)
+        return self.commit_log.stretch(position, size_max)
 
     @property
     def writable(self) -> bool:
@@ -404,7 +410,7 @@ class MessageStore:
 
     def take_settings(self) -> None:
         """Apply changed settings that are not read each time they count."""
-        self._table.keep_ext(self.config.consume_queue_ext_file_size)
+        self.table.keep_ext(self.config.consume_queue_ext_file_size)
 
     @property
     def delay_levels(self) -> Sequence[int]:
@@ -414,7 +420,7 @@ class MessageStore:
     @property
     def deleted(self) -> DeletedQueues:
         """Return what is known of deleted queues."""
-        return self._table.deleted
+        return self.table.deleted
 
     # ------------------------------------------------------------ appends
 
@@ -473,13 +479,13 @@ class MessageStore:
         with asyncio.wait or a shield, or add a callback. It fails with FlushFailed after an fsync error, and
         so does every later one.
         """
-        if self._flush is None:
+        if self.flushing is None:
             raise StoreClosed
-        return self._flush.wait_for(position)
+        return self.flushing.wait_for(position)
 
     def on_disk(self) -> Coroutine[Any, Any, None]:
         """Wait until everything appended so far is on disk. Raises: FlushFailed, StoreClosed."""
-        return until_flushed(self.flushed(self._log.end))
+        return until_flushed(self.flushed(self.commit_log.end))
 
     # ------------------------------------------------------------ reads
 
@@ -574,23 +580,23 @@ class MessageStore:
 
     def topics(self) -> list[str]:
         """Return the topics that have queues."""
-        return self._table.topics()
+        return self.table.topics()
 
     def delete_topic(self, topic: str) -> int:
         """Delete the queues of a topic; its records stay in the log until that expires.
 
         Messages that wait for it elsewhere are dropped when they are due. Returns: how many queues.
         """
-        return self._table.remove_topic(topic, self._log.end)
+        return self.table.remove_topic(topic, self.commit_log.end)
 
     def take_deleted(self, rows: Iterable[Any]) -> None:
         """Delete what a master has deleted; its log has brought it. Raises: TypeError, ValueError."""
         if self.deleted.add(rows):
-            self._table.finish_removals()
+            self.table.finish_removals()
 
     def clean_unused_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of every topic that is not in `keep`. Returns: the topics deleted."""
-        unused = sorted({*self._table.topics()} - keep - {SCHEDULE_TOPIC})
+        unused = sorted({*self.table.topics()} - keep - {SCHEDULE_TOPIC})
         for topic in unused:
             self.delete_topic(topic)
         return unused
@@ -601,10 +607,10 @@ class MessageStore:
         A deleted queue begins at offset 0 again. Returns: how many.
         """
         count = 0
-        for topic in {*self._table.topics()} - {*keep, SCHEDULE_TOPIC}:
-            for queue in self._table.of_topic(topic):
-                if queue.max_offset and queue.max_position <= self._log.min_position:
-                    self._table.remove([queue])
+        for topic in {*self.table.topics()} - {*keep, SCHEDULE_TOPIC}:
+            for queue in self.table.of_topic(topic):
+                if queue.max_offset and queue.max_position <= self.commit_log.min_position:
+                    self.table.remove([queue])
                     count += 1
         return count
 
@@ -613,53 +619,53 @@ class MessageStore:
 
         Returns: how many commit log files. Raises: OSError.
         """
-        if self._retention is None:
+        if self.retention is None:
             raise StoreClosed
-        files = self._retention.step(manual=manual)
-        self._retention.delete_left()
+        files = self.retention.step(manual=manual)
+        self.retention.delete_left()
         if files:
-            self._retention.delete_of(self._table.rows())
+            self.retention.delete_of(self.table.rows())
         return len(files)
 
     # ------------------------------------------------------------ numbers
 
     @property
     def commit_log_min_position(self) -> int:
-        return self._log.min_position
+        return self.commit_log.min_position
 
     @property
     def commit_log_max_position(self) -> int:
-        return self._log.end
+        return self.commit_log.end
 
     @property
     def flushed_position(self) -> int:
         """Return the position before which everything in the log is on disk."""
-        return 0 if self._flush is None else self._flush.flushed_position
+        return 0 if self.flushing is None else self.flushing.flushed_position
 
     @property
     def flush_behind_size(self) -> int:
         """Return the bytes of the log that are not on disk yet."""
-        return max(0, self._log.end - self.flushed_position)
+        return max(0, self.commit_log.end - self.flushed_position)
 
     @property
     def dispatch_behind_size(self) -> int:
         """Return the bytes of the log that are not in the index yet; queue entries never lag."""
-        return max(0, self._log.end - self._index.indexed_position)
+        return max(0, self.commit_log.end - self.index.indexed_position)
 
     @property
     def topic_size_max(self) -> int:
         """Return the maximum size of a topic's name, bytes."""
-        return self._table.topic_size_max
+        return self.table.topic_size_max
 
     @property
     def disk_use(self) -> float:
         """Return the used share of the disk, 0..1."""
-        return disk_use(self._log.files.folder)
+        return disk_use(self.commit_log.files.folder)
 
     @property
     def store_ms(self) -> int:
         """Return the store time of the newest record; 0 in an empty store."""
-        return self._log.store_ms
+        return self.commit_log.store_ms
 
 
 def _batch_topics(root: str) -> set[str]:

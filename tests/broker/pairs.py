@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.follower import FollowState
+from pocketmq.broker.ha.taking import FollowState
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
 from tests.broker.serving import serving

@@ -7,87 +7,19 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.figures.metrics import snapshot
-from pocketmq.model.message_codec import offset_msg_id
-from pocketmq.model.names import (
-    REVIVE_TOPIC_PREFIX,
-    TIMER_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
 from pocketmq.model.record import read_record, read_records
 from pocketmq.model.tables import TopicConfig
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
-from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
+from pocketmq.remoting.codes import ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.fastjson import ObjectKey
-from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.remoting.transport.client import RemotingClient
-from pocketmq.remoting.transport.connection import Connection
 from pocketmq.store import StoreConfig
+from tests.broker.admin_site import CODE, HEARTBEAT, OK, Site, queue
 from tests.kit.waiting import until_async
-
-CODE = RequestCode
-OK = ResponseCode.SUCCESS
-BORN = b"\x7f\0\0\1\0\0\0\1"
-
-
-class Site:
-    """A name server, a broker and a client of both."""
-
-    def __init__(self, folder: Path, namesrv: NameServer, client: RemotingClient) -> None:
-        self.folder = folder
-        self.namesrv = namesrv
-        self.client = client
-        self.broker = self.make()
-
-    def make(self, **settings: Any) -> Broker:
-        config = BrokerConfig(broker_name="a", listen_port=0, **settings)
-        store = StoreConfig(store_path_root_dir=str(self.folder))
-        return Broker(config, store, clock=SystemClock(), name_server=self.namesrv.local)
-
-    async def ask(
-        self, code: int, body: bytes = b"", *, version: int = 407, **fields: Any
-    ) -> RemotingCommand:
-        ext = {name: _text(value) for name, value in fields.items()}
-        command = RemotingCommand(code, ext, body, version=version)
-        return await self.client.invoke(self.broker.address, command, 30_000)
-
-    async def json(self, code: int, body: bytes = b"", **fields: Any) -> Any:
-        answer = await self.ask(code, body, **fields)
-        assert answer.code == OK, answer
-        return fastjson.loads(answer.body)
-
-    async def make_topic(self, topic: str, queues: int = 2, **more: Any) -> RemotingCommand:
-        fields: dict[str, Any] = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": queues,
-            "writeQueueNums": queues,
-            "perm": 6,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-            **more,
-        }
-        return await self.ask(CODE.UPDATE_AND_CREATE_TOPIC, **fields)
-
-    def put(
-        self, topic: str, queue_id: int = 0, body: bytes = b"b", properties: bytes = b""
-    ) -> int:
-        """Store a message; its place in the log."""
-        return self.broker.parts.messages.store.append(
-            topic, queue_id, body, properties, 0, 0, 1, BORN
-        ).position
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.fixture
@@ -100,10 +32,6 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         made = Site(tmp_path, namesrv, client)
         async with made.broker:
             yield made
-
-
-def queue(topic: str, queue_id: int) -> ObjectKey:
-    return ObjectKey.of(brokerName="a", queueId=queue_id, topic=topic)
 
 
 # ------------------------------------------------------------ topics
@@ -299,7 +227,7 @@ async def test_consume_stats_cover_topics_with_offsets_of_the_group(site: Site) 
         "lastTimestamp": 0,
     }
     assert "pullOffset" not in row
-    assert await site.json(CODE.GET_CONSUME_STATS, consumerGroup="nobody") == {
+    assert await site.json(CODE.GET_CONSUME_STATS, consumerGroup="absent") == {
         "consumeTps": 0.0,
         "offsetTable": {},
     }
@@ -501,247 +429,7 @@ async def test_what_rocketmq_changes_at_run_time_changes_here(site: Site) -> Non
         await until_async(lambda: other.routes.route("T") is not None)
 
 
-async def test_the_brokers_permission_is_told_to_name_servers(site: Site) -> None:
-    await site.make_topic("T", 1)
-    await site.ask(CODE.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")
-    route = site.namesrv.routes.route("T")
-    assert route is not None
-    assert route["queueDatas"][0]["perm"] == 4
-
-
-async def test_access_control_is_refused_in_words(site: Site) -> None:
-    for code in (50, 51, 52, 53, 54):
-        answer = await site.ask(code)
-        assert answer.code in (1, 209, 210, 211)
-        assert "plain_acl.yml" in (answer.remark or "")
-
-
-# ------------------------------------------------------------ clients
-
-
-HEARTBEAT = {
-    "clientID": "c1",
-    "consumerDataSet": [
-        {
-            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-            "consumeType": "CONSUME_PASSIVELY",
-            "groupName": "g",
-            "messageModel": "CLUSTERING",
-            "subscriptionDataSet": [
-                {
-                    "classFilterMode": False,
-                    "codeSet": [3552231],
-                    "expressionType": "TAG",
-                    "subString": "tagA",
-                    "subVersion": 5,
-                    "tagsSet": ["tagA"],
-                    "topic": "T",
-                }
-            ],
-            "unitMode": False,
-        }
-    ],
-    "producerDataSet": [{"groupName": "p"}],
-}
-
-
-async def test_who_is_connected_is_shown(site: Site) -> None:
-    """S65, S66, S85."""
-    await site.make_topic("T", 1)
-    await site.ask(CODE.HEART_BEAT, fastjson.dumps(HEARTBEAT))
-    found = await site.json(CODE.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")
-    (connection,) = found.pop("connectionSet")
-    assert (connection["clientId"], connection["language"]) == ("c1", "PYTHON")
-    assert found["subscriptionTable"]["T"]["subString"] == "tagA"
-    assert found["consumeFromWhere"] == "CONSUME_FROM_FIRST_OFFSET"
-    producers = await site.json(CODE.GET_PRODUCER_CONNECTION_LIST, producerGroup="p")
-    assert producers["connectionSet"] == [connection]
-    everybody = (await site.json(CODE.GET_ALL_PRODUCER_INFO))["data"]
-    assert everybody["p"][0]["remoteIP"] == "/" + connection["clientAddr"]
-    assert await site.json(CODE.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g"]}
-    offline = await site.ask(CODE.GET_CONSUMER_CONNECTION_LIST, consumerGroup="none")
-    assert (offline.code, offline.remark) == (206, "the consumer group[none] not online")
-
-
-async def test_a_reset_reaches_all_members_and_returns_the_offsets(site: Site) -> None:
-    """wire.md 3.6."""
-    await site.make_topic("T", 2)
-    for _ in range(3):
-        site.put("T", 0)
-    where: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": True}
-    none = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
-    assert (none.code, none.remark) == (1, "THe consumer group <g> not exist")
-    for queue_id in (0, 1):
-        site.broker.parts.tables.offsets.commit("g", "T", queue_id, 0, "test")
-    offline = await site.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
-    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
-    got: list[Any] = []
-
-    def reset(request: RemotingCommand, connection: Connection) -> None:
-        got.append((request.ext, fastjson.loads(request.body)))
-
-    async with RemotingClient(
-        {CODE.RESET_CONSUMER_CLIENT_OFFSET: reset}, SystemClock()
-    ) as consumer:
-        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT))
-        await consumer.invoke(site.broker.address, beat)
-        answer = await site.json(CODE.INVOKE_BROKER_TO_RESET_OFFSET, **where)
-        # A second question over the same connection comes back after the push did.
-        await consumer.invoke(site.broker.address, RemotingCommand(CODE.GET_BROKER_RUNTIME_INFO))
-    assert answer == {"offsetTable": {queue("T", 0): 3, queue("T", 1): 0}}
-    ((ext, pushed),) = got
-    assert ext == {"group": "g", "isForce": "false", "timestamp": "-1", "topic": "T"}
-    assert pushed == answer
-
-
-async def test_running_info_status_and_direct_consumption_are_relayed(site: Site) -> None:
-    await site.make_topic("T", 1)
-    position = site.put("T", 0, b"direct", b"UNIQ_KEY\x01U")
-    msg_id = offset_msg_id(pack_host(site.broker.address), position)
-    seen: list[RemotingCommand] = []
-
-    def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        seen.append(request)
-        if request.code == CODE.GET_CONSUMER_STATUS_FROM_CLIENT:
-            table = {"messageQueueTable": {queue("T", 0): 1}}
-            return request.answer(OK, body=fastjson.dumps(table))
-        return request.answer(OK, body=b'{"said":"by the client"}')
-
-    handled = (
-        CODE.GET_CONSUMER_RUNNING_INFO,
-        CODE.CONSUME_MESSAGE_DIRECTLY,
-        CODE.GET_CONSUMER_STATUS_FROM_CLIENT,
-    )
-    async with RemotingClient(dict.fromkeys(handled, answer), SystemClock()) as consumer:
-        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT))
-        await consumer.invoke(site.broker.address, beat)
-        member: dict[str, Any] = {"consumerGroup": "g", "clientId": "c1"}
-        said = {"said": "by the client"}
-        assert await site.json(CODE.GET_CONSUMER_RUNNING_INFO, **member, jstackEnable=True) == said
-        assert seen[-1].ext == {**member, "jstackEnable": "true"}
-        assert await site.json(CODE.CONSUME_MESSAGE_DIRECTLY, **member, msgId=msg_id) == said
-        assert bytes(read_record(bytes(seen[-1].body)).body) == b"direct"
-        assert (seen[-1].ext or {})["brokerName"] == "a"
-        status = await site.json(
-            CODE.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g", clientAddr=""
-        )
-        assert status == {"consumerTable": {"c1": {queue("T", 0): 1}}, "messageQueueTable": {}}
-        for wrong in ("zz", "7F" * 16):
-            bad = await site.ask(CODE.CONSUME_MESSAGE_DIRECTLY, **member, msgId=wrong)
-            assert bad.code == ResponseCode.SYSTEM_ERROR
-    gone = await site.ask(CODE.GET_CONSUMER_RUNNING_INFO, consumerGroup="x", clientId="y")
-    assert (gone.code, gone.remark) == (1, "The Consumer <x> <y> not online")
-
-
-async def test_the_metric_says_what_only_the_members_know(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scrape asks them; the doctor's rules judge what they say."""
-    monkeypatch.setattr("pocketmq.broker.groups.member_reports.INTERVAL_S", 0.01)
-    await site.make_topic("T", 2)
-    for queue_id in (0, 1):
-        site.put("T", queue_id)
-        site.broker.parts.tables.offsets.commit("g", "T", queue_id, 0, "test")
-    elsewhere = ObjectKey.of(brokerName="b", queueId=0, topic="T")
-    said: dict[str, list[ObjectKey] | None] = {}
-
-    def member(client_id: str) -> RemotingClient:
-        def answer(request: RemotingCommand, connection: Connection) -> RemotingCommand:
-            assert (request.ext or {})["clientId"] == client_id
-            queues = said[client_id]
-            if queues is None:
-                return request.answer(ResponseCode.SYSTEM_ERROR)
-            row = {"cachedMsgCount": 1, "lastConsumeTimestamp": 1}
-            return request.answer(OK, body=fastjson.dumps({"mqTable": dict.fromkeys(queues, row)}))
-
-        return RemotingClient({CODE.GET_CONSUMER_RUNNING_INFO: answer}, SystemClock())
-
-    def measured() -> set[str]:
-        (family,) = (
-            each for each in snapshot(site.broker) if each.metric.name == "pocketmq_group_symptoms"
-        )
-        return {values[-2] for values, _ in family.samples} - {"LAG"}
-
-    async def until_metric(wanted: set[str]) -> None:
-        await until_async(lambda: measured() == wanted)
-
-    steps: list[tuple[list[ObjectKey], list[ObjectKey] | None, set[str]]] = [
-        ([queue("T", 0), queue("T", 1)], [], {"MEMBER_STUCK", "ONE_MEMBER_HAS_ALL"}),
-        ([queue("T", 0)], [elsewhere], {"MEMBER_STUCK", "QUEUES_UNREAD"}),
-        ([queue("T", 0), queue("T", 1)], [elsewhere], {"MEMBER_STUCK"}),
-        ([queue("T", 0)], [], {"MEMBER_STUCK", "QUEUES_UNREAD"}),
-        ([queue("T", 0)], None, {"MEMBER_STUCK"}),
-    ]
-    async with member("c1") as first, member("c2") as second:
-        for client_id, client in (("c1", first), ("c2", second)):
-            beat = fastjson.dumps({**HEARTBEAT, "clientID": client_id})
-            await client.invoke(site.broker.address, RemotingCommand(CODE.HEART_BEAT, None, beat))
-        for one, other, wanted in steps:
-            said.update(c1=one, c2=other)
-            await until_metric(wanted)
-
-
-async def test_a_client_that_is_too_old_is_not_asked(site: Site) -> None:
-    async with RemotingClient({}, SystemClock()) as consumer:
-        beat = RemotingCommand(CODE.HEART_BEAT, None, fastjson.dumps(HEARTBEAT), version=30)
-        await consumer.invoke(site.broker.address, beat)
-        answer = await site.ask(CODE.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "too low" in (answer.remark or "")
-
-
 # ------------------------------------------------------------ cleaning up
-
-
-async def test_a_topic_takes_no_retries_of_another_group_along(site: Site) -> None:
-    """The pop retry topic of group g and topic b has the name of group g_b's retry topic."""
-    tables = site.broker.parts.tables
-    await site.make_topic("b", 1)
-    for group in ("g", "g_b"):
-        tables.groups.find(group)
-    tables.offsets.place("g", "b", 0, 0)
-    for name in ("%RETRY%g_b", "%RETRY%g+b"):
-        tables.topics.create_internal(name, 1)
-        site.put(name)
-    assert (await site.ask(CODE.DELETE_TOPIC_IN_BROKER, topic="b")).code == OK
-    assert tables.topics.get("%RETRY%g+b") is None
-    assert tables.topics.get("%RETRY%g_b") is not None
-    assert site.broker.parts.messages.store.max_offset("%RETRY%g_b", 0) == 1
-
-
-async def test_queues_of_unknown_topics_are_cleaned(site: Site) -> None:
-    await site.make_topic("T", 1)
-    site.put("T")
-    site.put("unknown")
-    own = [TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC, f"{REVIVE_TOPIC_PREFIX}c"]
-    for topic in own:
-        site.put(topic)
-    assert (await site.ask(CODE.CLEAN_UNUSED_TOPIC)).code == OK
-    assert [site.broker.parts.messages.store.max_offset(topic, 0) for topic in own] == [1] * 4
-    assert site.broker.parts.messages.store.max_offset("unknown", 0) == 0
-    assert site.broker.parts.messages.store.max_offset("T", 0) == 1
-    assert (await site.ask(CODE.CLEAN_EXPIRED_CONSUMEQUEUE)).code == OK
-    assert (await site.ask(CODE.DELETE_EXPIRED_COMMITLOG)).code == OK
-    assert site.broker.parts.messages.store.max_offset("T", 0) == 1
-
-
-async def test_a_half_message_that_was_given_up_is_asked_about_again(site: Site) -> None:
-    position = site.put(
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        0,
-        b"half",
-        b"REAL_TOPIC\x01T\x02REAL_QID\x010\x02TRANSACTION_CHECK_TIMES\x0115\x02PGROUP\x01p",
-    )
-    msg_id = offset_msg_id(pack_host(site.broker.address), position)
-    assert (await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=msg_id)).code == OK
-    result = site.broker.parts.messages.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1)
-    record = read_record(result.buffers[0])
-    assert b"TRANSACTION_CHECK_TIMES\x010" in record.properties
-    assert bytes(record.body) == b"half"
-    plain = site.put("T")
-    for wrong in ("zz", offset_msg_id(pack_host(site.broker.address), plain)):
-        answer = await site.ask(CODE.RESUME_CHECK_HALF_MESSAGE, msgId=wrong)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_each_setting_may_change_while_it_runs_or_says_why_not() -> None:

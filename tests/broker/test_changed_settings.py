@@ -11,6 +11,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.serving import Peer, serving
 
+SETTINGS = "traceOn=false\nflushIntervalCommitLog=400\n"
+
 
 def stored(folder: Path) -> Any:
     return json.loads((folder / "config" / "changedSettings.json").read_text())["settings"]
@@ -23,7 +25,7 @@ async def change(peer: Peer, text: str) -> RemotingCommand:
 async def test_a_change_holds_after_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
         async with await Peer.at(broker) as peer:
-            answer = await change(peer, "traceOn=false\nflushIntervalCommitLog=400\n")
+            answer = await change(peer, f"{SETTINGS}startAcceptSendRequestTimeStamp=1\n")
             assert answer.code == ResponseCode.SUCCESS
             # Saved before the answer: the broker may be killed now.
             rows = stored(tmp_path)
@@ -34,6 +36,8 @@ async def test_a_change_holds_after_a_restart(tmp_path: Path) -> None:
             assert all(row["by"].startswith("127.0.0.1:") for row in rows.values())
     async with serving(tmp_path) as broker:
         assert broker.config.trace_on is False
+        # A migration's: of one run.
+        assert broker.config.start_accept_send_request_time_stamp == 0
         assert broker.store_config.flush_interval_commit_log == 400
         async with await Peer.at(broker) as peer:
             # Back to what the configuration says: no longer changed.

@@ -205,7 +205,7 @@ def test_a_client_that_says_good_bye_leaves_one_group_only(
     consumers.register("h", channel, "P", "C", "F", [SubscriptionData("T")])
     member.leave()
     assert set(consumers.groups) == {"h"}
-    consumers.unregister("nobody", member.connection)
+    consumers.unregister("absent", member.connection)
     consumers.connection_closed(member.connection)
     assert consumers.groups == {}
 

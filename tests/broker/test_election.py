@@ -48,7 +48,7 @@ async def test_a_master_that_stops_hands_over_and_nothing_is_lost(tmp_path: Path
             assert replication_of(back).last_epoch >= 2
 
 
-async def test_a_master_that_is_cut_from_its_controller_acknowledges_nothing_that_is_lost(
+async def test_a_master_cut_from_its_controller_loses_no_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clients still reach it. RocketMQ 5.5.0 lost 377 of 2,218 acknowledged messages so."""

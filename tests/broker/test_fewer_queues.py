@@ -7,7 +7,7 @@ from pocketmq.model.record import read_records
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.serving import Peer, serving
-from tests.broker.test_transaction import COMMIT, ending, prepare
+from tests.broker.transactions import COMMIT, ending, prepare
 from tests.kit.waiting import until_async as until
 
 

@@ -27,7 +27,7 @@ from tests.kit.waiting import until_async as until
 ACCOUNTS = """
 accounts:
   - {accessKey: followers, secretKey: secret-words, admin: true}
-  - {accessKey: somebody, secretKey: other-words, defaultTopicPerm: PUB|SUB}
+  - {accessKey: stranger, secretKey: other-words, defaultTopicPerm: PUB|SUB}
 """
 SIGNS = json.dumps({"accessKey": "followers", "secretKey": "secret-words"})
 INTRODUCE, FOLLOW = PocketRequestCode.INTRODUCE, PocketRequestCode.FOLLOW
@@ -180,7 +180,7 @@ async def test_what_is_no_proof_is_no_ticket(tmp_path: Path) -> None:
         master = await guarded_master(brokers, tmp_path)
         async with await Peer.at(master) as peer, await Peer.at(master) as second:
             ask = {"account": "followers", "nonce": "1", "address": master.address}
-            for wrong in ({"account": "somebody"}, {"account": "x"}, {"address": "127.0.0.1:1"}):
+            for wrong in ({"account": "stranger"}, {"account": "x"}, {"address": "127.0.0.1:1"}):
                 answer = await peer.ask(INTRODUCE, {**ask, **wrong})
                 assert answer.code == ResponseCode.SYSTEM_ERROR
             shown = (await peer.ask(INTRODUCE, ask)).ext or {}

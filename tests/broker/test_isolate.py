@@ -6,57 +6,21 @@ it begins there.
 """
 
 import asyncio
-import itertools
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
+
+from pocketmq.remoting.clock import SystemClock
+from pocketmq.store import MessageStore, StoreConfig
+from tests.broker.isolated_broker import (
+    HOST,
+    KEEP_MS,
+    REMEMBER_MS,
+    TOPICS,
+    Broker,
+    Client,
 )
-
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.groups.consumer_manager import ConsumerManager
-from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
-from pocketmq.broker.modes.mode import GroupModes
-from pocketmq.broker.refused import OffsetMoved
-from pocketmq.model.message_codec import get_property
-from pocketmq.model.record import Record, read_records
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.clock import ManualClock, SystemClock
-from pocketmq.store import ConfigFile, MessageStore, StoreConfig
-from tests.broker.bare import bare_node
-from tests.broker.members import Member
-
-KEEP_MS = 60_000
-REMEMBER_MS = 3_600_000
-HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
-SUBSCRIPTIONS = ["A", "B", "A || B", "B || C", "*", "Aa", "BB || C", "sql:TAGS = 'A'"]
-# Aa and BB have the same code.
-TAGS = ["A", "B", "C", "Aa", "BB", ""]
-TOPICS = itertools.count(1)
-
-
-def wants(subscription: str, tag: str) -> bool:
-    """What a subscription means, told by its text alone."""
-    if subscription == "*":
-        return True
-    if subscription.startswith("sql:"):
-        return tag == "A"
-    return tag in subscription.split(" || ")
-
-
-def tag_of(record: Record) -> str:
-    return (get_property(record.properties, b"TAGS") or b"").decode()
 
 
 @pytest.fixture(scope="module")
@@ -67,125 +31,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
         runner.run(opened.__aenter__())
         yield opened
         runner.run(opened.__aexit__(None, None, None))
-
-
-class Broker:
-    """The broker's tables as far as isolated groups need them, on a store; group g is isolated."""
-
-    def __init__(self, store: MessageStore, folder: Path) -> None:
-        self.store, self.folder = store, folder
-        self.clock = ManualClock()
-        self.config = BrokerConfig(
-            broker_name="b",
-            group_mode="isolate",
-            isolate_keep_time=KEEP_MS,
-            isolate_remember_time=REMEMBER_MS,
-        )
-        self.start()
-
-    def start(self) -> None:
-        node = bare_node(self.clock, self.config)
-        configs = SubscriptionGroupManager(
-            ConfigFile(str(self.folder / "subscriptionGroup.json")), self.config, self.clock
-        )
-        self.offsets = ConsumerOffsetManager(ConfigFile(str(self.folder / "consumerOffset.json")))
-        self.groups = IsolatedGroups(
-            ConfigFile(str(self.folder / "isolatedGroup.json")),
-            node,
-            GroupModes(self.config, configs),
-            self.offsets,
-            first_match_in(self.store),
-        )
-        node.events.members_changed.to(self.groups.members_changed)
-        self.consumers = ConsumerManager(self.clock, node.events)
-
-    def restart(self) -> None:
-        """All of memory is lost; what the files hold comes back."""
-        saved = fastjson.dumps(self.groups.to_json()), fastjson.dumps(self.offsets.to_json())
-        self.start()
-        self.groups.from_json(fastjson.loads(saved[0]))
-        self.offsets.from_json(fastjson.loads(saved[1]))
-
-    def send(self, topic: str, tag: str, queue_id: int = 0, more: bytes = b"") -> int:
-        properties = (b"TAGS\x01%s\x02" % tag.encode() if tag else b"") + more
-        return self.store.append(topic, queue_id, b"x", properties, 0, 0, 0, HOST).queue_offset
-
-    def join(self, client_id: str, subscriptions: dict[str, str]) -> "Client":
-        return Client(self, client_id, subscriptions)
-
-    def tick(self, ms: int = 0) -> None:
-        self.clock.advance_ms(ms)
-        self.groups.tick(self.consumers.groups)
-
-
-class Client:
-    """One member and its pulls; `got` holds (topic, queue, offset) of what it consumed, in order."""
-
-    def __init__(self, broker: Broker, client_id: str, subscriptions: dict[str, str]) -> None:
-        self.broker, self.client_id = broker, client_id
-        self.asks = subscriptions
-        self.member = Member(broker.consumers, broker.clock, client_id, subscriptions)
-        self.next: dict[tuple[str, int], int] = {}
-        self.held: dict[tuple[str, int], list[int]] = {}
-        self.got: list[tuple[str, int, int]] = []
-
-    def reconnect(self) -> None:
-        """After a restart of the broker: same client, new connection; it continues where it was."""
-        self.member = Member(self.broker.consumers, self.broker.clock, self.client_id, self.asks)
-
-    def subscribe(self, subscriptions: dict[str, str]) -> None:
-        """A running client changes what it asks; what it holds is dropped with its queues."""
-        self.asks = subscriptions
-        self.held.clear()
-        self.member.subscribe(subscriptions)
-
-    def pull(self, topic: str, queue_id: int = 0, count: int = 32) -> bool:
-        """One pull, what it brings is held; False when it brought nothing and moved nothing."""
-        key = (topic, queue_id)
-        connection, groups = self.member.connection, self.broker.groups
-        isolated = groups.groups["g"]
-        me = isolated.of(connection)
-        assert me is not None
-        if key not in self.next:
-            start = groups.start("g", connection, topic, queue_id)
-            assert start is not None
-            self.next[key] = max(start, 0)
-        offset = self.next[key]
-        try:
-            isolated.check_pull(me, key, offset)
-        except OffsetMoved as moved:
-            self.held.pop(key, None)
-            self.next[key] = moved.offset
-            return True
-        matches = isolated.order.filter(me, topic, queue_id, offset)
-        result = self.broker.store.read(topic, queue_id, offset, count, matches)
-        isolated.pulled(me, key, result.next_offset)
-        # The client's own second look: two tags can share a code.
-        found = [
-            record.queue_offset
-            for buffer in result.buffers
-            for record in read_records(buffer)
-            if topic not in self.asks or wants(self.asks[topic], tag_of(record))
-        ]
-        self.held.setdefault(key, []).extend(found)
-        self.next[key] = result.next_offset
-        return bool(found) or result.next_offset != offset
-
-    def consume(self, topic: str, queue_id: int = 0) -> None:
-        """Consume what is held and commit; the client's own second filter comes first."""
-        key = (topic, queue_id)
-        if key not in self.next:
-            return
-        self.got += [(topic, queue_id, offset) for offset in self.held.pop(key, [])]
-        self.broker.groups.commit("g", self.member.connection, topic, queue_id, self.next[key])
-
-    def drain(self, topic: str, queue_id: int = 0) -> list[int]:
-        """Pull and consume to the end; the offsets that came."""
-        before = len(self.got)
-        while self.pull(topic, queue_id):
-            self.consume(topic, queue_id)
-        self.consume(topic, queue_id)
-        return [offset for _, _, offset in self.got[before:]]
 
 
 @pytest.fixture
@@ -231,7 +76,7 @@ def test_members_see_only_those_who_ask_the_same(broker: Broker, topic: str) -> 
     locks = [broker.groups.lock_group("g", f"c{number}") for number in range(3)]
     assert locks[0] == locks[2] != locks[1]
     assert (
-        broker.groups.lock_group("g", "nobody") == broker.groups.lock_group("other", "c0")[:0] + "g"
+        broker.groups.lock_group("g", "absent") == broker.groups.lock_group("other", "c0")[:0] + "g"
     )
 
 
@@ -480,116 +325,3 @@ def test_leaving_the_mode_continues_at_the_lowest_offset(broker: Broker, topic: 
     broker.tick()
     assert broker.groups.groups == {}
     assert broker.offsets.query("g", topic, 0) == 1
-
-
-class Model(RuleBasedStateMachine):
-    """Members come, go, change their minds; messages are sent; the broker restarts."""
-
-    store: MessageStore
-    folder: Path
-
-    @initialize()
-    def begin(self) -> None:
-        self.topic = f"Topic{next(TOPICS)}"
-        self.broker = Broker(self.store, self.folder)
-        self.clients: list[Client] = []
-        self.names = itertools.count(1)
-        self.got: Counter[int] = Counter()
-        self.tags: list[str] = []
-        # Offsets that a member asked for, or was waited for to ask for, when they were sent.
-        self.promised: set[int] = set()
-
-    def _collect(self, client: Client) -> None:
-        for _, _, offset in client.got:
-            assert wants(client.asks[self.topic], self.tags[offset])
-            self.got[offset] += 1
-        client.got.clear()
-
-    @rule(tag=st.sampled_from(TAGS))
-    def send(self, tag: str) -> None:
-        isolated = self.broker.groups.groups.get("g")
-        live = [] if isolated is None else isolated.order.live()
-        asked = any(wants(_text(each.subscriptions[self.topic].sub_string), tag) for each in live)
-        offset = self.broker.send(self.topic, tag)
-        assert offset == len(self.tags)
-        self.tags.append(tag)
-        if asked:
-            self.promised.add(offset)
-
-    @precondition(lambda self: len(self.clients) < 4)
-    @rule(subscription=st.sampled_from(SUBSCRIPTIONS))
-    def join(self, subscription: str) -> None:
-        """One client per sub-group: how several share queues is the clients' matter."""
-        if any(each.asks[self.topic] == subscription for each in self.clients):
-            return
-        name = f"c{next(self.names)}"
-        self.clients.append(self.broker.join(name, {self.topic: subscription}))
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data())
-    def die(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(self.clients))
-        client.member.die()
-        self.clients.remove(client)
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data(), subscription=st.sampled_from(SUBSCRIPTIONS))
-    def change(self, data: st.DataObject, subscription: str) -> None:
-        if any(each.asks[self.topic] == subscription for each in self.clients):
-            return
-        data.draw(st.sampled_from(self.clients)).subscribe({self.topic: subscription})
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data(), count=st.integers(1, 3))
-    def pull(self, data: st.DataObject, count: int) -> None:
-        data.draw(st.sampled_from(self.clients)).pull(self.topic, count=count)
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data())
-    def consume(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(self.clients))
-        client.consume(self.topic)
-        self._collect(client)
-
-    @rule(ms=st.sampled_from([1_000, KEEP_MS // 2, KEEP_MS]))
-    def wait(self, ms: int) -> None:
-        self.broker.tick(ms)
-
-    @rule()
-    def restart(self) -> None:
-        self.broker.restart()
-        for client in self.clients:
-            client.reconnect()
-
-    def teardown(self) -> None:
-        """All that were promised are consumed once, when a member asks for them in the end."""
-        if not hasattr(self, "tags"):
-            return
-        last = self.broker.join("last", {self.topic: "*"})
-        for _ in range(3):
-            self.broker.tick(KEEP_MS)
-            for client in [*self.clients, last]:
-                client.drain(self.topic)
-                self._collect(client)
-        assert {offset for offset in self.promised if not self.got[offset]} == set()
-        assert {offset for offset, count in self.got.items() if count > 1} == set()
-
-
-def _text(sub_string: str) -> str:
-    return f"sql:{sub_string}" if "=" in sub_string else sub_string
-
-
-def test_each_message_reaches_one_subscriber_in_random_plays(
-    store: MessageStore, tmp_path: Path
-) -> None:
-    """Played at random."""
-    machine = type("Played", (Model,), {"store": store, "folder": tmp_path})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )

@@ -38,11 +38,11 @@ def test_a_scrape_opens_few_queues_and_none_twice(
         for queue_id in range(QUEUES):
             store.append(name, queue_id, b"x", b"", 0, 0, clock.now_ms(), HOST)
             parts.tables.offsets.place("g", name, queue_id, queue_id % 2)
-    assert store._flush is not None
-    store._flush.flush_all_now()
+    assert store.flushing is not None
+    store.flushing.flush_all_now()
     monkeypatch.setattr(consume_queue_table, "OPEN_KEPT", 0)
-    store._table.use()
-    assert not store._table.queues
+    store.table.use()
+    assert not store.table.queues
     opened: list[str] = []
     load = ConsumeQueue.load
 
@@ -60,7 +60,7 @@ def test_a_scrape_opens_few_queues_and_none_twice(
         parts.lags.go_on()
         assert before < len(opened) < before + 10 + QUEUES
     assert len(opened) == TOPICS * QUEUES
-    assert not store._table.queues
+    assert not store.table.queues
     assert {row.count for row in parts.lags.rows.values()} == {QUEUES // 2}
     clock.advance_ms(5_000)
     assert parts.lags.rows["g", names[0]].age_ms(clock.now_ms()) == 5_000
@@ -73,8 +73,8 @@ def test_a_scrape_opens_few_queues_and_none_twice(
 
     # A queue that was open meanwhile may have grown: all are looked at anew, a few at a time.
     store.append(names[3], 0, b"x", b"", 0, 0, clock.now_ms(), HOST)
-    store._flush.flush_all_now()
-    store._table.use()
+    store.flushing.flush_all_now()
+    store.table.use()
     for _ in range(TOPICS):
         parts.lags.refresh()
     assert parts.lags.rows["g", names[3]].count == QUEUES // 2 + 1

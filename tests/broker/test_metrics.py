@@ -2,17 +2,13 @@
 
 import asyncio
 import contextlib
-import json
 import os
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from pocketmq.broker.figures.lags import GroupLag
 from pocketmq.broker.figures.metric import PIECE, Metric
@@ -34,9 +30,10 @@ from pocketmq.client import (
     sync,
 )
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.console.metrics.page import health_page, merged, ready_page, render, to_text
+from pocketmq.console.metrics.page import merged, to_text
 from pocketmq.model.tables import TopicConfig
 from pocketmq.testing import InProcess
+from tests.broker.metrics_site import figure, scraped, shown_families
 from tests.broker.serving import serving
 from tests.kit.waiting import until
 
@@ -61,40 +58,12 @@ def server() -> Iterator[InProcess]:
         yield server
 
 
-def scraped(server: InProcess, **options: int) -> dict[str, list[Sample]]:
-    """Samples by name, as Prometheus' own parser reads the text."""
-
-    async def text() -> bytes:
-        return render(server.running, **options)
-
-    found: dict[str, list[Sample]] = {}
-    for family in text_string_to_metric_families(server.call(text()).decode()):
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append(sample)
-    return found
-
-
-def figure(server: InProcess, name: str, **labels: str) -> float:
-    """The figure of the one sample with these labels; 0 without one."""
-    found = [
-        sample.value
-        for sample in scraped(server).get(name, [])
-        if labels.items() <= sample.labels.items()
-    ]
-    assert len(found) <= 1, f"{name} {labels}: {len(found)} samples"
-    return found[0] if found else 0.0
-
-
 # ---------------------------------------------------------------- names
-
-
-def _shown() -> dict[str, Metric]:
-    return {name: metric for metric in metrics() for name in metric.shown_names}
 
 
 def test_names_types_and_labels_are_those_of_rocketmqs_own_port() -> None:
     """conventions: observability names to keep. Judge: the text of a real broker 5.5.0."""
-    shown = _shown()
+    shown = shown_families()
     families = {
         line.split()[2]: line.split()[3]
         for line in GOLDEN.read_text(encoding="utf-8").splitlines()
@@ -127,7 +96,7 @@ def test_every_metric_has_a_name_of_its_own_and_says_what_it_is() -> None:
 
 def test_metrics_with_units_have_old_and_new_names() -> None:
     """RocketMQ names it in the text from 5.3 on; dashboards of older ones want it without."""
-    shown = _shown()
+    shown = shown_families()
     assert "rocketmq_consumer_lag_latency" in shown
     assert "rocketmq_consumer_lag_latency_milliseconds" in shown
     assert "rocketmq_storage_flush_behind_bytes_bytes" not in shown
@@ -371,7 +340,7 @@ def test_no_piece_of_a_look_grows_with_groups_and_topics(server: InProcess) -> N
     async def pieces() -> tuple[int, int]:
         parts = server.running.parts
         for number in range(8 * PIECE):
-            parts.lags.rows["of nobody", f"T{number}"] = GroupLag({}, {}, 0)
+            parts.lags.rows["absent", f"T{number}"] = GroupLag({}, {}, 0)
         for group in range(groups):
             parts.tables.groups.find(f"g{group}")
             for number in range(50):
@@ -402,57 +371,6 @@ def test_a_snapshot_text_leaves_no_garbage_on_the_loop(server: InProcess) -> Non
 # ---------------------------------------------------------------- health
 
 
-def test_a_broker_that_serves_is_well_and_ready(server: InProcess) -> None:
-    status, body = health_page([server.running])
-    assert (status, b'"status":"ok"' in body) == (200, True)
-    status, body = ready_page([server.running])
-    assert (status, b'"registered":true' in body) == (200, True)
-
-
-def test_a_full_disk_is_unwell_and_says_why(server: InProcess) -> None:
-    retention = server.running.parts.messages.store._retention
-    assert retention is not None
-    server.running.store_config.disk_space_warning_level_ratio = 0.9
-    retention.measure_disk_use = lambda path: 0.95
-    server.clock.advance(60)
-    until(lambda: health_page([server.running])[0] == 503, "the store to notice")
-    _, body = health_page([server.running])
-    assert b"pocketmq: the store takes no messages" in body
-    assert b"95% used" in body
-    assert ready_page([server.running])[0] == 503
-    assert figure(server, "pocketmq_store_writable") == 0
-
-
-def test_work_that_the_disk_refuses_is_unwell_until_it_succeeds(server: InProcess) -> None:
-    side_tasks = server.running.parts.messages.store.side_tasks
-
-    async def page(error: OSError | None) -> tuple[int, bytes]:
-        if error is None:
-            side_tasks.went_well("some-work")
-        else:
-            side_tasks.failed("some-work", error)
-        return health_page([server.running])
-
-    status, body = server.call(page(OSError(28, "No space left on device")))
-    assert (status, b"some-work" in body, b"No space left" in body) == (503, True, True)
-    assert server.call(page(None))[0] == 200
-
-
-def test_a_broker_that_nobody_may_use_is_not_ready() -> None:
-    with InProcess({"brokerPermission": 0}) as server:
-        assert health_page([server.running])[0] == 200
-        status, body = ready_page([server.running])
-        assert (status, b"brokerPermission" in body) == (503, True)
-
-
-def test_a_broker_that_has_stopped_is_not_ready(server: InProcess) -> None:
-    broker = server.running
-    server.stop()
-    status, body = ready_page([broker])
-    assert status == 503
-    assert b"registered with no name server" in body
-
-
 def _consumer(
     server: InProcess, group: str, topic: str, expression: str = "*", **options: object
 ) -> sync.PushConsumer:
@@ -469,68 +387,13 @@ def _consumer(
 
 # ---------------------------------------------------------------- what is made of them
 
-ROOT = Path(__file__).parents[2]
-
-
-def _dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (ROOT / "docker" / "grafana" / "pocketmq.json").read_text(encoding="utf-8")
-    )
-    return found
-
-
-def test_the_dashboard_names_exported_metrics_only() -> None:
-    """A Grafana dashboard file."""
-    shown = _shown()
-    dashboard = _dashboard()
-    queries = [
-        (target["expr"], target["legendFormat"])
-        for panel in dashboard["panels"]
-        for target in panel.get("targets", ())
-    ]
-    queries += [
-        (each["definition"], "") for each in dashboard["templating"]["list"] if "definition" in each
-    ]
-    assert len(queries) > 20
-    for expression, legend in queries:
-        names = re.findall(r"\b(?:rocketmq|pocketmq)_\w+", expression)
-        assert names, expression
-        labels = {*NODE_LABELS}.union(*(shown[name].labels for name in names))
-        used = set(re.findall(r'(\w+)=~?"', expression)) | set(re.findall(r"{{(\w+)}}", legend))
-        for group in re.findall(r"by \(([^)]*)\)", expression):
-            used |= set(group.split(", "))
-        assert used <= labels, expression
-        for name in names:
-            assert (shown[name].kind == "counter") == (f"rate({name}" in expression), expression
-
-
-def test_the_dashboards_panels_do_not_lie_on_each_other() -> None:
-    taken: set[tuple[int, int]] = set()
-    panels = _dashboard()["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    for panel in panels:
-        place = panel["gridPos"]
-        cells = {
-            (place["x"] + column, place["y"] + line)
-            for column in range(place["w"])
-            for line in range(place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert max(column for column, _ in cells) < 24
-        taken |= cells
-
-
-def test_every_metric_stands_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
-    assert [metric.name for metric in metrics() if f"`{metric.name}`" not in page] == []
-
 
 def test_histograms_have_the_buckets_of_rocketmq(server: InProcess) -> None:
     for size in (1, 2_000, 100_000):
         server.send("Sized", os.urandom(size))
     assert len(server.messages("Sized")) == 3
     with pytest.raises(ConsumerNotOnline):
-        server.admin.groups.connection("nobody")
+        server.admin.groups.connection("absent")
     found = scraped(server)
     sizes = {
         sample.labels["le"]: sample.value

@@ -187,7 +187,7 @@ async def test_the_route_comes_from_a_name_server_over_the_wire(tmp_path: Path) 
             await Peer.at(one) as peer,
         ):
             one.parts.tables.topics.update(TopicConfig("T", 2, 2))
-            await one.registration._register_all(check_order=False)
+            await one.registration.register_all(check_order=False)
             await peer.heartbeat("g", {"T": "*"})
             assert queue_ids(await assignment(peer)) == [("PULL", 0), ("PULL", 1)]
             assert await assignment(peer, "Nowhere") == {}

@@ -54,7 +54,7 @@ async def test_a_pop_that_has_seen_all_waits_for_what_comes(tmp_path: Path) -> N
         popper = Popper(peer, broker.clock.now_ms)
         opaque = popper.send(pollTime=600_000, **SQL)
         state = broker.parts.services.pop.log.state
-        await until_async(lambda: sorted(state._next.values()) == [MANY["SQL92"]] * 2)
+        await until_async(lambda: sorted(state.reached.values()) == [MANY["SQL92"]] * 2)
         assert broker.parts.services.pop.polling.count == 1
         async with await Peer.at(broker) as producer:
             await _wanted(producer, queue_id=1)
@@ -72,7 +72,7 @@ async def test_others_are_served_between_two_looks(tmp_path: Path) -> None:
         state = broker.parts.services.pop.log.state
         answered = 0
         async with await Peer.at(broker) as other:
-            while len(state._next) < 20 or min(state._next.values()) < MANY["SQL92"]:
+            while len(state.reached) < 20 or min(state.reached.values()) < MANY["SQL92"]:
                 await other.produce("Other", b"x")
                 answered += 1
         # Twenty looks at most are between two turns of the loop.

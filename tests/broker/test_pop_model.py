@@ -258,7 +258,7 @@ class PopModel(RuleBasedStateMachine):
         if not hasattr(self, "bench"):
             return
         state = self.bench.pop.log.state
-        out = sum(len(point.unacked) for point in state._live.values())
+        out = sum(len(point.unacked) for point in state.live.values())
         assert out == len(self.out())
 
     def teardown(self) -> None:

@@ -66,7 +66,7 @@ def test_each_change_of_a_moment_ends_the_receipts_before_it(bench: Bench) -> No
     for old in receipts[:-1]:
         assert bench.change(old, 0).code == 208
         assert bench.ack(old) == 0
-    assert next(iter(bench.pop.log.state._live.values())).unacked == [0]
+    assert next(iter(bench.pop.log.state.live.values())).unacked == [0]
     assert bench.ack(receipts[-1]) == 0
     assert len(bench.pop.log.state) == 0
 

@@ -105,17 +105,17 @@ def test_an_offset_that_was_saved_later_is_not_undone(bench: Bench) -> None:
 def test_a_full_disk_changes_nothing(bench: Bench) -> None:
     first, second = bench.take(order=True, maxMsgNums=2, invisibleTime=DAY_MS)
     assert bench.ack(second) == 0
-    bench.store._refuse(DiskFull("here", "full"))
+    bench.store.refuse(DiskFull("here", "full"))
     assert bench.ack(first) == 1
     assert bench.change(first, 0).code == 1
     assert bench.offsets.query("g", "T", 0) == 0
-    bench.store._refuse(None)
+    bench.store.refuse(None)
     assert bodies(bench) == []
     assert bench.ack(first) == 0
-    bench.store._refuse(DiskFull("here", "full"))
+    bench.store.refuse(DiskFull("here", "full"))
     with pytest.raises(AssertionError, match="answer code=1"):
         bodies(bench)
-    bench.store._refuse(None)
+    bench.store.refuse(None)
     assert bodies(bench) == [b"2", b"3"]
 
 

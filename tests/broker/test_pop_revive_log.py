@@ -143,10 +143,10 @@ def test_a_refused_copy_of_an_older_log_is_tried_again(bench: Bench) -> None:
     assert bench.take(invisibleTime=60_000)
     bench.config.broker_cluster_name = "another"
     bench.save()
-    bench.store._refuse(DiskFull("here", "full"))
+    bench.store.refuse(DiskFull("here", "full"))
     bench.kill()
     assert len(bench.pop.log.state) == 0
-    bench.store._refuse(None)
+    bench.store.refuse(None)
     bench.pop.tick()
     assert len(bench.pop.log.state) == 1
 
@@ -170,14 +170,14 @@ def test_nothing_goes_out_that_cannot_be_written_down(bench: Bench) -> None:
     for text in (b"one", b"two"):
         bench.send(text, 0)
     [first] = bench.take(maxMsgNums=1, invisibleTime=1_000)
-    bench.store._refuse(DiskFull("here", "full"))
+    bench.store.refuse(DiskFull("here", "full"))
     with pytest.raises(AssertionError, match="answer code=1"):
         bench.take()
     assert bench.ack(first) == 1
     assert bench.change(first, 5).code == 1
     bench.clock.advance_ms(1_000)
     bench.pop.step()
-    bench.store._refuse(None)
+    bench.store.refuse(None)
     assert [message.body for message in bench.take()] == [b"two"]
     bench.clock.advance_ms(1_000)
     bench.pop.step()

@@ -50,7 +50,7 @@ def test_open_connections_of_a_group_are_asked_in_turn(
     assert {producers.available("g"), producers.available("g")} == {one, two}
     first.closing = True
     assert [producers.available("g") for _ in range(3)] == [two] * 3
-    assert producers.available("nobody") is None
+    assert producers.available("absent") is None
     assert producers.available(None) is None
 
 

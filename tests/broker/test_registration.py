@@ -50,10 +50,10 @@ async def test_every_name_server_knows_the_broker_before_it_is_ready(
             tmp_path, namesrv_addr=addresses, compressed_register=compressed
         ) as broker:
             for server in (one, two):
-                assert server.routes._brokers["b"].addresses == {0: broker.address}
+                assert server.routes.brokers["b"].addresses == {0: broker.address}
                 assert route(server, "TBW102") == (8, 8, 7)
         for server in (one, two):
-            assert "b" not in server.routes._brokers
+            assert "b" not in server.routes.brokers
             assert route(server, "TBW102") is None
 
 
@@ -98,7 +98,7 @@ async def test_a_silent_name_server_does_not_delay_answers(
                 tellings.append(1)
                 await asyncio.Event().wait()
 
-            monkeypatch.setattr(broker.registration, "_register_all", deaf)
+            monkeypatch.setattr(broker.registration, "register_all", deaf)
             async with await Peer.at(broker) as peer:
                 await peer.produce("T")
                 assert tellings
@@ -115,7 +115,7 @@ async def test_an_unreachable_name_server_does_not_affect_the_others(
         dead = gone.address
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=f"{dead};{server.address}"):
-            assert "b" in server.routes._brokers
+            assert "b" in server.routes.brokers
     assert f"cannot register, next try follows namesrv={dead}" in caplog.text
     assert f"cannot unregister namesrv={dead}" in caplog.text
 
@@ -129,7 +129,7 @@ async def test_a_restarted_name_server_soon_knows_the_broker(
         namesrv, port = first.address, int(first.address.rpartition(":")[2])
         broker = await stack.enter_async_context(serving(tmp_path, namesrv_addr=namesrv))
         # A minute passes from here until the next round.
-        broker.registration._wait_ms = 60_000
+        broker.registration.wait_ms = 60_000
         async with await Peer.at(broker) as peer:
             await peer.produce("T")
         await first.__aexit__(None, None, None)
@@ -145,24 +145,24 @@ async def test_a_broker_that_dies_is_gone_from_the_route_at_once(tmp_path: Path)
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
             broker.registration._client.close_address(server.address)
-            await until_async(lambda: "b" not in server.routes._brokers)
+            await until_async(lambda: "b" not in server.routes.brokers)
             broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
-            await until_async(lambda: "b" in server.routes._brokers)
+            await until_async(lambda: "b" in server.routes.brokers)
 
 
 async def test_unchanged_tables_are_not_sent_when_the_settings_say_so(tmp_path: Path) -> None:
     """forceRegister=false asks QUERY_DATA_VERSION first."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address, force_register=False) as broker:
-            assert not await broker.registration._is_news(server.address, 3_000)
+            assert not await broker.registration.is_news(server.address, 3_000)
             broker.parts.tables.topics.topics["T"] = TopicConfig("T")
-            await broker.registration._register_all(check_order=False, force=False)
+            await broker.registration.register_all(check_order=False, force=False)
             assert route(server, "T") is None
             broker.parts.tables.topics.data_version = broker.parts.tables.topics.data_version.next(
                 broker.clock.now_ms()
             )
-            assert await broker.registration._is_news(server.address, 3_000)
-            await broker.registration._register_all(check_order=False, force=False)
+            assert await broker.registration.is_news(server.address, 3_000)
+            await broker.registration.register_all(check_order=False, force=False)
             assert route(server, "T") == (16, 16, 6)
 
 
@@ -174,7 +174,7 @@ async def test_order_topics_come_from_the_name_server(tmp_path: Path) -> None:
             assert broker.parts.tables.topics.is_order("TBW102")
             server.kv_config.delete(ORDER_TOPIC_CONFIG, "TBW102")
             server.kv_config.put(ORDER_TOPIC_CONFIG, "SELF_TEST_TOPIC", "b:1")
-            await broker.registration._register_all(check_order=True)
+            await broker.registration.register_all(check_order=True)
             assert not broker.parts.tables.topics.is_order("TBW102")
             assert broker.parts.tables.topics.is_order("SELF_TEST_TOPIC")
 
@@ -190,7 +190,7 @@ async def test_a_broker_that_gave_up_its_number_does_not_reclaim_it(tmp_path: Pa
     """Any caller may ask it to register meanwhile; under a number that it is given it is there again."""
     async with name_server() as server:
         async with serving(tmp_path, namesrv_addr=server.address) as broker:
-            addresses = server.routes._brokers["b"].addresses
+            addresses = server.routes.brokers["b"].addresses
             broker.registration.let_go()
             addresses[0] = "127.0.0.1:1"
             await broker.registration.start()
@@ -211,7 +211,7 @@ async def test_a_slave_learns_its_master(tmp_path: Path) -> None:
             assert registration.master_address == master.address
             assert registration.master_ha_address == "127.0.0.1:7"
             assert master.registration.master_address == ""
-            assert server.routes._brokers["b"].addresses == {0: master.address, 1: "127.0.0.1:1"}
+            assert server.routes.brokers["b"].addresses == {0: master.address, 1: "127.0.0.1:1"}
 
 
 class Told:

@@ -1,54 +1,27 @@
 """The master's side of replication: what slaves are sent, and what an acknowledged send means."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.figures.metrics import snapshot
-from pocketmq.broker.ha.flow import Flow
-from pocketmq.broker.ha.listener import SlaveConnection
-from pocketmq.broker.ha.slaves import Slave
 from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.popping import Popper
 from tests.broker.raw_slave import RawSlave
-from tests.broker.serving import Peer, batch, number, serving
+from tests.broker.replicating_master import FILE, SEND_V2, await_slave, end_of, master, slaves
+from tests.broker.serving import Peer, batch, number
 from tests.kit.waiting import until_async as until
-
-FILE = 64 << 10
-
-
-def end_of(broker: Broker) -> int:
-    return broker.parts.messages.store.commit_log_max_position
-
-
-def slaves(broker: Broker) -> list[Slave]:
-    return broker.parts.messages.durability.replicas.slaves.connected
 
 
 def heard(broker: Broker, now_ms: int) -> bool:
     """Whether a slave was heard at this time."""
     return any(each.heard_ms == now_ms for each in slaves(broker))
-
-
-@asynccontextmanager
-async def master(folder: Path, **settings: Any) -> AsyncIterator[tuple[Broker, Peer]]:
-    """A master with small files, and a client."""
-    store = {"mapped_file_size_commit_log": FILE, **settings.pop("store", {})}
-    async with (
-        serving(folder, store=store, **settings) as broker,
-        await Peer.at(broker) as peer,
-    ):
-        yield broker, peer
 
 
 async def fill(broker: Broker, peer: Peer, size: int = 3 * FILE) -> None:
@@ -94,7 +67,7 @@ async def test_zero_asks_for_everything_that_is_there(tmp_path: Path) -> None:
     """RocketMQ sends the last file only. Ours: from the log's beginning, wherever that is."""
     async with master(tmp_path) as (broker, peer):
         await fill(broker, peer)
-        broker.parts.messages.store._log.files.files.pop(0)
+        broker.parts.messages.store.commit_log.files.files.pop(0)
         async with await RawSlave.at(broker) as slave:
             slave.report(0)
             offset, _ = await slave.slice()
@@ -105,7 +78,7 @@ async def test_what_lies_before_the_log_is_refused_and_said(tmp_path: Path) -> N
     clock = ManualClock()
     async with master(tmp_path, clock=clock) as (broker, peer):
         await fill(broker, peer)
-        broker.parts.messages.store._log.files.files.pop(0)
+        broker.parts.messages.store.commit_log.files.files.pop(0)
         async with await RawSlave.at(broker) as slave:
             slave.report(FILE - 1)
             await until(lambda: bool(slaves(broker)) and bool(slaves(broker)[0].refused))
@@ -202,17 +175,6 @@ async def test_a_stop_brings_the_end_of_the_log_to_the_slaves(tmp_path: Path) ->
             end = end_of(broker)
             following = asyncio.ensure_future(_acknowledge(slave, end))  # noqa: TID251
         assert len(await following) == end - 1
-
-
-@asynccontextmanager
-async def await_slave() -> AsyncIterator[list[RawSlave]]:
-    """Closes the slaves that are put into it."""
-    taken: list[RawSlave] = []
-    try:
-        yield taken
-    finally:
-        for each in taken:
-            await each.__aexit__()
 
 
 async def _acknowledge(slave: RawSlave, end: int) -> bytes:
@@ -368,12 +330,6 @@ async def test_as_many_slaves_as_are_asked_for(tmp_path: Path) -> None:
             assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
 
 
-SEND_V2 = {
-    "a": "pg", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "K\x01v",
-    "j": 0, "k": False, "m": False,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", KINDS[:4], ids=lambda kind: kind.__name__.strip("_"))
 async def test_with_fewer_than_the_minimum_nothing_is_stored(tmp_path: Path, kind: Kind) -> None:
     """Until there are enough again; nor for what the short way had sent before, as another master."""
@@ -427,113 +383,3 @@ async def test_as_many_slaves_as_there_are_where_that_is_enough(tmp_path: Path) 
         broker.config.min_in_sync_replicas = 1
         assert (await peer.produce("T")).code == ResponseCode.SUCCESS
         assert "with success anyway" in broker.parts.services.replication.trouble
-
-
-async def test_how_far_a_slave_is_behind_in_bytes_and_in_seconds(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with master(tmp_path, clock=clock) as (broker, peer):
-        async with await RawSlave.at(broker) as slave:
-            await peer.produce("T")
-            slave.report(end_of(broker))
-            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
-            had, before = clock.monotonic_ms(), end_of(broker)
-            known = broker.parts.messages.durability.replicas.slaves
-            await until(lambda: bool(known._ends))
-            await peer.produce("T")
-            clock.advance_ms(7_000)
-            await until(lambda: known._ends[-1][1] == had + 7_000)
-            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(broker)}
-            assert figures["pocketmq_replica_lag_bytes"] == [end_of(broker) - before]
-            assert figures["pocketmq_replica_lag_seconds"] == [7]
-            slave.report(end_of(broker))
-            await until(lambda: slaves(broker)[0].acked == end_of(broker))
-            figures = {f.metric.name: [s[1] for s in f.samples] for f in snapshot(broker)}
-            assert figures["pocketmq_replica_lag_seconds"] == [0]
-
-
-async def test_a_slave_too_far_behind_does_not_count(tmp_path: Path) -> None:
-    async with master(tmp_path, broker_role="SYNC_MASTER", ha_max_gap_not_in_sync=50_000) as (
-        broker,
-        peer,
-    ):
-        async with await RawSlave.at(broker) as slave:
-            slave.report(0)
-            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
-            while end_of(broker) <= 50_000:
-                await peer.produce("T", b"x" * 10_000, WAIT="false")
-            assert (await peer.produce("T")).code == ResponseCode.SLAVE_NOT_AVAILABLE
-            await slave.take(end_of(broker))
-            slave.report(end_of(broker))
-            await until(lambda: slaves(broker)[0].acked == end_of(broker))
-            opaque = peer.send(RequestCode.SEND_MESSAGE_V2, SEND_V2, b"b")
-            replicas = broker.parts.messages.durability.replicas
-            await until(lambda: replicas.waiting == 1)
-            slave.report(end_of(broker))
-            assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
-
-
-async def test_disk_and_slaves_are_both_waited_for(tmp_path: Path) -> None:
-    """The flush begins with the send, not with the slaves' answer."""
-    async with master(
-        tmp_path,
-        clock=ManualClock(),
-        broker_role="SYNC_MASTER",
-        store={"flush_disk_type": "SYNC_FLUSH"},
-    ) as (broker, peer):
-        store = broker.parts.messages.store
-        async with await RawSlave.at(broker) as slave:
-            slave.report(0)
-            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
-            opaque = peer.send(RequestCode.SEND_MESSAGE_V2, SEND_V2, b"b")
-            replicas = broker.parts.messages.durability.replicas
-            await until(lambda: replicas.waiting == 1)
-            await until(lambda: store.flushed_position == end_of(broker) > 0)
-            assert replicas.waiting == 1
-            slave.report(end_of(broker))
-            assert (await peer.answer(opaque)).code == ResponseCode.SUCCESS
-
-
-async def test_who_was_on_its_way_in_at_the_stop_is_turned_away(tmp_path: Path) -> None:
-    async with master(tmp_path) as (broker, _):
-        listener = broker.parts.services.replication.listener
-        assert listener._server is not None
-        loop, closed = asyncio.get_running_loop(), await RawSlave.at(broker)
-        await until(lambda: len(listener.connections) == 1)
-        await listener.close()
-        assert await closed.ended()
-        near, far = socket.socketpair()
-        with far:
-            far.setblocking(False)
-            await loop.connect_accepted_socket(lambda: SlaveConnection(listener), near)
-            try:
-                assert await loop.sock_recv(far, 1) == b""
-            except ConnectionError:
-                pass
-        assert not listener.connections
-        await closed.__aexit__()
-
-
-async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
-    async with await_slave() as taken:
-        async with master(tmp_path, clock=ManualClock(), broker_role="SYNC_MASTER") as (
-            broker,
-            peer,
-        ):
-            taken.append(await RawSlave.at(broker))
-            taken[0].report(0)
-            await until(lambda: bool(slaves(broker)) and slaves(broker)[0].served)
-            replicas = broker.parts.messages.durability.replicas
-            answered: list[ResponseCode] = []
-            assert (await peer.produce("T", WAIT="false")).code == ResponseCode.SUCCESS
-            assert replicas.ask(end_of(broker), answered.append) is None
-            taken[0].writer.transport.abort()
-        assert answered == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
-
-
-@pytest.mark.parametrize(("asked_ms", "bytes_a_second"), [(1_999, 0), (2_000, 30), (3_000, 0)])
-def test_a_flow_is_that_of_the_last_whole_second(asked_ms: int, bytes_a_second: int) -> None:
-    flow = Flow()
-    flow.add(10, 1_000)
-    flow.add(20, 1_999)
-    assert flow.per_second(asked_ms) == bytes_a_second
-    assert flow.total == 30

@@ -1,6 +1,7 @@
 """Send-back: retry topic, delay levels, dead letters (CONSUMER_SEND_MSG_BACK)."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_dict
+from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record, read_record
 from pocketmq.model.tables import GroupConfig, TopicConfig
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.serving import Peer, records, serving
+from tests.kit.waiting import until_async
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -44,11 +48,11 @@ async def send_back(
     return await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, ext, **how)
 
 
-def waiting(broker: Broker, queue_id: int) -> Record:
-    """The newest record of a level's queue."""
-    last = broker.parts.messages.store.max_offset(SCHEDULE, queue_id) - 1
+def waiting(broker: Broker, queue_id: int, topic: str = SCHEDULE) -> Record:
+    """The newest record of a level's queue, or of the timer's."""
+    last = broker.parts.messages.store.max_offset(topic, queue_id) - 1
     found = broker.parts.messages.store.record_at(
-        broker.parts.messages.store.entries(SCHEDULE, queue_id, last, 1)[0][0]
+        broker.parts.messages.store.entries(topic, queue_id, last, 1)[0][0]
     )
     assert found is not None
     return read_record(found)
@@ -89,6 +93,59 @@ async def test_a_message_comes_back_by_the_level_of_its_count(broker: Broker, pe
     retry = broker.parts.tables.topics.get("%RETRY%g")
     assert retry is not None
     assert (retry.read_queues, retry.perm) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "pauses_ms"),
+    [
+        ({"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [7_000, 3_000]}}, (7_000, 3_000)),
+        (
+            '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":4000,"max":9999,"multiplier":2}}',
+            (4_000, 8_000, 9_999),
+        ),
+    ],
+    ids=["customized", "exponential, as a text"],
+)
+async def test_a_groups_own_policy_says_when(
+    tmp_path: Path, policy: Any, pauses_ms: tuple[int, ...]
+) -> None:
+    """It comes when the pause is over, not before, whatever it waited for earlier."""
+    clock = ManualClock(1_700_000_000_000)
+    async with serving(tmp_path, clock=clock) as broker, await Peer.at(broker) as peer:
+        group = GroupConfig("g", retry_max_times=len(pauses_ms), extra={"groupRetryPolicy": policy})
+        broker.parts.tables.groups.update(group)
+        store = broker.parts.messages.store
+
+        def is_there(offset: int) -> bool:
+            return store.max_offset("%RETRY%g", 0) == offset + 1
+
+        at = position(await peer.produce("T", TIMER_DELIVER_MS="1"))
+        for count, pause_ms in enumerate(pauses_ms):
+            assert (await send_back(peer, at)).code == ResponseCode.SUCCESS
+            last = waiting(broker, 0, TIMER_TOPIC)
+            due_ms = (clock.now_ms() + pause_ms - 1) // 1_000 * 1_000
+            assert properties_to_dict(last.properties)["TIMER_OUT_MS"] == str(due_ms)
+            clock.advance_ms(pause_ms + 1_000)
+            await until_async(partial(is_there, count))
+            (again,) = records(
+                await peer.pull("g", "%RETRY%g", count, sys_flag=6, subscription="*")
+            )
+            assert again.reconsume_times == count + 1
+            at = again.position
+        # A level that the client names comes first; behind the maximum the message is dead.
+        assert (await send_back(peer, at, maxReconsumeTimes=99, level=5)).code == 0
+        assert properties_to_dict(waiting(broker, 4).properties)["DELAY"] == "5"
+        assert (await send_back(peer, at)).code == ResponseCode.SUCCESS
+        assert store.max_offset("%DLQ%g", 0) == 1
+
+
+async def test_the_policy_that_every_tool_writes_is_none_of_its_own(
+    broker: Broker, peer: Peer
+) -> None:
+    group = GroupConfig("g", extra={"groupRetryPolicy": {"type": "CUSTOMIZED"}})
+    broker.parts.tables.groups.update(group)
+    await send_back(peer, position(await peer.produce("T")))
+    assert properties_to_dict(waiting(broker, 2).properties)["DELAY"] == "3"
 
 
 async def test_the_client_may_choose_the_level(broker: Broker, peer: Peer) -> None:

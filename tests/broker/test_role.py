@@ -88,6 +88,6 @@ async def test_a_follower_is_silent(tmp_path: Path) -> None:
 
 async def test_the_services_of_a_master_are_those_of_the_role(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
-        assert {task.get_name() for task in broker.role._running} == SERVICES
+        assert {task.get_name() for task in broker.role.running} == SERVICES
         await broker.role.follow()
-        assert not broker.role._running
+        assert not broker.role.running

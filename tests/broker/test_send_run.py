@@ -49,8 +49,8 @@ class End:
         self.site = Site(folder)
         self.store = self.site.store
         # As after many messages: numpy is there.
-        self.store._index.has_numpy = True
-        self.store._index.step()
+        self.store.index.has_numpy = True
+        self.store.index.step()
         assert self.store.appends.has_numpy
         parts = self.site.parts
         short = SendMessageProcessor(parts.node, parts.messages, self.site.sends)
@@ -239,7 +239,7 @@ def test_batches_of_a_read_are_stored_as_one_by_one(
 async def test_reads_of_many_sends_are_answered_each(tmp_path: Path, flush: str) -> None:
     """Over a socket, with properties that let all of a read be taken together; SYNC_FLUSH: once on disk."""
     async with serving(tmp_path, store={"flush_disk_type": flush}) as broker:
-        broker.parts.messages.store._index.step()
+        broker.parts.messages.store.index.step()
         async with await Peer.at(broker) as peer:
             found = [each for place in range(5) for each in await _sent(peer, place)]
             count = 1 + 16 * RUN_MIN
@@ -270,7 +270,7 @@ async def test_reads_of_many_sends_wait_for_the_slave(
     monkeypatch.setattr("pocketmq.broker.ha.follower.RETRY_MS", 50)
     async with pair(tmp_path) as brokers:
         master = await brokers.master(broker_role="SYNC_MASTER", slave_timeout=60_000)
-        master.parts.messages.store._index.step()
+        master.parts.messages.store.index.step()
         slave = await brokers.slave()
         slaves = master.parts.messages.durability.replicas.slaves
         await until(lambda: slaves.in_sync_count == 1)

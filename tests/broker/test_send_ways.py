@@ -63,8 +63,8 @@ class End:
         self.site = site = Site(folder)
         self.store = site.store
         # As after many messages: numpy is there.
-        self.store._index.has_numpy = True
-        self.store._index.step()
+        self.store.index.has_numpy = True
+        self.store.index.step()
         parts = site.parts
         acts = SendActs(parts.node, parts.tables, parts.messages, random_below=lambda count: 0)
         self._sends = SendMessageProcessor(parts.node, parts.messages, acts)

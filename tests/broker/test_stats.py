@@ -98,7 +98,7 @@ def test_a_window_is_that_of_its_last_seven_samples(added: list[int]) -> None:
         if first or first_s:
             assert found[0].tps == pytest.approx((last - first) / (last_s - first_s))
     # Seven samples see six steps.
-    assert counter.minute is not stats_module._STILL or not any(added[-6:])
+    assert counter.minute is not stats_module.STILL or not any(added[-6:])
     changes = sum(count > 0 for count in added[-7:])
     assert len(counter.minute) <= 4 * (2 * changes + 3)
 
@@ -110,7 +110,7 @@ def test_windows_that_come_to_rest_with_other_values_keep_them(
     counter = stats.put_counter("T", 0)
     counter.nums = 1
     run(stats, clock, 2 * 3_600)
-    assert counter.minute is counter.hour is stats_module._STILL
+    assert counter.minute is counter.hour is stats_module.STILL
     run(stats, clock, 30)
     counter.nums = 2
     run(stats, clock, 120)

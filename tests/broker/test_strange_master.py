@@ -98,7 +98,7 @@ async def tables_of(slave: Broker) -> dict[str, Any]:
     services, tables = slave.parts.services, slave.parts.tables
     metadata = services.replication.metadata
     assert metadata is not None
-    copied = metadata._copied
+    copied = metadata.copied
     return {
         "topics": tables.topics.to_json()["topicConfigTable"],
         "groups": tables.groups.to_json()["subscriptionGroupTable"],
@@ -207,7 +207,7 @@ async def test_what_cannot_be_replaces_nothing(
                         answer.body = said.pack()
                     return answer
 
-                before["timers"] = metadata._copied.timer.check.read_ms
+                before["timers"] = metadata.copied.timer.check.read_ms
                 with monkeypatch.context() as strange:
                     strange.setattr(Master, "json", strange_json)
                     strange.setattr(Master, "ask", strange_ask)

@@ -12,16 +12,7 @@ from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.hosts import pack_host
 from tests.broker.serving import Peer, serving
-from tests.broker.test_transaction import (
-    BORN,
-    COMMIT,
-    ROLLBACK,
-    asked,
-    check,
-    end,
-    found,
-    prepare,
-)
+from tests.broker.transactions import BORN, COMMIT, ROLLBACK, asked, check, end, found, prepare
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""No test of the command line reads or writes the contexts of whoever runs it."""
+"""No test of the command line reads or writes the contexts of the developer."""
 
 import json
 from pathlib import Path

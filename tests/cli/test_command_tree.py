@@ -38,7 +38,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 TREE = dict(leaves(ROOT))
 # What each command is asked; {id} is a message's id, {file} one of messages, {store} a store, {copy} one
-# that nobody has open.
+# that no program has open.
 ASKED = {
     "topic list": "",
     "topic create": "Made",

@@ -147,7 +147,7 @@ def test_doctor_names_a_brokers_address_that_only_it_can_reach(
     started: list[Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a client outside a container sees: connect to 172.17.0.2:10911 failed."""
-    # An address of TEST-NET-1, which nobody has: dialling it fails or times out.
+    # An address of TEST-NET-1, which no host has: dialling it fails or times out.
     ready = up(started, tmp_path, "--set", "brokerIP1=192.0.2.17")
     code, findings = doctor(ready["namesrv"], capsys, 5_000)
     assert code == 1
@@ -201,7 +201,7 @@ def test_a_name_as_advertised_address_must_resolve() -> None:
 
 
 def unknown(name: str) -> str:
-    """A resolver that knows nobody, as a client's does for a container's host name."""
+    """A resolver that knows no host, as a client's does for a container's host name."""
     raise OSError(f"{name}: Name or service not known")
 
 

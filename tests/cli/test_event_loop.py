@@ -40,7 +40,7 @@ def pairs() -> Iterator[Pairs]:
 def test_a_crowd_that_hangs_up_shares_the_turns(
     loop: asyncio.AbstractEventLoop, pairs: Pairs, stays: bool
 ) -> None:
-    """stays: whoever is told of an end does nothing about it, and is told again."""
+    """stays: a reader that ignores the event of an end gets it again."""
     turn = 0
     told: list[tuple[int, socket.socket]] = []
 

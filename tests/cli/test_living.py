@@ -1,4 +1,4 @@
-"""The command line to live in: sites by name, tables that go on, what is going on now, measuring."""
+"""The command line to live in: sites by name, tables that follow, the busiest topics, measuring."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_top_shows_rates_and_the_worst_groups(
 def test_what_a_member_of_a_group_prints_is_committed(
     server: InProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The next one of the group goes on behind it."""
+    """The next member of the group continues behind it."""
     for number in range(3):
         server.send("Eaten", str(number))
     words = [

@@ -1,4 +1,4 @@
-"""Files of messages that nobody here wrote: a sentence names what is wrong, before anything is stored."""
+"""Files of messages that another program wrote: a sentence names what is wrong, before anything is stored."""
 
 import json
 from pathlib import Path

@@ -177,7 +177,7 @@ async def test_a_source_too_busy_for_its_log_is_asked_again(
         def at(line: str) -> None:
             if line.startswith("level"):
                 port = busy.sockets[0].getsockname()[1]
-                inwards._follower.state.master = f"127.0.0.1:{port}"
+                inwards.follower.state.master = f"127.0.0.1:{port}"
             if line.startswith("the same"):
                 raise Interrupted
 
@@ -198,12 +198,12 @@ async def test_clients_go_on_over_the_connections_that_they_have(tmp_path: Path)
     async with moving(tmp_path) as way:
         inwards = await way.start()
         # A source that is busy does not answer at first.
-        master = inwards._follower.master
+        master = inwards.follower.master
         end = master.end
         unanswered: list[str] = []
 
         async def late() -> int:
-            if inwards._follower.state.connected and not unanswered:
+            if inwards.follower.state.connected and not unanswered:
                 unanswered.append("once")
                 raise RequestTimeout(way.source.address, "end", 3_000)
             return await end()

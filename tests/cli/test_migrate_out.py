@@ -172,7 +172,7 @@ async def test_whoever_stops_it_leaves_this_broker_as_it_was(tmp_path: Path, ste
                 await outwards.run(await source.facts())
             assert "brokerRole=SLAVE" in (tmp_path / "broker.conf").read_text()
             assert way.master.role.leads
-            assert way.master.role._running
+            assert way.master.role.running
             assert not way.master.registration._is_let_go
             await stored(producer, b"here")
             await until(lambda: end_of(way.next) == end_of(way.master), "the slave follows on")

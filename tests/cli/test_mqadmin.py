@@ -83,7 +83,7 @@ def test_every_daily_command_is_served() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: str(each.name))
 def test_each_row_of_the_table_is_whole(command: object) -> None:
-    """A function that exists, or what does the same, or why there is none; letters once each."""
+    """A function that exists, or the command that does the same, or why no command does."""
     from pocketmq.cli.mqadmin.table import MqCommand
 
     assert isinstance(command, MqCommand)

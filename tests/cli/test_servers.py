@@ -20,7 +20,7 @@ from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from tests.cli.servers import COMMAND, Server
 from tests.kit.waiting import until
-from tests.remoting.test_connection import certificate
+from tests.remoting.test_connection_limits import certificate
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_the_log_keeps_control_characters_out_of_the_terminal(folder: Path) -> N
 
 
 def test_a_stop_that_could_not_write_all_fails_with_a_line(tmp_path: Path) -> None:
-    """Whoever supervises the process must not take it for a clean stop."""
+    """A supervisor must not take it for a clean stop."""
     server = Server(tmp_path, "up", "--namesrv-port", "0", "--broker-port", "0", "--no-console")
     try:
         server.ready()
@@ -468,7 +468,7 @@ def test_a_terminal_shows_ready_once(tmp_path: Path) -> None:
             try:
                 more = os.read(ours, 65_536)
             except OSError:
-                # The other end is gone: all has been read.
+                # The other end is closed: all has been read.
                 break
             if not more:
                 break

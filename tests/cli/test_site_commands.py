@@ -99,7 +99,7 @@ def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
 def test_what_living_brokers_have_is_found_while_another_is_gone(
     ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The one that is gone is named, and the exit code says that something may be missing."""
+    """The stopped broker is named, and the exit code says that something may be missing."""
     ask("topic", "create", "Half", "--queues", "1")
     sent = send(ask, "Half", "one", "--keys", "k")
     broker = {"brokerName": "gone", "brokerAddr": "127.0.0.1:1", "brokerId": "0"}
@@ -157,7 +157,7 @@ def succeeds(words: list[str]) -> bool:
 def test_the_track_of_a_waiting_message_says_that_it_waits(
     ask: Ask, namesrv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody gets what waits for a level, a time or a commit: that is why no group has it."""
+    """Messages that wait for a level, a time or a commit go to no group yet."""
     ask("topic", "create", "Soon", "--queues", "1")
     (level,) = ask("message", "send", "Soon", "x", "--delay-level", "16")
     (timed,) = ask("message", "send", "Soon", "x", "--deliver-at", "+1h")
@@ -389,7 +389,7 @@ def test_what_was_exported_is_imported_again_byte_by_byte(
         "topic create Nope; a producer's first message creates it, too" in capsys.readouterr().err
     )
     assert told(ask("message", "find", "Back", "--since", "1h")) == told(before)
-    # One that the broker refuses stops the rest, and the error says where to go on.
+    # One that the broker refuses stops the rest, and the error says where to continue.
     rows = [{"topic": "Rest", "body": text} for text in ("one", "x" * (5 << 20), "three")]
     ask("topic", "create", "Rest", "--queues", "1")
     file.write_text("\n".join(map(json.dumps, rows)))

@@ -160,7 +160,7 @@ def test_verify_notices_a_changed_byte_in_each_kind_of_file(unpack: Unpack, ask:
 
 
 def test_verify_finds_zeros_before_messages_without_entries(unpack: Unpack, ask: Ask) -> None:
-    """In a log of RocketMQ they look like its end; the other queues say that it goes on."""
+    """In a log of RocketMQ they look like its end; the other queues show that it continues."""
     store = unpack("v497-main.clean")
     first = next(each for each in StoreReader(str(store)).walk() if isinstance(each, Entry))
     with (store / "commitlog" / f"{0:020d}").open("r+b") as log:

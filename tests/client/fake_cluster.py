@@ -3,6 +3,8 @@
 It answers what clients ask, keeps messages as real records, and notes every request with its time. A test
 replaces an answer by `cluster.on(code, answer)`. Behaviour that matters is judged by the real brokers
 in tests/interop; here it is only played. Everything goes through the real codec both ways.
+
+One noun: the cluster; its answers share its messages and its time.
 """
 
 import asyncio
@@ -213,7 +215,7 @@ class FakeCluster:
                 return answer
         if broker is None:
             return self._name_server(asked)
-        return await self._broker(broker, asked)
+        return await self.answer_of_broker(broker, asked)
 
     def reachable(self, address: str) -> bool:
         """Whether a connection to it opens."""
@@ -266,7 +268,7 @@ class FakeCluster:
 
     # ------------------------------------------------------------ brokers
 
-    async def _broker(self, broker: FakeBroker, asked: Asked) -> RemotingCommand | None:
+    async def answer_of_broker(self, broker: FakeBroker, asked: Asked) -> RemotingCommand | None:
         match asked.code:
             case RC.HEART_BEAT:
                 return self._heartbeat(broker, asked)

@@ -30,7 +30,7 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.client.fake_cluster import Asked, Client, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, member, options
+from tests.client.timing import Listener, consumer, member, options
 from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -40,7 +40,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def test_a_cancelled_listener_has_failed_and_its_worker_lives() -> None:
-    """S34: nobody cancelled the consumer."""
+    """S34: the consumer was not cancelled."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -259,7 +259,7 @@ def producer(cluster: FakeCluster, group: str) -> Producer:
 
 @pytest.mark.parametrize("kind", [*KINDS, Producer])
 def test_a_client_whose_start_is_cut_short_was_not_started(kind: Callable[..., Any]) -> None:
-    """Whatever it waits for, nothing of it stays, and it can be started again; its neighbour goes on."""
+    """Whatever it waits for, nothing of it stays, and it can be started again; its neighbour continues."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)
@@ -360,7 +360,7 @@ def test_a_receive_is_no_more_cancelled_than_its_caller() -> None:
 
 
 def test_messages_of_a_cancelled_receive_come_with_the_next() -> None:
-    """Nobody else gets it before its invisible time is over."""
+    """No other member gets it before its invisible time is over."""
 
     async def main() -> None:
         cluster = FakeCluster(LoopClock(), T=1)

@@ -169,7 +169,7 @@ def test_each_example_has_its_command_and_an_index_entry() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[!st]*.py")), ids=lambda path: path.stem)
-def test_an_example_looks_for_a_name_server_where_the_command_does(path: Path) -> None:
+def test_an_example_finds_the_name_server_as_the_command_does(path: Path) -> None:
     """Its constructors run on import, or find the variable later."""
     clean = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
     code = f"import os, {path.stem}; print(os.environ['NAMESRV_ADDR'])"

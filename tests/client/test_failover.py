@@ -20,7 +20,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed
 from tests.client.fake_cluster import Asked, FakeBroker, FakeCluster
-from tests.client.test_producing import options
+from tests.client.played_options import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 

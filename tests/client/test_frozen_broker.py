@@ -12,13 +12,13 @@ from pocketmq.client import Message, OutcomeUnknown, Producer, SendResult
 from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.errors import ConnectFailed
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_producing import options
+from tests.client.played_options import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 
 class Standing(FakeCluster):
-    """frozen: this broker answers nothing. slow_s: nothing but heartbeats, until so late. lost: nobody gets
-    a connection to it, nor a refusal.
+    """frozen: this broker answers nothing. slow_s: nothing but heartbeats, until so late. lost: no client
+    gets a connection to it, nor a refusal.
     """
 
     frozen = ""

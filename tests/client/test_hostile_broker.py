@@ -27,8 +27,8 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import MessageCodecError
 from tests.client.fake_cluster import Asked, FakeCluster
-from tests.client.test_consumer_timing import Listener, consumer, options
 from tests.client.test_decode import record
+from tests.client.timing import Listener, consumer, options
 from tests.client.virtual_time import LoopClock, run_virtual, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)

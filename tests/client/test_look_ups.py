@@ -19,7 +19,7 @@ from pocketmq.remoting.codes import RequestCode as RC
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import ConnectFailed
 from tests.client.fake_cluster import NAME_SERVER, Asked, FakeCluster
-from tests.client.test_producing import options
+from tests.client.played_options import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 

@@ -61,7 +61,7 @@ def by_islice(messages: Iterator[MessageExt]) -> list[int]:
 
 
 def by_holding(messages: Iterator[MessageExt]) -> list[int]:
-    """The iterator is not closed: the program may go on with it."""
+    """The iterator is not closed: the program may continue it."""
     _held.append(messages)
     return [int(next(messages).body) for _ in range(5)]
 

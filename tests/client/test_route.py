@@ -42,7 +42,7 @@ def test_nobody_counts_out_two_thousand_million_queues(huge: object) -> None:
 def test_a_route_has_a_bound_in_all() -> None:
     many = [queues(f"b{number}", QUEUE_COUNT_MAX) for number in range(2_000)]
     assert countable(many) == many[: ROUTE_QUEUES_MAX // QUEUE_COUNT_MAX]
-    # What is no row is refused by whoever reads it.
+    # Malformed rows are rejected by every reader.
     assert countable([1, queues("a", "4")]) == [1, queues("a", "4")]
     assert countable(None) == []
 

@@ -61,7 +61,7 @@ async def test_what_is_acknowledged_is_done_and_the_rest_comes_again(server: InP
         rest = await all_of(first, 2)
         assert [each.body for each in (a, b, *rest)] == [b"0", b"1", b"2", b"3"]
         assert await second.receive(wait_ms=0) == []
-        # A receipt is enough, whoever shows it.
+        # A receipt is enough, from any client.
         for each in (a, *rest):
             await second.ack(each)
         await asyncio.to_thread(pass_time, server, 61)

@@ -11,7 +11,7 @@ from pocketmq.client import Message, NoRoute, Producer
 from pocketmq.client.network.top_addressing import NameServersNotFound, look_up
 from pocketmq.client.options import ClientOptions
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_producing import options
+from tests.client.played_options import options
 from tests.client.virtual_time import LoopClock, run_virtual
 
 

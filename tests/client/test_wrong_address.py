@@ -15,14 +15,14 @@ from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, 
 from pocketmq.client.network import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.testing import InProcess
-from tests.remoting.test_connection import certificate as make_certificate
+from tests.remoting.test_connection_limits import certificate as make_certificate
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a handshake takes longer than a user would wait for advice.
 
-    Not for tests in which nobody says anything: they would wait as long.
+    Not for tests in which neither side sends anything: they would wait as long.
     """
     monkeypatch.setattr(what_listens, "_WITHIN_S", 30.0)
 

@@ -31,7 +31,7 @@ CONFIG = {
     "groupGuardGraceTime": 1_000,
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
 }
-# Nobody listens at port 1.
+# No server listens at port 1.
 RULES = f'''
 [[alarm]]
 name = "members differ"
@@ -40,8 +40,8 @@ symptoms = ["GROUP_DIFFERS"]
 url = "http://127.0.0.1:1/hook"
 
 [[alarm]]
-name = "nobody reads"
-group = "nobody-*"
+name = "no reader"
+group = "unread-*"
 lag = 10_000
 waiting_s = 600
 members = 1

@@ -136,7 +136,7 @@ async def site(
     store: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Site]:
-    """A cluster of small brokers with a console and somebody who has opened it."""
+    """A cluster of small brokers with a console and a user who has opened it."""
     config = ConsoleConfig(port=0, sample_interval_ms=500, **(console or {}))
     async with AsyncExitStack() as stack:
         name_server = NameServer(NamesrvConfig(listen_port=0), SystemClock())
@@ -171,7 +171,7 @@ async def site(
 
 @asynccontextmanager
 async def browser(server: ConsoleServer) -> AsyncIterator[User]:
-    """Somebody else's browser: no cookie, no token yet."""
+    """Another user's browser: no cookie, no token yet."""
     address = server.address.replace("0.0.0.0", "127.0.0.1")
     async with httpx.AsyncClient(base_url=address, timeout=WAIT_S, trust_env=False) as http:
         yield User(http)

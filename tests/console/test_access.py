@@ -57,7 +57,7 @@ async def logged_in(user: User, http: httpx.AsyncClient) -> Caller:
     answer = await user.call("POST", "/login", LOGIN)
     assert answer.status == 200
     [cookie] = user.http.cookies.values()
-    # Nobody can have known it before.
+    # No client can have known it before.
     assert cookie != before
     return Caller(http, cookie, answer.json["csrfToken"])
 

@@ -121,7 +121,7 @@ async def test_with_a_login_everything_but_the_door_asks_for_it(tmp_path: Path) 
         assert (await user.do("PUT", "/topics/T", {"readQueues": 1}))["created"]
         kept = dict(user.http.cookies)
         assert (await user.call("POST", "/logout", {})).status == 200
-        # A cookie that somebody has kept is worth nothing after the logout.
+        # A cookie that was kept is worth nothing after the logout.
         async with browser(running.console) as thief:
             thief.http.cookies.update(kept)
             assert (await thief.get("/overview")).status == 401
@@ -265,7 +265,7 @@ def test_a_confirmation_grows_old() -> None:
 
 
 def test_failed_logins_count_by_address_for_a_minute() -> None:
-    """Conventions, security: nobody guesses passwords quickly, nor locks others out."""
+    """Conventions, security: passwords cannot be guessed quickly, nor others locked out."""
     clock = ManualClock()
     security = _security(clock, user="op", password="secret")
     session = security.begin()
@@ -312,7 +312,7 @@ async def test_behind_a_known_proxy_failed_logins_count_by_client(
 
 
 def test_what_is_no_address_of_a_proxy_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A name would be trusted by nobody, in silence."""
+    """A name would be silently ignored."""
     with pytest.raises(IllegalArgument, match="consoleTrustedProxies has 'proxy'"):
         _security(ManualClock(), trusted_proxies="127.0.0.1, proxy")
 
@@ -348,7 +348,7 @@ def test_only_names_of_this_console_are_answered(host: str, allowed: bool) -> No
 
 
 async def test_a_request_of_two_lengths_is_the_last_of_its_connection(tmp_path: Path) -> None:
-    """A proxy that goes by the other length would take what follows for somebody else's."""
+    """A proxy that goes by the other length would take what follows for another client's."""
     async with site(tmp_path) as running:
         host = running.user.http.base_url.netloc.decode()
         reader, writer = await asyncio.open_connection(*host.split(":"))

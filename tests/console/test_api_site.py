@@ -68,7 +68,7 @@ async def test_live_figures_are_pushed_until_the_console_ends(tmp_path: Path) ->
 async def test_settings_show_their_meaning_and_allowed_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Settings: allow-listed, asked once, logged with who and what (CVE-2023-33246)."""
+    """Settings: allow-listed, asked once, logged with the user and the change (CVE-2023-33246)."""
     caplog.set_level(logging.INFO)
     async with site(tmp_path) as running:
         user = running.user
@@ -223,7 +223,7 @@ async def test_the_console_signs_or_names_the_missing_setting(tmp_path: Path) ->
                 (True, True)
             ]
             assert rights["admin"]
-            assert (await user.get("/acl/b/nobody")).status == 404
+            assert (await user.get("/acl/b/absent")).status == 404
 
 
 async def test_without_accounts_the_console_says_access_is_open(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Names that others choose, in Chromium: of clients, groups, topics, brokers, clusters, accounts, settings.
 
-The name server believes whoever registers, and a broker whoever sends a heartbeat: none of it is checked as
-the names of topics and groups are that an operator makes.
+The name server believes every broker that registers, and a broker every client that sends a heartbeat: their
+names are not checked as the names of topics and groups are that an operator makes.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PAGES = (
     "/topic?name=Orders&tab=consumers",
     f"/name-server?namespace={quote(EVIL)}",
 )
-# Elements that nobody but a name could have made; where else the page asked something.
+# Elements that only a name could have made; where else the page asked something.
 TAKEN = """
 const made = document.querySelectorAll('main :is(img, script), [onerror]');
 const asked = performance.getEntriesByType('resource').map(({name}) => name);
@@ -65,7 +65,7 @@ async def ask(peer: Peer, code: int, ext: dict[str, str], body: object = None) -
 
 
 async def spoil(running: Site, leave: AsyncExitStack) -> None:
-    """Say the names to whoever listens."""
+    """Say the names to every listener."""
     await running.user.do("PUT", "/topics/Orders", {"readQueues": 2, "writeQueues": 2})
     subscriptions = {"Orders": f"a || {EVIL.replace(' ', '_')}", EVIL: "*"}
     for group, client, producer in (("g1", EVIL, EVIL), ("g1", LONG, LONG), (GROUP, "c3", "p3")):
@@ -76,7 +76,7 @@ async def spoil(running: Site, leave: AsyncExitStack) -> None:
         subscriptions = {"Orders": "*"}
     peer = await leave.enter_async_context(await Peer.at(At(running.name_server)))
     table = {EVIL: {"topicName": EVIL, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}
-    # One is answered for by the real broker, the other by nobody.
+    # One is answered for by the real broker, the other by no server.
     _, _, port = running.brokers["b"].listen_address.rpartition(":")
     for name, address in ((EVIL, f"localhost:{port}"), (LONG, "127.0.0.1:1")):
         await ask(

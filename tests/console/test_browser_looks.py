@@ -121,7 +121,7 @@ return import(place).then(({warnings}) => warnings([warning]).textContent);
 
 
 def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> None:
-    """Never empty, empty soon, and rates that nobody knows yet."""
+    """Forecasts: never empty, empty soon, unknown rates."""
     browser.open("/")
     choose(browser, "language", "zh")
     sentences = pages.sentences("zh")

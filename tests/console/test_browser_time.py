@@ -1,4 +1,4 @@
-"""What the console shows over time, in Chromium: charts of days that are gone, ages, alarms."""
+"""What the console shows over time, in Chromium: charts of past days, ages, alarms."""
 
 import json
 from collections.abc import Callable
@@ -157,12 +157,12 @@ def test_running_info_is_in_words(browser: Browser, mixed: Mixed, picture_folder
 def test_alarms_that_hold_are_shown_with_their_reasons(
     browser: Browser, mixed: Mixed, picture_folder: Path
 ) -> None:
-    """A rule that holds, one that does not, and a web hook that nobody serves."""
+    """A rule that holds, one that does not, and a web hook without a server."""
     browser.open("/alarms")
     rows = browser.wait_for_rows("Alarms that hold now", len)
     assert rows[0][:4] == ["members differ", GROUP, "raised", "Members differ"]
     rules = browser.rows("Rules")
-    assert [row[0] for row in rules] == ["members differ", "nobody reads"]
+    assert [row[0] for row in rules] == ["members differ", "no reader"]
     assert rules[1][2:5] == [
         "more than 10,000 messages behind\nthe next message has waited longer than 10 min\n"
         "fewer than 1 members online",

@@ -58,7 +58,7 @@ async def test_after_one_time_out_calls_fail_at_once_for_a_while() -> None:
 async def test_the_breaker_opens_only_for_the_silent_address(
     tmp_path: Path,
 ) -> None:
-    """Overview: the rest of the cluster goes on."""
+    """Overview: the rest of the cluster keeps serving."""
     clock = ManualClock()
     async with serving(tmp_path) as broker, RemotingClient({}, SystemClock()) as inner:
         breaker = CircuitBreaker(inner, clock, 60_000)

@@ -16,7 +16,7 @@ from tests.kit.waiting import until_async
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
-# A clock that goes on, stands, leaps by hours, days or years, in either direction.
+# A clock that advances, stands, leaps by hours, days or years, in either direction.
 LEAPS = st.sampled_from([0, 1_000, 3_000, 10_000, 61_000, DAY_MS, 400 * DAY_MS, -5_000, -DAY_MS])
 SAMPLES = st.lists(
     st.tuples(LEAPS, st.integers(0, 1_000_000), st.integers(0, 1_000_000)), min_size=1, max_size=40

@@ -72,7 +72,7 @@ async def test_a_login_guards_metrics_but_not_health(
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[ServerProcess]:
-    """`pocketmq up` as somebody runs it who has RocketMQ 5's metrics settings in his broker.conf."""
+    """`pocketmq up` as a user runs it who has RocketMQ 5's metrics settings in his broker.conf."""
     config = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
     with ServerProcess(config) as server:
         yield server

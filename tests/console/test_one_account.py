@@ -1,4 +1,4 @@
-"""One answer to one question, whoever is asked: guard, console, command line, figures, administration."""
+"""One answer to one question from each of them: guard, console, command line, figures, administration."""
 
 import asyncio
 import re

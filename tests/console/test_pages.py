@@ -45,7 +45,7 @@ def test_every_language_says_everything_that_english_says() -> None:
 
 
 def test_nearly_every_setting_has_a_meaning_in_every_language() -> None:
-    """Those that the settings page shows; a new one is shown in English until somebody has written it."""
+    """Those that the settings page shows; a new one is shown in English until it is translated."""
     known = {**StoreConfig.keys(), **BrokerConfig.keys()}
     assert meanings("en") == meanings("../en") == {}
     for language in LANGUAGES.keys() - {"en"}:

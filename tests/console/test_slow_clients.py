@@ -1,4 +1,4 @@
-"""Requests that never come whole: whoever sends whole ones is served beside hundreds of them."""
+"""Requests that stay incomplete: clients with complete ones are served beside hundreds of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

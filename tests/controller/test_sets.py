@@ -67,9 +67,9 @@ async def test_the_longest_log_is_elected_then_the_smaller_priority() -> None:
     await sets.apply_id("c", "b", 3, "10.0.0.3:1;7")
     await sets.alter("b", 1, 1, {1, 2, 3}, 2, lambda n: True)
     longer = {2: Alive(0, 5 << 31, 10), 3: Alive(0, 1, 1)}
-    assert sets._chosen(sets.get("b"), NO_BROKER, longer, designated=False) == 2
+    assert sets.choose(sets.get("b"), NO_BROKER, longer, designated=False) == 2
     equal = {2: Alive(1, 7, 10), 3: Alive(1, 7, 1)}
-    assert sets._chosen(sets.get("b"), NO_BROKER, equal, designated=False) == 3
+    assert sets.choose(sets.get("b"), NO_BROKER, equal, designated=False) == 3
 
 
 async def test_an_operator_designates_a_broker_in_sync_or_none() -> None:

@@ -181,7 +181,7 @@ def test_every_message_is_processed_though_members_are_killed(
         make_topic_at(broker.address, TOPIC, QUEUES)
         site = Site(broker, tmp_path, kind)
         try:
-            until(site.somebody_consumes, "somebody consumes")
+            until(site.somebody_consumes, "a member consumes")
             for _ in range(kills):
                 time.sleep(chance.uniform(0.05, 1.5))
                 site.kill(chance.randrange(MEMBERS))

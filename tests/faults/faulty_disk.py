@@ -6,7 +6,7 @@
     disk.fail_call(call, errno.EIO)            the next one like a call of an earlier run
 
 Making a map for writing is such a call ("mmap"), and so is making a hole ("punch"). What goes through a map
-is none and cannot fail as one: torn_maps.py.
+is no call and cannot fail as one: torn_maps.py.
 """
 
 import builtins

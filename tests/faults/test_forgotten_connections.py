@@ -50,7 +50,7 @@ async def test_a_broker_registers_by_another_connection(tmp_path: Path) -> None:
                 "register_broker_timeout_mills": 1_000,
             }
             async with serving(tmp_path, **settings) as broker:
-                broker.registration._wait_ms = 600_000
+                broker.registration.wait_ms = 600_000
                 proxy.forget()
                 broker.parts.tables.topics.update(TopicConfig("New", 1, 1))
                 await until_async(lambda: route(server, "New") == (1, 1, 6))

@@ -12,7 +12,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, signed
+from tests.grpc.front_site import front, message
+from tests.grpc.test_front import signed
 
 RECORDED = Path(__file__).with_name("access.txt")
 SECRET = "secret-words"
@@ -30,7 +31,7 @@ GONE = "went-away"
 STRANGERS = {
     "unsigned": {},
     "wrong secret": signed("other-words", "administrator"),
-    "unknown": signed(SECRET, "nobody-knows"),
+    "unknown": signed(SECRET, "unknown"),
     "deleted": signed(SECRET, GONE),
 }
 TOPIC, GROUP = {"name": "T"}, {"name": "g"}
@@ -54,8 +55,8 @@ def asks() -> dict[str, tuple[str, Any]]:
         "producer": {"client_type": producer, "publishing": {"topics": [TOPIC]}},
     }
     found: dict[str, tuple[str, Any]] = {
-        f"Telemetry of a {who}": ("Telemetry", TelemetryCommand(settings=each))
-        for who, each in settings.items()
+        f"Telemetry of a {name}": ("Telemetry", TelemetryCommand(settings=each))
+        for name, each in settings.items()
     }
     found["Telemetry, an answer"] = ("Telemetry", TelemetryCommand(verify_message_result={}))
     for name in ROCKETMQ.methods:
@@ -106,7 +107,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[tuple[Broker, str]]:
 async def test_the_recorded_table_says_who_may_call_each_method(
     broker: tuple[Broker, str], tmp_path: Path
 ) -> None:
-    """Strangers get nowhere, nor does who had all rights until a moment ago."""
+    """Strangers get nowhere, nor does an account that had all rights until a moment ago."""
     running, address = broker
     rows: dict[str, list[str]] = {row: [] for row in asks()}
     async with AsyncExitStack() as stack:
@@ -124,10 +125,10 @@ async def test_the_recorded_table_says_who_may_call_each_method(
         assert isinstance(validator, PlainAccessValidator)
         validator.tick()
         await before.until(lambda: before.closed)
-        for who, metadata in STRANGERS.items():
-            client = await connected(who, metadata)
+        for stranger, metadata in STRANGERS.items():
+            client = await connected(stranger, metadata)
             for name, request in asks().values():
-                assert not await is_let_in(client, name, request), (who, name)
+                assert not await is_let_in(client, name, request), (stranger, name)
         for account in RIGHTS:
             client = await connected(account, signed(SECRET, account))
             for row, (name, request) in asks().items():

@@ -10,7 +10,7 @@ from pocketmq.grpc.services.backoff import pause_ms
 from pocketmq.model.tables import GroupConfig
 from pocketmq.testing.in_process import InProcess
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import message, receive, send
+from tests.grpc.front_site import message, receive, send
 
 EXPONENTIAL = {
     "groupRetryPolicy": {

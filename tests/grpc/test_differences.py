@@ -12,21 +12,22 @@ from pocketmq.grpc.schema import ClientType, Code, FilterType, MessageType, Perm
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import ack, front, message, receive, receiving, send
+from tests.grpc.front_site import ack, front, message, receive, receiving, send
 
 _PAGE = Path(__file__).parents[2] / "docs" / "grpc.md"
 _FRONT, _SDKS, _HERE = "tests.grpc.test_front", "tests.interop.test_grpc_sdks", __name__
+_CALLS, _RECEIVES = "tests.grpc.test_front_calls", "tests.grpc.test_receives"
 # How each point of the page begins, and what shows it.
 SHOWN = {
-    "A topic without": (_FRONT, "test_what_cannot_be_stored_is_refused_with_its_code"),
+    "A topic without": (_RECEIVES, "test_what_cannot_be_stored_is_refused_with_its_code"),
     "A client is served": (_FRONT, "test_a_message_comes_as_it_was_sent_and_is_acknowledged"),
     "A transaction is found": (_HERE, "test_a_transaction_is_ended_late_and_once"),
     "A wrong filter": (_HERE, "test_what_is_wrong_is_told_by_its_own_code_and_in_time"),
     "Messages that could": (
-        _FRONT,
+        _RECEIVES,
         "test_unread_messages_come_again_without_an_attempt",
     ),
-    "`PullMessage`": (_FRONT, "test_a_queue_is_read_from_an_offset_on"),
+    "`PullMessage`": (_CALLS, "test_a_queue_is_read_from_an_offset_on"),
     "Waiting times": (_HERE, "test_what_is_wrong_is_told_by_its_own_code_and_in_time"),
     "The certificate": (_SDKS, "test_tls_is_spoken_on_the_port_of_plain_text"),
     "A member is told": (_FRONT, "test_members_are_told_when_their_group_is_changed"),
@@ -34,7 +35,7 @@ SHOWN = {
     "A group that is not configured": (_HERE, "test_a_group_is_made_where_that_is_allowed"),
     "A route numbers": (_HERE, "test_a_route_numbers_queues_as_they_are"),
     "A handle whose message": (
-        _FRONT,
+        _RECEIVES,
         "test_the_invisible_time_is_changed_and_the_old_handle_ends",
     ),
     "A handle that comes": (_HERE, "test_what_is_given_up_later_is_the_message_itself"),
@@ -47,7 +48,7 @@ SHOWN = {
         "test_bodies_that_are_too_large_together_come_all_the_same",
     ),
     "A dead letter names": (
-        _FRONT,
+        _RECEIVES,
         "test_a_dead_letter_names_the_first_message",
     ),
     "A producer is asked": (_HERE, "test_a_transaction_is_ended_late_and_once"),

@@ -286,11 +286,11 @@ BROKEN = {
         ErrorCode.PROTOCOL_ERROR,
         request(flags=0) + frame(FrameType.PING, b"8" * 8),
     ),
-    "a block that goes on elsewhere": (
+    "a block that continues elsewhere": (
         ErrorCode.PROTOCOL_ERROR,
         request(flags=0) + frame(FrameType.CONTINUATION, b"", flags=4, stream_id=3),
     ),
-    "a block that goes on by nothing": (
+    "a block that continues by nothing": (
         ErrorCode.PROTOCOL_ERROR,
         OPEN + frame(FrameType.CONTINUATION, b"", flags=4, stream_id=1),
     ),
@@ -366,7 +366,7 @@ RESET = {
     "a header of HTTP/1": BLOCK + encode([(b"connection", b"close")]),
     "the same pseudo header twice": BLOCK + encode([(b":path", b"/x")]),
     "an unknown pseudo header": encode([(b":status", b"200")]),
-    "a length that is none": BLOCK + encode([(b"content-length", b"-1")]),
+    "an invalid length": BLOCK + encode([(b"content-length", b"-1")]),
 }
 
 

@@ -21,7 +21,7 @@ from tests.broker.serving import Peer
 from tests.cli.servers import Server
 from tests.console.console_peer import site
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, receive, send
+from tests.grpc.front_site import front, message, receive, send
 from tests.kit.waiting import until_async as until
 
 
@@ -74,8 +74,8 @@ async def test_a_member_over_grpc_is_seen_everywhere(
             words = ["group", "show", "g", "--namesrv", place.name_server, "--json"]
             assert await asyncio.to_thread(run, words) == 0
             told = json.loads(capsys.readouterr().out)
-            assert [member["client"] for member in told["members"]] == ["sdk@7", "sdk@8"]
-            assert [queue["owner"] for queue in told["queues"]] == ["shared"]
+            assert [member["clientId"] for member in told["members"]] == ["sdk@7", "sdk@8"]
+            assert [queue["shared"] for queue in told["queues"]] == [True]
             assert told["symptoms"] == []
 
 

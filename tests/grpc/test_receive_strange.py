@@ -14,7 +14,7 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.serving import Peer, batch
 from tests.grpc.asking import asking
-from tests.grpc.test_front import ack, front, receive
+from tests.grpc.front_site import ack, front, receive
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FIELDS = {"a": "p", "b": "Q", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}

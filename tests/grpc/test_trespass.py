@@ -13,7 +13,8 @@ from pocketmq.grpc.schema import ClientType, Code
 from pocketmq.model.record import read_record, read_records
 from pocketmq.model.tables import GroupConfig
 from tests.grpc.asking import Asking, asking
-from tests.grpc.test_front import front, message, receiving, signed
+from tests.grpc.front_site import front, message, receiving
+from tests.grpc.test_front import signed
 from tests.kit.waiting import until_async as until
 
 ACCOUNTS = """

@@ -59,8 +59,12 @@ def _private(tree: ast.Module) -> Iterator[str]:
             yield from (each.name for each in node.names if _is_private(each.name))
 
 
+# Python's own, and public: of a named tuple, and of os.
+_PUBLIC = frozenset({"_asdict", "_fields", "_replace", "_exit"})
+
+
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in _PUBLIC
 
 
 def private_names() -> dict[str, int]:

@@ -12,9 +12,14 @@ import pytest
 import yaml
 
 from pocketmq.cli.servers.server_options import parse
+from pocketmq.client import Message
+from pocketmq.client.sync import Producer
 from pocketmq.console.config import DEFAULT_PORT as CONSOLE_PORT
-from tests.cli.servers import Server
-from tests.house.test_docker import instructions
+from pocketmq.remoting.errors import PocketMQError
+from tests.cli.servers import COMMAND, Server
+from tests.house.image_files import instructions
+from tests.interop.processes import free_ports
+from tests.kit.waiting import until
 
 CHART = Path(__file__).parents[2] / "docker" / "helm"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
@@ -42,12 +47,23 @@ def plain(template: str) -> list[Any]:
     """The documents of a template with every branch taken and each value an x."""
     text = (CHART / "templates" / template).read_text("utf-8")
     text = re.sub(r"(?m)^\s*\{\{-.*\}\}\n", "", text)
+    # Of one broker.
+    text = text.replace('{{ include "pocketmq.role" . }}', '"up"')
     return list(yaml.safe_load_all(re.sub(r"\{\{.*?\}\}", "x", text)))
 
 
 def pod() -> Any:
     [stateful] = plain("statefulset.yaml")
     return stateful["spec"]["template"]["spec"]
+
+
+def member_environment() -> dict[str, str]:
+    """What the chart gives to a broker of a set."""
+    text = (CHART / "templates" / "_names.tpl").read_text("utf-8")
+    _, _, member = text.partition('{{- define "pocketmq.member" -}}')
+    member = re.sub(r"(?m)^\{\{-.*\}\}\n", "", member.partition("{{- end -}}")[0])
+    rows = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "x", member))
+    return {each["name"]: each["value"] for each in rows}
 
 
 def of_image(keyword: str) -> str:
@@ -101,6 +117,51 @@ def test_templates_use_the_values_that_there_are_and_all_of_them() -> None:
     used = set(re.findall(r"\.Values((?:\.\w+)+)", text))
     known = paths(VALUES)
     assert used == {".resources"} | {each for each in known if not each.startswith(".resources.")}
+
+
+def test_the_set_that_the_chart_configures_elects_and_hands_over(tmp_path: Path) -> None:
+    """By the words and variables of the chart: name server and controller, and two brokers in the set."""
+    *_, stateful = plain("set.yaml")
+    [names] = stateful["spec"]["template"]["spec"]["containers"]
+    [port] = free_ports(1)
+    words = [each.replace("x-names:9878", f"127.0.0.1:{port}") for each in names["args"]]
+    assert words != names["args"]
+    words = [each.replace("0.0.0.0", "127.0.0.1") for each in words]
+    started = [
+        Server(
+            tmp_path, *words, "--set", f"controllerListenPort={port}", "--port", "0", "--data", "n"
+        )
+    ]
+    try:
+        namesrv = started[0].ready()["namesrv"]
+        environment = member_environment() | {
+            "NAMESRV_ADDR": namesrv,
+            "POCKETMQ_CONTROLLER_ADDR": f"127.0.0.1:{port}",
+            "POCKETMQ_MIN_IN_SYNC_REPLICAS": "1",
+            "POCKETMQ_GRPC_SERVER_PORT": "0",
+            "POCKETMQ_CONSOLE_PORT": "0",
+        }
+        assert environment.keys() == member_environment().keys()
+        for number in range(2):
+            own = ["--data", f"b{number}", "--port", "0", "--broker-name", "x"]
+            started.append(Server(tmp_path, "broker", *own, environment=environment))
+            ready = started[-1].ready()
+            assert ready["grpc"]
+            assert ready["console"]
+        with Producer("p", name_server=namesrv) as producer:
+            until(lambda: producer.send(Message("T", b"x")), "one leads", ignoring=PocketMQError)
+            until(lambda: '"brokersInSync": [1, 2]' in ha_status(namesrv), "both are in sync")
+            assert started[1].stop() == 0
+            until(lambda: producer.send(Message("T", b"x")), "another", ignoring=PocketMQError)
+    finally:
+        for each in reversed(started):
+            each.kill()
+
+
+def ha_status(namesrv: str) -> str:
+    command = [*COMMAND, "ha", "status", "--namesrv", namesrv, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.dumps(json.loads(done.stdout))
 
 
 def test_the_server_that_the_chart_configures_answers_its_probes(tmp_path: Path) -> None:
@@ -179,7 +240,8 @@ def test_helm_and_kubeconform_accept_the_chart(
     schemas(json.loads(swagger.read_text("utf-8")), tmp_path)
     (tmp_path / "full.yaml").write_text(yaml.safe_dump(FULL), "utf-8")
     off = ["--set", "console.enabled=false,metrics.annotations=false"]
-    for more in ([], off, ["--values", str(tmp_path / "full.yaml")]):
+    replicas = ["--set", "replicas=3"]
+    for more in (replicas, [], off, ["--values", str(tmp_path / "full.yaml")]):
         linted = subprocess.run(
             [helm, "lint", "--strict", CHART, *more], capture_output=True, text=True
         )
@@ -203,6 +265,7 @@ def test_helm_and_kubeconform_accept_the_chart(
             text=True,
         )
         assert judged.returncode == 0, judged.stdout + judged.stderr
-        assert "4 resources found" in judged.stdout
+        count = 7 if more is replicas else 4
+        assert f"{count} resources found" in judged.stdout
     assert "mapedFileSizeCommitLog=1073741824\n" in made
     assert f'image: "pocketmq:{PINNED}"' in made

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.figures.metrics import NODE_LABELS, metrics
+from pocketmq.cli.servers.server_config import unknown_variables
 from pocketmq.cli.servers.server_options import parse
+from pocketmq.grpc.config import GrpcConfig
+from pocketmq.store import StoreConfig
 from tests.kit.missing import needed
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -60,6 +64,32 @@ def test_the_compose_file_with_monitoring_names_what_exists() -> None:
     assert services[host]["environment"]["POCKETMQ_CONSOLE_HOST_NAMES"] == host
     [source] = read("grafana/provisioning/datasources/prometheus.yml")["datasources"]
     assert source["url"] == "http://prometheus:9090"
+
+
+def test_the_compose_file_with_a_set_fits_together() -> None:
+    """Addresses that fit together, words and variables that exist; the chart's test runs such a set."""
+    site = read("compose.replicas.yaml")
+    services = site["services"]
+    names = services.pop("names")
+    assert len(services) == 3
+    [at] = [each["ipv4_address"] for each in names["networks"].values()]
+    settings = parse("namesrv", names["command"][1:]).as_settings()
+    assert settings["controllerAdvertisedAddress"] == f"{at}:9878"
+    places = set()
+    for name, broker in services.items():
+        assert parse("broker", broker["command"][1:]).broker_name == "set"
+        environment = broker["environment"]
+        assert environment["NAMESRV_ADDR"] == f"{at}:9876"
+        assert environment["POCKETMQ_CONTROLLER_ADDR"] == f"{at}:9878"
+        [own] = [each["ipv4_address"] for each in broker["networks"].values()]
+        assert environment["POCKETMQ_BROKER_IP1"] == own
+        [volume] = [each.partition(":")[0] for each in broker["volumes"]]
+        assert volume in site["volumes"]
+        places |= {own, volume}
+        del environment["NAMESRV_ADDR"]
+        known = {*BrokerConfig.keys(), *StoreConfig.keys(), *GrpcConfig.keys()}
+        assert unknown_variables(environment, known) == [], name
+    assert len(places) == 6
 
 
 def test_the_unit_starts_a_command_that_there_is() -> None:

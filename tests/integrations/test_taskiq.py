@@ -50,7 +50,7 @@ async def acknowledge(found: AckableMessage) -> None:
     await acked
 
 
-async def test_what_is_kicked_is_listened_to_and_is_done_when_it_is_acknowledged(
+async def test_a_kicked_task_is_done_when_it_is_acknowledged(
     server: InProcess,
 ) -> None:
     """A task that was taken and not acknowledged comes again to another worker."""

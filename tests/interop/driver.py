@@ -4,6 +4,8 @@ One process serves many tests. A request is {"id", "do", ...}, its answer {"id",
 events such as consumed messages come unasked. The Java, Go and Node drivers speak the same lines,
 so one set of classes serves them all; a command that a library does not have answers with an error.
 
+One noun: the lines that a driver speaks, and what each of them gives.
+
 Times: `within_s` is how long to wait for a state before the test fails; it never is a measured limit.
 """
 

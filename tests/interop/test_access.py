@@ -19,7 +19,7 @@ from tests.kit.waiting import until
 CLUSTER = "DefaultCluster"
 TOPICS = ("plain", "orderly", "broadcast", "filtered", "pulled", "decided", "asked", "popped")
 APP: dict[str, Any] = {"access_key": "application", "secret_key": "application-secret"}
-NOBODY = {"access_key": "nobody-at-all", "secret_key": "nobody-secret"}
+NOBODY = {"access_key": "denied-user", "secret_key": "denied-secret"}
 OPERATOR: dict[str, Any] = {"access_key": "operator", "secret_key": "operator-secret"}
 CLIENTS = pytest.mark.parametrize("java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True)
 
@@ -31,7 +31,7 @@ def accounts() -> str:
     return f"""
 accounts:
   - {{accessKey: operator, secretKey: operator-secret, admin: true}}
-  - {{accessKey: nobody-at-all, secretKey: nobody-secret, defaultTopicPerm: DENY}}
+  - {{accessKey: denied-user, secretKey: denied-secret, defaultTopicPerm: DENY}}
   - accessKey: application
     secretKey: application-secret
     defaultTopicPerm: DENY

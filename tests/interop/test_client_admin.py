@@ -8,7 +8,8 @@ from pocketmq.admin import Admin, GroupConfig, TrackType
 from pocketmq.client import Message, NoRoute, Producer
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import Shared
-from tests.interop.test_client_send_and_consume import Got, push
+from tests.interop.our_clients import push
+from tests.interop.test_client_send_and_consume import Got
 from tests.kit.waiting import until_async
 
 

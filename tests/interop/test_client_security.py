@@ -21,7 +21,8 @@ from pocketmq.client import (
 from tests.interop.brokers import JavaBroker, RunningBroker, make_broker
 from tests.interop.conftest import MakeTopic, Shared, or_missing
 from tests.interop.driver import PeerError, Session, message
-from tests.interop.test_client_send_and_consume import FIRST, FROM_FIRST
+from tests.interop.our_clients import FROM_FIRST
+from tests.interop.test_client_send_and_consume import FIRST
 from tests.kit.waiting import until
 
 PLAIN = "pocketmq"

@@ -1,17 +1,13 @@
 """Our client with the official Java clients, at our broker and at the real ones."""
 
 import asyncio
-import json
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pocketmq.client import (
     ConsumeContext,
-    ConsumeFromWhere,
     ConsumeResult,
     LitePullConsumer,
     Message,
@@ -24,19 +20,15 @@ from pocketmq.client import (
     PushConsumer,
     TransactionProducer,
     TransactionState,
-    reply_to,
 )
 from pocketmq.client import sync as blocking
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
-from tests.interop.driver import PushConsumer as JavaPushConsumer
 from tests.interop.driver import Session, message
-from tests.interop.processes import Process
+from tests.interop.our_clients import FROM_FIRST, push
 from tests.kit.waiting import until, until_async
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
-FROM_FIRST = ConsumeFromWhere.FIRST_OFFSET
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(
@@ -70,11 +62,6 @@ class Got:
     async def wait(self, count: int, within_s: float = 40) -> list[MessageExt]:
         await until_async(lambda: len(self.messages) >= count, f"{count} messages", within_s)
         return self.messages
-
-
-def push(broker: RunningBroker, group: str, listener: object, **more: object) -> PushConsumer:
-    options: dict[str, Any] = {"consume_from_where": FROM_FIRST, "listener": listener, **more}
-    return PushConsumer(group, name_server=broker.namesrv, **options)
 
 
 @pytest.fixture
@@ -397,61 +384,6 @@ async def test_a_transaction_is_seen_only_when_it_is_committed(
         assert all(each.transaction_id for each in got.messages)
 
 
-async def test_a_request_is_answered_by_a_consumer(
-    broker: RunningBroker, make_topic: MakeTopic, producer: Producer, topic: str, group: str
-) -> None:
-    """Request-reply, ours on both ends."""
-    await asyncio.to_thread(make_topic, broker, topic)
-
-    async def replier(messages: list[MessageExt], context: ConsumeContext) -> None:
-        for each in messages:
-            await producer.send(reply_to(each, b"pong " + each.body))
-
-    consumer = push(broker, group, replier)
-    consumer.subscribe(topic)
-    async with consumer:
-        reply = await producer.request(Message(topic, b"ping"), timeout_ms=30_000)
-        assert reply.body == b"pong ping"
-
-
-async def test_java_answers_our_request_and_we_answer_javas(
-    broker: RunningBroker,
-    java_498: Session,
-    make_topic: MakeTopic,
-    producer: Producer,
-    topic: str,
-    group: str,
-) -> None:
-    """Request-reply with the official client on the other end, both ways."""
-    await asyncio.to_thread(make_topic, broker, topic)
-    other = f"{topic}-b"
-    await asyncio.to_thread(make_topic, broker, other)
-
-    async def replier(messages: list[MessageExt], context: ConsumeContext) -> None:
-        for each in messages:
-            await producer.send(reply_to(each, b"ours: " + each.body))
-
-    consumer = push(broker, group, replier)
-    consumer.subscribe(other)
-
-    def java_replies() -> None:
-        java_498.producer(broker.namesrv, f"{group}-jp", name=f"{group}-jp")
-        java_498.push_consumer(
-            broker.namesrv, f"{group}-j", topic, settings=FIRST, reply_by=f"{group}-jp"
-        )
-
-    await asyncio.to_thread(java_replies)
-    reply = await producer.request(Message(topic, b"hello java"), timeout_ms=30_000)
-    assert b"hello java" in reply.body
-    async with consumer:
-
-        def java_asks() -> bytes:
-            asking = java_498.producer(broker.namesrv, f"{group}-ja")
-            return asking.request(message(other, "hello python"), timeout_ms=30_000).body
-
-        assert await asyncio.to_thread(java_asks) == b"ours: hello python"
-
-
 async def test_a_message_trace_is_shown_by_mqadmin(
     broker: RunningBroker,
     shared: Shared,
@@ -530,115 +462,3 @@ def test_the_blocking_client_sends_and_consumes(
     with blocking.PullConsumer(group, name_server=broker.namesrv) as reader:
         assert sum(reader.committed(queue) or 0 for queue in reader.queues(topic)) == 4
     assert not [t for t in threading.enumerate() if t.name == "pocketmq-loop"]
-
-
-# ------------------------------------------------------------ Python and Java in one group
-
-
-class Member:
-    """client_peer in a process of its own."""
-
-    def __init__(
-        self, folder: Path, broker: RunningBroker, group: str, topic: str, *words: str
-    ) -> None:
-        command = [sys.executable, "-m", "tests.interop.client_peer"]
-        command += [broker.namesrv, group, topic, *words]
-        number = len(list(folder.glob("member*")))
-        self.process = Process(command, folder / f"member{number}.log", cwd=ROOT)
-
-    @property
-    def got(self) -> list[dict[str, object]]:
-        lines = self.process.printed().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-    @property
-    def texts(self) -> list[str]:
-        return [str(each["body"]) for each in self.got]
-
-
-@pytest.fixture
-def start_member(broker: RunningBroker, tmp_path: Path) -> Iterator[Callable[..., Member]]:
-    started: list[Member] = []
-
-    def start(group: str, topic: str, *words: str) -> Member:
-        made = Member(tmp_path, broker, group, topic, *words)
-        started.append(made)
-        made.process.wait_for_line("started")
-        return made
-
-    yield start
-    for each in started:
-        each.process.kill()
-
-
-def owned(consumer: JavaPushConsumer, topic: str) -> set[int]:
-    return {queue.queue for queue in consumer.assigned() if queue.topic == topic}
-
-
-@pytest.mark.parametrize(
-    ("java_client", "orderly"),
-    [("5.5.0-JSON", False), ("4.9.8-JSON", True)],
-    ids=["concurrently-with-5.5.0", "orderly-with-4.9.8"],
-    indirect=["java_client"],
-)
-def test_python_and_java_share_a_group_through_join_and_kill(
-    broker: RunningBroker,
-    java_client: Session,
-    make_topic: MakeTopic,
-    start_member: Callable[..., Member],
-    topic: str,
-    group: str,
-    orderly: bool,
-) -> None:
-    """Nothing is lost, each message has one owner at a time, while members come and go."""
-    make_topic(broker, topic)
-    words = ["--orderly"] if orderly else []
-    producer = java_client.producer(broker.namesrv, f"{group}-p")
-    sent: list[str] = []
-
-    def send(count: int) -> None:
-        texts = [f"m{len(sent) + number}" for number in range(count)]
-        for number, text in enumerate(texts):
-            producer.send(message(topic, text), queue=number % 4)
-        sent.extend(texts)
-
-    java = java_client.push_consumer(broker.namesrv, group, topic, settings=FIRST, orderly=orderly)
-    send(8)
-    java.wait(8)
-
-    # A join: two queues each, and neither has the other's.
-    ours = start_member(group, topic, *words)
-    until(lambda: len(owned(java, topic)) == 2, "Java to give up two queues", 60)
-    before = len(ours.texts)
-    send(16)
-    until(lambda: len(set(java_texts(java)) | set(ours.texts)) >= 24, "all messages, shared", 60)
-    mine = {int(str(each["queue"])) for each in ours.got[before:]}
-    assert mine == {0, 1, 2, 3} - owned(java, topic)
-
-    # A leave: SIGTERM drains, commits and unregisters; Java takes the queues back.
-    assert ours.process.stop() == 0
-    until(lambda: len(owned(java, topic)) == 4, "Java to have all queues", 60)
-    send(8)
-    until(lambda: set(java_texts(java)) | set(ours.texts) >= set(sent), "nothing lost", 60)
-    if orderly:
-        # The lock at the broker hands a queue over with its offset. Without one a new member may begin
-        # before the old one has committed: RocketMQ delivers twice then, but never loses.
-        assert sorted(java_texts(java) + ours.texts) == sorted(sent)
-
-    # kill -9: nothing is unregistered or committed; its queues come back, doubles are allowed.
-    killed = start_member(group, topic, *words)
-    until(lambda: len(owned(java, topic)) == 2, "Java to give up two queues again", 60)
-    send(8)
-    until(lambda: len(set(java_texts(java)) | set(ours.texts) | set(killed.texts)) >= 40, "40", 60)
-    killed.process.kill()
-    send(8)
-    until(lambda: len(owned(java, topic)) == 4, "Java to have the dead member's queues", 120)
-    until(
-        lambda: set(java_texts(java)) | set(ours.texts) | set(killed.texts) >= set(sent),
-        "nothing lost",
-        120,
-    )
-
-
-def java_texts(consumer: JavaPushConsumer) -> list[str]:
-    return [each.text for each in consumer.received]

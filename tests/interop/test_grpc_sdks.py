@@ -324,7 +324,7 @@ def test_an_account_may_what_it_may(closed: Place, driver: Driver) -> None:
         assert [each.text for each in consumer.take(1)] == ["signed"]
     others: tuple[dict[str, str], ...] = (
         {"key": ACCOUNT.access_key, "secret": "wrong"},
-        {"key": "nobody", "secret": "x"},
+        {"key": "absent", "secret": "x"},
         {},
     )
     for forger in [Sdk(driver, closed.grpc, **account) for account in others]:

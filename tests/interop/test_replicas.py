@@ -4,15 +4,9 @@ Real brokers at the other end: a Java slave at our master, and our slave at a Ja
 """
 
 import asyncio
-import logging
-import os
-import random
 import re
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,24 +22,21 @@ from pocketmq.client import (
 )
 from pocketmq.client.sync import Producer, PushConsumer, SimpleConsumer, TransactionProducer
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.errors import PocketMQError
 from tests.broker.pairs import caught_up, pair
 from tests.broker.serving import Peer
 from tests.cli.servers import Server
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import Session
+from tests.interop.pairs import FILE, follow, log_of, send
 from tests.kit.waiting import until
 
 # The other two with --reference: a real broker takes ten seconds to start and stop.
 JAVA_SLAVES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.reference)]
 JAVA_MASTERS = ["5.5.0", pytest.param("4.9.7", marks=pytest.mark.reference)]
-FILE = 1 << 20
 SMALL_LOG = {"mappedFileSizeCommitLog": FILE}
 SLAVE = {"brokerRole": "SLAVE", **SMALL_LOG}
 SYNC = {"brokerRole": "SYNC_MASTER", **SMALL_LOG}
-
-log = logging.getLogger(__name__)
 
 
 @pytest.fixture
@@ -70,45 +61,12 @@ def names(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def log_of(broker: RunningBroker) -> bytes:
-    """The whole log, without the zeros behind its end."""
-    files = sorted((broker.store / "commitlog").glob("*"))
-    return b"".join(path.read_bytes() for path in files if path.stat().st_size == FILE).rstrip(
-        b"\0"
-    )
-
-
-def queues_of(broker: RunningBroker) -> dict[str, bytes]:
-    """The entries of each queue that has any."""
-    root = broker.store / "consumequeue"
-    found: dict[str, bytes] = {}
-    for folder in sorted(root.glob("*/*")):
-        entries = b"".join(path.read_bytes() for path in sorted(folder.iterdir())).rstrip(b"\0")
-        if entries:
-            found[str(folder.relative_to(root))] = entries
-    return found
-
-
 def table(broker: RunningBroker, file: str, name: str) -> dict[str, object]:
     path = broker.store / "config" / file
     try:
         return fastjson.loads(path.read_bytes())[name]  # type: ignore[no-any-return]
     except FileNotFoundError:
         return {}
-
-
-def send(broker: RunningBroker, count: int, topic: str = "Replicated") -> None:
-    # Many messages are small ones: the logs are compared again and again.
-    size_max = 3_000 if count < 10_000 else 100
-    with Producer("replicas", name_server=broker.namesrv) as producer:
-        sent = [
-            producer.begin_send(
-                Message(topic, b"%d " % number + b"x" * (number % size_max), tags=f"t{number % 3}")
-            )
-            for number in range(count)
-        ]
-        for each in sent:
-            each.result()
 
 
 def consume(broker: RunningBroker, topic: str = "Replicated") -> None:
@@ -168,12 +126,6 @@ def special(broker: RunningBroker, *, as_five: bool) -> None:
         with popper:
             [message] = until(lambda: popper.receive(8, wait_ms=1_000), "a pop")
             popper.ack(message)
-
-
-def follow(master: RunningBroker, slave: RunningBroker) -> None:
-    """Wait until the slave has the log, the queues and the topics."""
-    until(lambda: log_of(slave) == log_of(master), "the slave has the log", 120)
-    until(lambda: queues_of(slave) == queues_of(master), "the slave has the queues", 120)
 
 
 def go_on_at_the_slave(master: RunningBroker, count: int) -> None:
@@ -408,138 +360,3 @@ async def test_a_java_consumer_far_behind_reads_at_our_slave(
         # The first five of each queue.
         assert counts[0] <= 20
         assert counts[1] >= 40
-
-
-class Load:
-    """One message after the other, and a group that takes them in the order of their queues."""
-
-    def __init__(self, namesrv: str) -> None:
-        self._namesrv = namesrv
-        self._over = False
-        self._pause_s = 0.0
-        self.acknowledged: set[bytes] = set()
-        # Of each queue: offset -> body, and the largest offset.
-        self.read: dict[int, dict[int, bytes]] = defaultdict(dict)
-        self._last: dict[int, int] = defaultdict(lambda: -1)
-        self.skipped: list[str] = []
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        consumer = PushConsumer(
-            "orderly",
-            listener=self._take,
-            orderly=True,
-            name_server=self._namesrv,
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-            poll_name_server_interval_ms=500,
-        )
-        consumer.subscribe("Replicated")
-        producer = Producer("load", name_server=self._namesrv, poll_name_server_interval_ms=500)
-        with producer, consumer:
-            sending = threading.Thread(target=self._send, args=(producer,))
-            sending.start()
-            try:
-                yield
-            finally:
-                self.stop()
-                sending.join()
-
-    def stop(self) -> None:
-        """Send no more."""
-        self._over = True
-
-    @contextmanager
-    def slower(self) -> Iterator[None]:
-        """Some 200 a second: while a broker starts, which needs the processor that a flood would take."""
-        self._pause_s = 0.005
-        try:
-            yield
-        finally:
-            self._pause_s = 0.0
-
-    def _send(self, producer: Producer) -> None:
-        number = 0
-        while not self._over:
-            body = b"%d" % (number := number + 1)
-            try:
-                producer.send(Message("Replicated", body), timeout_ms=1_000)
-            except PocketMQError:
-                # Perhaps stored: nothing was promised.
-                time.sleep(0.01)
-            else:
-                self.acknowledged.add(body)
-            if self._pause_s:
-                time.sleep(self._pause_s)
-
-    def _take(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
-        for each in messages:
-            last = self._last[each.queue_id]
-            if each.queue_offset > last + 1:
-                self.skipped.append(f"{each.queue_id}: {last} {each.queue_offset}")
-            self._last[each.queue_id] = max(last, each.queue_offset)
-            self.read[each.queue_id][each.queue_offset] = each.body
-        return ConsumeResult.SUCCESS
-
-    def more(self, count: int) -> None:
-        enough = len(self.acknowledged) + count
-        until(lambda: len(self.acknowledged) >= enough, f"{count} more acknowledged", 120)
-
-    def missing(self) -> set[bytes]:
-        """What was acknowledged and has not been read."""
-        return self.acknowledged - {
-            body for queue in self.read.values() for body in list(queue.values())
-        }
-
-
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-@pytest.mark.parametrize("ours", ["SYNC_MASTER", "SLAVE"])
-def test_kills_at_random_moments_lose_nothing_and_keep_the_order(
-    tmp_path: Path,
-    version: str,
-    ours: str,
-    running: list[RunningBroker],
-    names: Server,
-    pytestconfig: pytest.Config,
-) -> None:
-    """kill -9 of the master, of the slave or of both, one of which is a real broker."""
-    seed = int(os.environ.get("POCKETMQ_SEED", random.randrange(2**32)))
-    log.info("seed %d", seed)
-    chance = random.Random(seed)
-    namesrv = names.ready()["namesrv"]
-
-    def made(role: str) -> RunningBroker:
-        folder, number = tmp_path / role, int(role == "SLAVE")
-        config = SLAVE if number else SYNC
-        if role == ours:
-            return PocketBroker(folder, config=config, namesrv=namesrv, broker_id=number)
-        return or_missing(
-            lambda: JavaBroker(
-                folder, version=version, config=config, namesrv=namesrv, broker_id=number
-            )
-        )
-
-    pair = [made("SYNC_MASTER"), made("SLAVE")]
-    running += pair
-    for broker in pair:
-        broker.start()
-    load = Load(namesrv)
-    with load.running():
-        load.more(20)
-        # The four cases share the kills, rounded up to each of the three deaths as often.
-        turns = range(-(-int(pytestconfig.getoption("--replica-kills")) // 12))
-        kinds = [pair[:1], pair[1:], pair]
-        for number, dying in enumerate(each for _ in turns for each in chance.sample(kinds, 3)):
-            time.sleep(chance.uniform(0, 1))  # the moment
-            log.info("round %d: %s", number, [broker.config["brokerRole"] for broker in dying])
-            for broker in dying:
-                broker.kill()
-            with load.slower():
-                for broker in dying:
-                    broker.start()
-            load.more(20)
-        load.stop()
-        until(lambda: not load.missing(), "every acknowledged message is read", 120)
-    send(pair[0], 1, "Last")
-    follow(*pair)
-    log.info("%d acknowledged", len(load.acknowledged))
-    assert not load.skipped, seed

@@ -39,7 +39,7 @@ def test_clients_and_data_live_through_a_restart_of_the_broker(
 
     stop(broker, how)
     with pytest.raises(PeerError):
-        producer.send(message(topic, "nobody there"))
+        producer.send(message(topic, "while away"))
     broker.start()
 
     def sent() -> bool:

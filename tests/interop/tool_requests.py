@@ -3,6 +3,8 @@
 Taken from their calls of MQAdminExt (MetricsCollectTask, ClientMetricTaskRunnable; the services of the
 dashboard) and from what rocketmq-tools 4.9.4 and 5.3.3 send for each. Words in capitals are put in by the
 test. The order matters: what changes something comes after what looks, and is put right again.
+
+One noun: the table of these requests.
 """
 
 from dataclasses import dataclass, field

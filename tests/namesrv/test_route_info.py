@@ -218,7 +218,7 @@ def test_the_write_permission_is_wiped_and_added(routes: RouteInfo) -> None:
     assert route is not None
     assert route["queueDatas"][0]["perm"] == 5
     assert routes.set_writable("a", True) == 2
-    assert routes.set_writable("nobody", True) == 0
+    assert routes.set_writable("absent", True) == 0
     for topic in ("T", "U"):
         route = routes.route(topic)
         assert route is not None
@@ -428,7 +428,7 @@ def test_all_registrations_together_have_a_bound(
     routes.register(registration(topics=dict(list(many.items())[:50]), version=3), "known")
     assert len(routes.topics()) == 51
     routes.connection_closed("known")
-    assert (routes.topics(), routes._room.size) == ([], 0)
+    assert (routes.topics(), routes.quota.size) == ([], 0)
 
 
 def test_a_broker_removed_amid_its_registration_leaves_nothing(routes: RouteInfo) -> None:
@@ -437,7 +437,7 @@ def test_a_broker_removed_amid_its_registration_leaves_nothing(routes: RouteInfo
     next(steps)
     routes.unregister("a", 0, "10.0.0.1:10911", "other")
     assert list(steps) == []
-    assert (routes.topics(), routes._room.size) == ([], 0)
+    assert (routes.topics(), routes.quota.size) == ([], 0)
 
 
 def test_an_unregistration_under_another_name_changes_nothing(routes: RouteInfo) -> None:

@@ -17,7 +17,7 @@ from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeo
 from pocketmq.remoting.frames import FrameDecoder
 from pocketmq.remoting.transport.blocking import BlockingConnection, ask
 from pocketmq.remoting.transport.tls import client_context
-from tests.remoting.test_connection import certificate
+from tests.remoting.test_connection_limits import certificate
 
 CODE = RequestCode.GET_BROKER_CONFIG
 WITHIN_S = 60

@@ -105,7 +105,7 @@ async def test_a_move_takes_heartbeat_and_held_pull_along(site: Site, where: str
         await until(lambda: _C.PULL_MESSAGE in site.asked["there"])
         site.proxy.hold()
         late = tasks.create_task(site.ask(7))
-        await until(lambda: any(each._held for each in site.proxy.passed))
+        await until(lambda: any(each.held for each in site.proxy.passed))
         assert site.proxy.is_quiet
         site.holds = False
         before = len(site.asked["there"])
@@ -150,7 +150,7 @@ async def test_a_send_held_too_long_is_refused_and_not_stored(site: Site) -> Non
     async with asyncio.TaskGroup() as tasks:
         sent = tasks.create_task(site.ask(_C.SEND_MESSAGE_V2))
         asked = tasks.create_task(site.ask(7))
-        await until(lambda: sum(len(each._held) for each in site.proxy.passed) == 2)
+        await until(lambda: sum(len(each.held) for each in site.proxy.passed) == 2)
         site.proxy.tick()
         assert not sent.done()
         site.clock.advance_ms(HELD_MS + 1)
@@ -236,7 +236,7 @@ async def test_a_broker_that_does_not_read_stops_the_client(site: Site) -> None:
                     await writer.drain()
                 sent += 1
                 if sent == 10:
-                    await until(lambda: any(len(each._held) > 7 for each in site.proxy.passed))
+                    await until(lambda: any(len(each.held) > 7 for each in site.proxy.passed))
                     site.proxy.go_on()
         assert 10 <= sent < 64
         writer.transport.abort()
@@ -270,7 +270,7 @@ async def test_a_tls_client_is_forwarded_and_reconnects_afterwards() -> None:
         made.proxy.hold()
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(made.ask(2))
-            await until(lambda: any(each._held for each in made.proxy.passed))
+            await until(lambda: any(each.held for each in made.proxy.passed))
             made.proxy.go_on()
         assert asking.result().remark == "there"
         connection = made.client._connections[made.at_here]
@@ -296,4 +296,4 @@ def test_what_is_held_costs_the_same_however_much_it_is() -> None:
     cost(16_000)
     assert cost(2_000) < 5 * first + 0.1
     passed.refuse_held(proxy.monotonic_ms() + 1)
-    assert (passed._held, passed._held_size) == ([], 0)
+    assert (passed.held, passed.held_size) == ([], 0)

@@ -60,7 +60,7 @@ def _stored_at(cluster: "Cluster", name: str, store: MessageStore, known: Stored
         for offset, (position, size, _) in enumerate(entries, low):
             if position < store.reads.verification.trusted_from:
                 # As readers do: a torn entry may lead to another record, and is not served then.
-                indexed = store._table.open(topic, queue_id)
+                indexed = store.table.open(topic, queue_id)
                 position, size = store.reads.verification.entry(
                     indexed, offset, position, size
                 ) or (

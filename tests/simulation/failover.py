@@ -1,8 +1,8 @@
 """Failover: a master and its slave of one name, whose master goes, and a slave that is promoted in its place.
 
 One seed is one run. Before it goes, the slave and what is between the two are troubled; then the master is
-killed, loses its power, or is cut off from the slave alone, or from everybody, and goes on by itself. Whoever
-operates the two promotes the slave, as often as it is refused; only then the old master is ended, and comes
+killed, loses its power, or is cut off from the slave alone, or from everybody, and continues by itself. An
+operator promotes the slave, as often as it is refused; only then the old master is ended, and comes
 back as the slave, which cuts off what it alone had.
 
     python -m tests.simulation.failover 42

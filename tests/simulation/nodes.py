@@ -127,7 +127,7 @@ class Node:
     def crash(self, *, silently: bool) -> None:
         self.wanted = False
         if self.host is not None and self.host.up:
-            self.ledger.say(self.now_s, f"{self.name} is gone")
+            self.ledger.say(self.now_s, f"{self.name} is down")
             self.host.die(silently=silently)
             self.ready = False
             # Not at once: this may be called amid one of its own calls.

@@ -8,7 +8,7 @@ import pytest
 from pocketmq.store import MessageStore
 from tests.simulation.machine import Machine
 from tests.store.stores import open_store, read_all, send
-from tests.store.test_timer import Timers
+from tests.store.timers import Timers
 
 
 def _sync_below(folder: Path, chance: float, machine: Machine) -> None:
@@ -22,7 +22,7 @@ def _sync_below(folder: Path, chance: float, machine: Machine) -> None:
 
 
 def _flush_log(store: MessageStore) -> None:
-    for file in store._log.files.files:
+    for file in store.commit_log.files.files:
         file.sync()
 
 

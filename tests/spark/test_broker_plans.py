@@ -23,11 +23,11 @@ from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.pull import PullSettings
 from pocketmq.spark.brokers.reader import BrokerBounds, BrokerReader, _Asked
 from pocketmq.spark.columns import projection_of, schema_of
-from pocketmq.spark.options import parse_options
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import TaskSender
 from tests.interop.brokers import RunningBroker
-from tests.remoting.test_connection import certificate
+from tests.remoting.test_connection_limits import certificate
 from tests.spark.broker_topics import make_topic, send, wait_readable
 from tests.spark.cutting_proxy import CuttingProxy
 

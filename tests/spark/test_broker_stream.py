@@ -15,7 +15,7 @@ from pocketmq.spark.brokers.client import BrokerClient
 from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
-from pocketmq.spark.options import parse_options
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.progress import commit_progress
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import HAS_LIMITS, OffsetStream

@@ -26,7 +26,7 @@ from pocketmq.spark.brokers.pull import OffsetRange, PullSettings, read_ranges
 from pocketmq.spark.brokers.reader import BrokerReader
 from pocketmq.spark.brokers.stream import make_broker_stream
 from pocketmq.spark.columns import projection_of, schema_of
-from pocketmq.spark.options import parse_options
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.source import PocketMQDataSource
 from pocketmq.spark.stream import OffsetStream

@@ -23,8 +23,8 @@ from pocketmq.bulk.offsets import Offsets, QueueKey, each, store_at
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.columns import projection_of, schema_of
 from pocketmq.spark.file_stream import FileStream, make_file_stream
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.home import make_home
-from pocketmq.spark.options import parse_options
 from pocketmq.spark.stream import HAS_LIMITS, share_out
 from pocketmq.spark.stream_offset import from_offset, to_offset
 from tests.spark.conftest import CHILD_ENV, KILLS, need_java

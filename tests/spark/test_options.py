@@ -13,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pocketmq.bulk.moments import moment_ms
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.columns import options_in
+from pocketmq.spark.given_options import check_use, parse_options
 from pocketmq.spark.options import (
     BATCH_ONLY,
     NOT_FOR_USERS,
@@ -22,8 +23,6 @@ from pocketmq.spark.options import (
     WRITE,
     WRITE_ONLY,
     Options,
-    check_use,
-    parse_options,
     parse_size,
 )
 from pocketmq.spark.positions import topics_of

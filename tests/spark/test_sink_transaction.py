@@ -11,7 +11,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
 from pocketmq.spark.brokers.connection import BrokerAccess
-from pocketmq.spark.options import parse_options
+from pocketmq.spark.given_options import parse_options
 from pocketmq.spark.write.rows import RowMessage
 from pocketmq.spark.write.send import Half, TaskSender, WriteFailed
 from pocketmq.spark.write.sink import BatchWriter, TaskCommit, make_writer

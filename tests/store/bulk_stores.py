@@ -175,12 +175,12 @@ class WrittenStore:
     def _add(self, message: Message) -> int:
         key = (message.topic, message.queue_id)
         offset = self.offsets.get(key, 0) if message.indexed else 0
-        raw = self._record(message, offset, self.position)
+        raw = self.record_of(message, offset, self.position)
         room = self.log_file_size - self.position % self.log_file_size
         if len(raw) + 8 > room:
             self._write(struct.pack(">ii", room, MAGIC_BLANK))
             self.position += room
-            raw = self._record(message, offset, self.position)
+            raw = self.record_of(message, offset, self.position)
         position = self.position
         self._write(raw)
         self.position += len(raw)
@@ -225,7 +225,7 @@ class WrittenStore:
         self.patch(self.position, raw)
 
     @staticmethod
-    def _record(m: Message, offset: int, position: int) -> bytes:
+    def record_of(m: Message, offset: int, position: int) -> bytes:
         born, store = pack_host(m.born_host), pack_host(m.store_host)
         flags = m.sys_flag | (0x10 if len(born) == 20 else 0) | (0x20 if len(store) == 20 else 0)
         record = Record(

@@ -224,7 +224,7 @@ def registry() -> Iterator[str]:
         running.join()
 
 
-def test_bodies_framed_for_a_registry_are_read_by_the_schema_they_were_written_with(
+def test_bodies_of_a_registry_are_read_by_their_own_schema(
     registry: str,
 ) -> None:
     columns = BodyColumns.of(f"{registry}/subjects/orders-value")

@@ -68,7 +68,7 @@ def _note(bad: list[int], place: int, reason: str) -> None:
 
 def joined(found: list[Message]) -> bytes:
     """Records as a pull reply holds them."""
-    return b"".join(WrittenStore._record(m, i, 1000 + i) for i, m in enumerate(found))
+    return b"".join(WrittenStore.record_of(m, i, 1000 + i) for i, m in enumerate(found))
 
 
 def decoded(raw: bytes, columns: Any = ALL) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def test_any_records_decode_as_one_at_a_time(found: list[Message]) -> None:
     raw = joined(found)
     wanted: list[dict[str, Any]] = []
     for i, message in enumerate(found):
-        (row,) = rows_of_record(WrittenStore._record(message, i, 1000 + i), "b", None)
+        (row,) = rows_of_record(WrittenStore.record_of(message, i, 1000 + i), "b", None)
         # As an index would have it.
         wanted.append(row | {"tagsCode": string_hash(row["tags"] or "")})
     assert decoded(raw) == wanted

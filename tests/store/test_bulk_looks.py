@@ -124,7 +124,7 @@ def test_what_is_kept_is_what_is_there(
                 store.offsets[key] = offset + 1
         if step != "lag":
             for late_message, offset, position in late:
-                size = len(store._record(late_message, offset, position))
+                size = len(store.record_of(late_message, offset, position))
                 store.index(late_message, offset, position, size)
             late.clear()
         if step == "delete":
@@ -156,10 +156,10 @@ def test_what_is_kept_is_what_is_there(
 def add_unindexed(store: WrittenStore, message: Message, offset: int) -> int:
     """A record whose queue does not point to it yet."""
     room = store.log_file_size - store.position % store.log_file_size
-    raw = store._record(message, offset, store.position)
+    raw = store.record_of(message, offset, store.position)
     if len(raw) + 8 > room:
         store.add([Message("Unwanted")])
-        raw = store._record(message, offset, store.position)
+        raw = store.record_of(message, offset, store.position)
     position = store.position
     store._write(raw)
     store.position += len(raw)

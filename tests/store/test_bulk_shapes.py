@@ -144,7 +144,7 @@ def test_shapes_serve_tags_and_keys_but_not_whole_texts(
     messages = [
         Message(properties=of(("TAGS", f"t{i % 3}"), ("KEYS", f"k{i:03d}"))) for i in range(200)
     ]
-    raw = b"".join(WrittenStore._record(m, i, 1000 + i) for i, m in enumerate(messages))
+    raw = b"".join(WrittenStore.record_of(m, i, 1000 + i) for i, m in enumerate(messages))
     data = pa.py_buffer(raw)
     starts = record_starts(data)
 

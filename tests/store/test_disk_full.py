@@ -125,7 +125,7 @@ def test_the_index_waits_for_room_and_then_catches_up(tmp_path: Path, disk: Full
 async def test_appends_are_refused_above_the_disk_warning_level(tmp_path: Path) -> None:
     """disk.md 16: diskSpaceWarningLevelRatio."""
     async with running_store(tmp_path) as store:
-        retention = store._retention
+        retention = store.retention
         assert retention is not None
         retention.measure_disk_use = lambda path: 0.95
         retention.step()

@@ -238,10 +238,10 @@ async def test_a_checkpoint_spares_the_next_recovery_what_is_before_it(tmp_path:
         send(store, body=b"y")
     end = store.commit_log_max_position
     # A crash: nothing is written at the end, and the page cache survives the process.
-    store._lock.release()
-    store._index.close()
-    store._log.close()
-    store._table.close()
+    store.lock.release()
+    store.index.close()
+    store.commit_log.close()
+    store.table.close()
     store = opened()
     assert store.recovery.end == end
     assert 0 < end - store.recovery.checked_from < 2 << 20
@@ -290,7 +290,7 @@ async def test_an_fsync_error_that_is_told_once_reaches_who_waits(
         flush_interval_consume_queue=60_000,
         flush_commit_log_thorough_interval=600_000,
     ) as store:
-        flush = store._flush
+        flush = store.flushing
         assert flush is not None
         appended = store.append("Topic", 0, b"x", b"", 0, 0, 1, HOST)
         end = appended.position + appended.size
@@ -341,16 +341,16 @@ async def test_an_unflushable_queue_ends_checkpoints_not_the_store(
 
     monkeypatch.setattr(os, "fdatasync", sync)
     async with running_store(tmp_path) as store:
-        assert store._flush is not None
+        assert store.flushing is not None
         send(store)
-        await store._flush.flush_all()
-        known = store._flush.checkpoint.flushed_position
+        await store.flushing.flush_all()
+        known = store.flushing.checkpoint.flushed_position
         send(store)
         broken.append("/consumequeue/")
-        await store._flush.flush_all()
+        await store.flushing.flush_all()
         broken.clear()
-        await store._flush.flush_all()
-        assert store._flush.checkpoint.flushed_position == known
+        await store.flushing.flush_all()
+        assert store.flushing.checkpoint.flushed_position == known
         assert store.flushed_position == store.commit_log_max_position > known
         assert send(store) == 2
         assert "Input/output error" in store.side_tasks.troubles["checkpoint"].reason
@@ -394,15 +394,15 @@ async def test_a_file_that_cannot_be_opened_is_no_fsync_error(
         assert store.writable
         none_left = False
         await waiting
-        assert store._flush is not None
+        assert store.flushing is not None
         # A checkpoint looks into queues that are not mapped any more.
         for _ in range(2):
-            store._table.release_idle()
+            store.table.release_idle()
         none_left = True
-        await store._flush.flush_all()
+        await store.flushing.flush_all()
         assert "checkpoint" in store.side_tasks.troubles
         none_left = False
-        await store._flush.flush_all()
+        await store.flushing.flush_all()
         assert store.side_tasks.troubles.keys() <= {"preallocation"}
         assert store.append("Topic", 0, b"x" * 3000, b"", 0, 0, 1, HOST).queue_offset > 0
     assert store.closed_cleanly
@@ -426,12 +426,12 @@ async def test_entries_of_a_killed_process_are_flushed_first(
 
     monkeypatch.setattr(os, "fdatasync", sync)
     async with running_store(tmp_path / "b") as store:
-        assert store._flush is not None
-        await store._flush.flush_all()
+        assert store.flushing is not None
+        await store.flushing.flush_all()
         entries = [path for path in synced if "/consumequeue/" in path]
         assert {Path(path).name for path in entries} == {"0".zfill(20), "1000".zfill(20)}
         synced.clear()
-        await store._flush.flush_all()
+        await store.flushing.flush_all()
         assert not [path for path in synced if "/consumequeue/" in path]
 
 
@@ -448,14 +448,14 @@ def test_a_checkpoint_flushes_the_units_of_consumequeue_ext(
     monkeypatch.setattr(os, "fdatasync", noted)
     store = open_store(tmp_path, enable_consume_queue_ext=True)
     send(store, tag="a")
-    assert store._flush is not None
-    store._flush.flush_all_now()
+    assert store.flushing is not None
+    store.flushing.flush_all_now()
     assert {"consumequeue", "consumequeue_ext"} <= synced
     synced.clear()
-    store._flush.flush_all_now()
+    store.flushing.flush_all_now()
     assert not {"consumequeue", "consumequeue_ext"} & synced
     send(store, tag="a")
-    store._flush.flush_all_now()
+    store.flushing.flush_all_now()
     assert {"consumequeue", "consumequeue_ext"} <= synced
     store.close()
 

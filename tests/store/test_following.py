@@ -143,7 +143,7 @@ def test_a_slave_appends_nothing_until_it_leads(tmp_path: Path) -> None:
     with pytest.raises(StoreNotWriteable, match="slave"):
         send(slave, "T0")
     # What the disk says about room changes nothing about it.
-    slave._refuse(None)
+    slave.refuse(None)
     with pytest.raises(StoreNotWriteable, match="slave"):
         send(slave, "T0")
     offset = slave.max_offset("T0", 0)
@@ -214,7 +214,7 @@ def test_an_impossible_queue_offset_stops_the_following(tmp_path: Path, offset: 
         with pytest.raises(Diverged, match=rf"its queue offset is {offset}, and .* ends at 2\)"):
             following.step()
     assert slave.max_offset("Topic", 0) == 2
-    assert len(following._table.queues["Topic", 0].files.files) == 1
+    assert len(following.table.queues["Topic", 0].files.files) == 1
     slave.close()
     master.close()
 
@@ -223,7 +223,7 @@ def test_an_impossible_queue_offset_stops_the_following(tmp_path: Path, offset: 
 def test_a_gap_in_a_queue_of_the_master_is_one_here(tmp_path: Path, kind: str) -> None:
     master, slave = open_store(tmp_path / "m"), follower(tmp_path / "s")
     following = received_with_a_gap(master, slave, 500)
-    following._table.batch_topics |= {"Topic"} if kind == "batch" else set()
+    following.table.batch_topics |= {"Topic"} if kind == "batch" else set()
     while following.step():
         pass
     assert slave.max_offset("Topic", 0) == 501
@@ -255,7 +255,7 @@ def test_many_at_once_is_the_same_as_one_by_one(tmp_path: Path) -> None:
         # The first alone: from then on its queue is known.
         following.receive(data[:size])
         following.step()
-        for queue in following._table.queues.values():
+        for queue in following.table.queues.values():
             queue.special = special
         following.receive(data[size:])
         said = ""
@@ -263,7 +263,7 @@ def test_many_at_once_is_the_same_as_one_by_one(tmp_path: Path) -> None:
             following.step()
         except Diverged as error:
             said = str(error)
-        pending = list(following._index.pending)
+        pending = list(following.index.pending)
         entries = {queue: slave.entries(*queue, 0, 10) for queue in slave.queues()}
         found = (slave.commit_log_max_position, said, pending, entries)
         slave.close()
@@ -348,7 +348,7 @@ def test_records_that_cost_more_are_fewer_in_a_step(
     topic = "Topic" if queue_id(1) else "SCHEDULE_TOPIC_XXXX"
     for number in range(100):
         if first:
-            master._table.open(topic, queue_id(number)).skip_to(first)
+            master.table.open(topic, queue_id(number)).skip_to(first)
         send(master, topic, queue_id(number))
     steps = [count - first * at_most for count, _ in steps_of(master, slave)]
     assert len(steps) >= 100 // at_most

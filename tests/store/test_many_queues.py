@@ -43,10 +43,10 @@ def fill(root: Path) -> None:
 
 def kill(store: MessageStore) -> None:
     """The process ends; what it wrote is in the page cache."""
-    store._lock.release()
-    store._index.close()
-    store._log.close()
-    store._table.close()
+    store.lock.release()
+    store.index.close()
+    store.commit_log.close()
+    store.table.close()
 
 
 def check_all(store: MessageStore, extra: int = 0) -> None:
@@ -60,7 +60,7 @@ def check_all(store: MessageStore, extra: int = 0) -> None:
 def test_a_start_opens_the_queues_of_the_last_records_only(tmp_path: Path, killed: bool) -> None:
     fill(tmp_path)
     store = opened(tmp_path)
-    assert len(store._table.queues) < TOPICS * QUEUES // 2
+    assert len(store.table.queues) < TOPICS * QUEUES // 2
     for queue_id in range(QUEUES):
         assert send(store, name(0), queue_id) == 1
     if killed:
@@ -68,7 +68,7 @@ def test_a_start_opens_the_queues_of_the_last_records_only(tmp_path: Path, kille
     else:
         store.close()
     store = opened(tmp_path)
-    assert len(store._table.queues) < TOPICS * QUEUES // 2
+    assert len(store.table.queues) < TOPICS * QUEUES // 2
     assert store.recovery.damages == []
     check_all(store, extra=1)
     store.close()
@@ -99,13 +99,13 @@ def test_after_a_power_cut_every_queue_is_checked(
     assert store.recovery.entries_dropped == 1
     unnamed = [
         opens[queue.files.files[0].path]
-        for queue in store._table.queues.values()
+        for queue in store.table.queues.values()
         if name(0) < queue.topic < name(TOPICS // 2)
     ]
     assert unnamed == [1] * (TOPICS // 2 - 1) * QUEUES
     kill(store)
     store = opened(tmp_path)
-    assert len(store._table.queues) < TOPICS * QUEUES // 2
+    assert len(store.table.queues) < TOPICS * QUEUES // 2
     check_all(store)
     store.close()
 
@@ -129,15 +129,15 @@ def test_idle_queues_are_closed_and_come_back(
     monkeypatch.setattr(consume_queue_table, "_OPENED_MAX", 10)
     fill(tmp_path)
     store = opened(tmp_path)
-    table = store._table
+    table = store.table
     check_all(store)
     assert len(table.queues) <= 40
     for number in range(TOPICS):
         assert send(store, name(number), 3) == 1
     assert len(table.queues) >= TOPICS
     assert sum(queue.files.files[-1].mapped for queue in table.queues.values()) <= 30
-    assert store._flush is not None
-    store._flush.flush_all_now()
+    assert store.flushing is not None
+    store.flushing.flush_all_now()
     for _ in range(2):
         table.release_idle()
     assert len(table.queues) == 20
@@ -162,7 +162,7 @@ def test_files_of_closed_queues_are_deleted_with_the_log(tmp_path: Path) -> None
         send(store, "New", body=BODY)
     store.close()
     store = open_store(tmp_path, clock, **sizes)
-    assert ("Old", 0) not in store._table.queues
+    assert ("Old", 0) not in store.table.queues
     assert len(list((tmp_path / "consumequeue" / "Old" / "0").iterdir())) == 3
     for file in (tmp_path / "commitlog").iterdir():
         os.utime(file, (0, 0))

@@ -35,15 +35,15 @@ def filled(tmp_path: Path, clock: ManualClock, **changes: object) -> MessageStor
     for number in range(90):
         store.append("Topic", 0, b"x" * 3000, b"KEYS\x01k%d" % number, 0, 0, 1, HOST)
     clock.advance_ms(60_000)
-    assert store._retention is not None
-    store._retention.measure_disk_use = lambda path: 0.5
+    assert store.retention is not None
+    store.retention.measure_disk_use = lambda path: 0.5
     return store
 
 
 def step(store: MessageStore, *, manual: bool = False) -> int:
-    assert store._retention is not None
-    files = store._retention.step(manual=manual)
-    store._retention.delete_left()
+    assert store.retention is not None
+    files = store.retention.step(manual=manual)
+    store.retention.delete_left()
     return len(files)
 
 
@@ -118,8 +118,8 @@ def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
     tmp_path: Path, clock: ManualClock, use: float, old: bool, goes: bool
 ) -> None:
     store = filled(tmp_path, clock)
-    assert store._retention is not None
-    store._retention.measure_disk_use = lambda path: use
+    assert store.retention is not None
+    store.retention.measure_disk_use = lambda path: use
     if old:
         clock.advance_ms(73 * HOUR_MS)
     assert (step(store) > 0) is goes
@@ -129,8 +129,8 @@ def test_a_fuller_disk_deletes_at_any_hour_and_then_at_any_age(
 def test_no_early_deletion_when_it_is_switched_off(tmp_path: Path, clock: ManualClock) -> None:
     """cleanFileForciblyEnable=false: the disk fills, and messages are refused."""
     store = filled(tmp_path, clock, clean_file_forcibly_enable=False)
-    assert store._retention is not None
-    store._retention.measure_disk_use = lambda path: 0.95
+    assert store.retention is not None
+    store.retention.measure_disk_use = lambda path: 0.95
     assert step(store) == 0
     assert not store.writable
     clock.advance_ms(73 * HOUR_MS)
@@ -143,8 +143,8 @@ def test_old_files_wait_for_the_archive_until_the_disk_fills(
 ) -> None:
     root = tmp_path / "store"
     store = filled(root, clock, wait_for_archive=True)
-    assert store._retention is not None
-    store._retention.measure_disk_use = lambda path: 0.8
+    assert store.retention is not None
+    store.retention.measure_disk_use = lambda path: 0.8
     clock.advance_ms(73 * HOUR_MS)
     assert (step(store), step(store), step(store, manual=True)) == (0, 0, 0)
     assert caplog.text.count("keeping an old file that has not been archived") == 1
@@ -155,7 +155,7 @@ def test_old_files_wait_for_the_archive_until_the_disk_fills(
     assert read.status is ReadStatus.FOUND
     # A disk that fills is worse than a hole in the archive.
     assert "deleting a file" not in caplog.text
-    store._retention.measure_disk_use = lambda path: 0.88
+    store.retention.measure_disk_use = lambda path: 0.88
     files = len(os.listdir(root / "commitlog"))
     assert step(store) == files - 1
     assert caplog.text.count("deleting a file that has not been archived") == files - 1
@@ -211,8 +211,8 @@ async def test_an_undeletable_file_stays_first_and_stops_nothing(
 
 def test_one_round_deletes_a_bounded_number_of_files(tmp_path: Path, clock: ManualClock) -> None:
     store = filled(tmp_path, clock, delete_file_batch_max=2)
-    assert store._retention is not None
-    store._retention.measure_disk_use = lambda path: 0.88
+    assert store.retention is not None
+    store.retention.measure_disk_use = lambda path: 0.88
     assert [step(store), step(store)] == [2, 2]
     store.close()
 
@@ -280,7 +280,7 @@ def test_the_use_of_a_disk_is_a_share(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_full_still_is_after_a_promotion(tmp_path: Path) -> None:
     """A slave that becomes the master took messages until there was no block left."""
     store = open_store(tmp_path)
-    retention = store._retention
+    retention = store.retention
     assert retention is not None
     retention.measure_disk_use = lambda path: 0.95
     retention.check_disk()

@@ -105,7 +105,7 @@ def test_what_a_group_leaves_is_said(server: InProcess) -> None:
     server.create_topic("T", queues=1)
     server.send_all("T", "abc")
     with pytest.raises(TimeoutError, match="left by queue: T 0: 3"):
-        server.wait_until_consumed("nobody", "T", within_s=0)
+        server.wait_until_consumed("absent", "T", within_s=0)
 
 
 def test_a_restart_keeps_ports_and_messages(server: InProcess) -> None:

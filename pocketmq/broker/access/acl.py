@@ -230,7 +230,7 @@ class PlainAccessValidator:
         self._before: Accounts | None = None
         # Connection -> the access key of its latest accepted request.
         self._denials = DenialLog()
-        self._key_of: dict[Peer, str] = {}
+        self.key_of: dict[Peer, str] = {}
         # Connections with each access key that a request over them was accepted with.
         self._callers: set[tuple[Caller, str]] = set()
 
@@ -317,7 +317,7 @@ class PlainAccessValidator:
         }
         gone = {caller.peer for caller in lost}
         self._callers = {each for each in self._callers if each[0] not in lost}
-        self._key_of = {peer: key for peer, key in self._key_of.items() if peer.address not in gone}
+        self.key_of = {peer: key for peer, key in self.key_of.items() if peer.address not in gone}
         for caller in lost:
             log.warning("connection closed: its account has lost rights peer=%s", caller.peer)
             caller.abort()
@@ -409,14 +409,14 @@ class PlainAccessValidator:
         accounts, address = self._accounts, _ip(peer.address)
         if accounts.admit(address):
             return True
-        account = accounts.by_key.get(self._key_of.get(peer, ""))
+        account = accounts.by_key.get(self.key_of.get(peer, ""))
         if account is None:
             return False
         return account.white_address.matches(address) or account.has(*_write_need(topic))
 
     def same_account(self, one: Peer, other: Peer) -> bool:
         """Return True if the latest signatures of two clients are of the same account."""
-        return self._key_of.get(one, "") == self._key_of.get(other, "")
+        return self.key_of.get(one, "") == self.key_of.get(other, "")
 
     def check(
         self, request: RemotingCommand, caller: Caller, access: Right | None, message_at: MessageAt
@@ -453,9 +453,9 @@ class PlainAccessValidator:
     def note(self, peer: Peer, access_key: str) -> None:
         """Remember the access key that a client authenticated with, until it disconnects."""
         # At times, not by weak references: those to objects of compiled classes are left behind.
-        if len(self._key_of) % 256 == 255 and peer not in self._key_of:
-            self._key_of = {peer: key for peer, key in self._key_of.items() if not peer.closed}
-        self._key_of[peer] = access_key
+        if len(self.key_of) % 256 == 255 and peer not in self.key_of:
+            self.key_of = {peer: key for peer, key in self.key_of.items() if not peer.closed}
+        self.key_of[peer] = access_key
 
     def _account(
         self, caller: Caller, access_key: str | None, holds: Callable[[str], bool]

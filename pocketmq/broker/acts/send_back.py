@@ -3,7 +3,9 @@
 Source: SendMessageProcessor.asyncConsumerSendMsgBack, RocketMQ 4.9.7.
 
 1. The copy goes to %RETRY%group by way of the delay level (3 + times consumed, unless the client names
-   one); after the group's maximum, or with a negative level, to %DLQ%group at once.
+   one); after the group's maximum, or with a negative level, to %DLQ%group at once. Where the client names
+   no level and the group has a retry policy of its own, that policy's pause holds (with timerWheelEnable).
+   Ours: RocketMQ 5.5.0 follows it for gRPC clients only.
 2. It keeps body (as stored), flag, properties and birth; reconsumeTimes is one more.
 3. RETRY_TOPIC names the first topic, ORIGIN_MESSAGE_ID the first message; both stay through all retries.
 4. The response waits until the copy is safe (durability.py), since the client then commits past the message.
@@ -34,11 +36,13 @@ from pocketmq.model.names import (
     retry_topic,
 )
 from pocketmq.model.record import Record, read_record
+from pocketmq.model.retry_policy import own_policy
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
+from pocketmq.store.timer.properties import waits_anew
 
 log = logging.getLogger(__name__)
 
@@ -108,20 +112,18 @@ class SendBackActs:
         record = read_record(stored)
         properties, first_topic = _marked(record)
         times_max = group.retry_max_times if sent.times_max is None else sent.times_max
-        level = sent.delay_level
-        if record.reconsume_times >= times_max or level < 0:
+        if record.reconsume_times >= times_max or sent.delay_level < 0:
             name, queue_id = dlq_topic(sent.group), 0
             self._topics.create_internal(name, 1)
-            level = 0
-        elif level == 0:
-            level = 3 + record.reconsume_times
-        properties = _with(properties, b"DELAY", str(level).encode())
+            properties, pause = _with(properties, b"DELAY", b"0"), ""
+        else:
+            properties, pause = self._paused(sent, group, record.reconsume_times, properties)
         try:
             self._put.put_again(record, name, queue_id, properties, again=True)
         except StoreError as error:
             log.error("cannot send a message back group=%s reason=%s", sent.group, error)
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._note(sent, record, name, level, peer)
+        self._note(sent, record, name, pause, peer)
         self._stats.count_sent_back(sent.group, first_topic.decode("utf-8", "replace"))
 
     @property
@@ -156,12 +158,29 @@ class SendBackActs:
             )
         return topic
 
-    def _note(self, sent: SentBack, record: Record, name: str, level: int, peer: Peer) -> None:
+    def _paused(
+        self, sent: SentBack, group: GroupConfig, times: int, properties: bytes
+    ) -> tuple[bytes, str]:
+        """Return the properties of the copy that waits, and for what, in words (invariant 1)."""
+        policy = None
+        if sent.delay_level == 0 and self._config.timer_wheel_enable:
+            try:
+                policy = own_policy(group.extra.get("groupRetryPolicy"))
+            except (AttributeError, TypeError, ValueError):
+                log.warning("cannot read the retry policy of a group group=%s", sent.group)
+        if policy is None:
+            level = sent.delay_level or 3 + times
+            return _with(properties, b"DELAY", str(level).encode()), f"by delay level {level}"
+        pause_ms = min(policy.pause_ms(times), self._config.timer_max_delay_sec * 1000)
+        properties = waits_anew(remove_property(properties, b"DELAY"), pause_ms)
+        return properties, f"{pause_ms} ms later, by the group's retry policy"
+
+    def _note(self, sent: SentBack, record: Record, name: str, pause: str, peer: Peer) -> None:
         """Record in the message's track where it went, and why. Ours."""
         times = record.reconsume_times
-        kind = EventKind.RETRY if level > 0 else EventKind.DEAD
-        if level > 0:
-            why = f"to {name} by delay level {level}, time {times + 1}"
+        kind = EventKind.RETRY if pause else EventKind.DEAD
+        if pause:
+            why = f"to {name} {pause}, time {times + 1}"
         elif sent.delay_level < 0:
             why = f"to {name}: the consumer gave up (delay level -1)"
         else:

@@ -13,16 +13,23 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.switch_wire import FromMaster, LogPiece, Welcome, hello, report
 from pocketmq.broker.events import Event
-from pocketmq.broker.ha.follower import CannotFollow, Follower, FollowState, Taking, host_and_port
+from pocketmq.broker.ha.follower import Follower, MasterAsked
 from pocketmq.broker.ha.table_sync import Master
 from pocketmq.broker.ha.tail import Ends, common_end
-from pocketmq.broker.ha.wire import HaWireError
+from pocketmq.broker.ha.taking import (
+    CONNECT_S,
+    CannotFollow,
+    FollowState,
+    Taking,
+    fetched,
+    host_and_port,
+)
+from pocketmq.broker.ha.wire import HaWireError, Slice
 from pocketmq.broker.nameservers.registration import Registration
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.transport.client import RemotingClient
@@ -30,9 +37,6 @@ from pocketmq.store import MessageStore
 from pocketmq.store.following import Following
 
 log = logging.getLogger(__name__)
-
-_CONNECT_S = 3.0
-_READ_SIZE = 1 << 20
 
 
 class ElectedMaster(Master):
@@ -72,7 +76,7 @@ class SwitchFollower(Follower):
         config: BrokerConfig,
         clock: Clock,
         store: MessageStore,
-        master: ElectedMaster,
+        master: MasterAsked,
         after_cut: Callable[[], None],
         epochs: Epochs,
     ) -> None:
@@ -101,18 +105,19 @@ class SwitchFollower(Follower):
         if following.diverged is not None:
             following = self._store.follow()
         host, port = host_and_port(address)
-        async with asyncio.timeout(_CONNECT_S):
+        async with asyncio.timeout(CONNECT_S):
             transport, taking = await asyncio.get_running_loop().create_connection(
                 lambda: SwitchTaking(self, following, self.state, self._clock), host, port
             )
-            try:
-                transport.write(hello(self._switch.broker_id, learner=self._switch.async_learner))
+        try:
+            transport.write(hello(self._switch.broker_id, learner=self._switch.async_learner))
+            async with asyncio.timeout(CONNECT_S):
                 welcomed = await taking.welcomed
-            except BaseException:
-                transport.abort()
-                raise
-        taking.following = await self._agreed(following, welcomed, address, ends)
-        await self._stay(transport, taking)
+            taking.following = await self._agreed(following, welcomed, address, ends)
+        except BaseException:
+            taking.abort()
+            raise
+        await self._stay(taking, taking.following.received)
 
     # ------------------------------------------------------------ before it
 
@@ -137,7 +142,7 @@ class SwitchFollower(Follower):
             low, high = ends.low, welcomed.end
 
             async def fetch(position: int, size: int) -> bytes:
-                return await fetched(address, position, size, self._switch.broker_id)
+                return await fetched_log(address, position, size, self._switch.broker_id)
 
             same = await common_end(store, Ends(low, high), fetch)
             if same is None and store.commit_log_max_position > low:
@@ -162,16 +167,8 @@ class SwitchFollower(Follower):
                 f"{self.confirmed} is confirmed: it lacks acknowledged messages, so nothing is cut"
             )
         if common < own:
-            kept = store.cut_back(store.boundary_before(common) if common else common)
-            self.state.cuts += kept
-            log.error(
-                "this log differed from the master's from %d on, and was cut back bytes=%d kept_in=%s",
-                common,
-                own - common,
-                ",".join(kept),
-            )
-            assert store.following is not None
-            following = store.following
+            to = store.boundary_before(common) if common else common
+            following = self._cut_back(common, to)
         # The order of invariant 3 of epochs.py: the log first.
         self._epochs.cut(store.commit_log_max_position)
         if common < own:
@@ -179,29 +176,6 @@ class SwitchFollower(Follower):
         return following
 
     # ------------------------------------------------------------ the connection
-
-    async def _stay(self, transport: asyncio.BaseTransport, taking: "SwitchTaking") -> None:
-        """Receive the log until the connection ends. Raises: OSError, EOFError, PocketMQError."""
-        state, config, clock = self.state, self._config, self._clock
-        try:
-            taking.begin()
-            state.heard_ms = clock.monotonic_ms()
-            state.connected, state.trouble = True, ""
-            log.info(
-                "following the master master=%s from=%d", state.master, taking.following.received
-            )
-            while not taking.ended.done():
-                await asyncio.wait(
-                    (taking.ended,), timeout=config.ha_send_heartbeat_interval / 1000
-                )
-                if clock.monotonic_ms() - state.heard_ms > config.ha_housekeeping_interval:
-                    raise TimeoutError("the master no longer answers")
-                taking.report()
-            await taking.ended
-        finally:
-            # Its error was reported above or no longer matters.
-            taking.ended.cancel() or taking.ended.exception()
-            cast("asyncio.Transport", transport).abort()
 
     @property
     def is_empty(self) -> bool:
@@ -225,101 +199,51 @@ class SwitchTaking(Taking):
         super().__init__(following, state, clock)
         self._follower = follower
         self._frames = FromMaster()
-        # Before it, this log may have an end that the master does not have.
-        self._has_begun = False
         self.welcomed: asyncio.Future[Welcome] = self._loop.create_future()
 
-    @property
-    def following(self) -> Following:
-        return self._following
+    def take(self, data: bytes) -> None:
+        for frame in self._frames.feed(data):
+            if isinstance(frame, Welcome):
+                if not self.welcomed.done():
+                    self.welcomed.set_result(frame)
+            elif self._has_begun:
+                self._take_piece(frame)
+            else:
+                # Before `begin` this log may have an end that the master does not have.
+                raise HaWireError("the master sends before it was asked")
 
-    @following.setter
-    def following(self, following: Following) -> None:
-        self._following = following
-
-    def begin(self) -> None:
-        """EndReported where this log ends: the master sends from there, and counts it as had."""
-        self._has_begun = True
-        self.report()
-
-    def data_received(self, data: bytes) -> None:
-        if self.ended.done():
-            return
-        self._state.heard_ms = self._monotonic_ms()
-        try:
-            for frame in self._frames.feed(data):
-                if isinstance(frame, Welcome):
-                    if not self.welcomed.done():
-                        self.welcomed.set_result(frame)
-                elif self._has_begun:
-                    self._take(frame)
-                else:
-                    raise HaWireError("the master sends before it was asked")
-        except (OSError, HaWireError) as error:
-            self._end(error)
-            return
-        except Exception as error:  # noqa: BLE001 - the store's: full, unreadable
-            self._end(error)
-            return
-        if not self._has_begun:
-            return
-        state, following = self._state, self._following
-        state.master_end = max(state.master_end, following.received)
-        self.report()
-        if not self._is_stepping:
-            self._is_stepping = True
-            self._loop.call_soon(self._step)
-
-    def _take(self, piece: LogPiece) -> None:
-        following = self._following
+    def _take_piece(self, piece: LogPiece) -> None:
+        following = self.following
         size = len(piece.data)
-        if size:
-            store_is_new = following.received == 0 and self._follower.is_empty
-            if store_is_new:
-                following.begin_at(piece.offset)
-            if piece.offset != following.received:
-                raise HaWireError(
-                    f"the master sends {piece.offset}, but {following.received} comes next"
-                )
+        if size and following.received == 0 and self._follower.is_empty:
+            following.begin_at(piece.offset)
+        if size and piece.offset != following.received:
+            raise HaWireError(
+                f"the master sends {piece.offset}, but {following.received} comes next"
+            )
         self._follower.heard(piece, following.received + size)
         if size:
-            following.receive(piece.data)
-            self._state.received.add(size, self._state.heard_ms)
+            self.receive(piece.offset, piece.data)
 
-    def report(self) -> None:
-        assert self._transport is not None
-        assert self._has_begun
-        if not self._transport.is_closing():
-            self._transport.write(report(self._following.received))
+    def report_of(self, position: int) -> bytes:
+        return report(position)
 
-    def _end(self, error: Exception) -> None:
-        super()._end(error)
+    def end(self, error: Exception) -> None:
+        super().end(error)
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
-            # Seen by the one that waits; there may be none any more.
+            # Seen by its waiter, if there is one still.
             self.welcomed.exception()
 
 
-async def fetched(address: str, position: int, size: int, broker_id: int) -> bytes:
+async def fetched_log(address: str, position: int, size: int, broker_id: int) -> bytes:
     """Return bytes of a master's log, as a learner. Raises: OSError, EOFError, HaWireError."""
-    host, port = host_and_port(address)
-    frames, found = FromMaster(), bytearray()
+    frames = FromMaster()
+
+    def pieces(data: bytes) -> list[Slice]:
+        found = (frame for frame in frames.feed(data) if isinstance(frame, LogPiece))
+        return [Slice(frame.offset, memoryview(frame.data)) for frame in found if frame.data]
+
     # Nothing is sent for a report of 0 but the whole log from its beginning.
-    async with asyncio.timeout(_CONNECT_S):
-        reader, writer = await asyncio.open_connection(host, port)
-        try:
-            writer.write(hello(broker_id, learner=True) + report(position))
-            while len(found) < size:
-                data = await reader.read(_READ_SIZE)
-                if not data:
-                    raise EOFError("the master closed the connection")
-                for frame in frames.feed(data):
-                    if isinstance(frame, LogPiece) and frame.data:
-                        if frame.offset != position + len(found):
-                            raise HaWireError(
-                                f"asked for {position + len(found)}, but was sent {frame.offset}"
-                            )
-                        found += frame.data
-        finally:
-            writer.transport.abort()
-    return bytes(found[:size])
+    asked = hello(broker_id, learner=True) + report(position)
+    return await fetched(address, asked, pieces, position, size)

@@ -76,7 +76,7 @@ class Window(NamedTuple):
 
 # A window without a sample, and one in which nothing changed.
 _NONE: "array[int]" = array("q")
-_STILL: "array[int]" = array("q", (0,))
+STILL: "array[int]" = array("q", (0,))
 
 
 class _Item:
@@ -95,7 +95,7 @@ class _Item:
         self.minute: array[int] = _NONE
         self.hour: array[int] = _NONE
         self.day: array[int] = _NONE
-        # The values of the windows that are _STILL.
+        # The values of the windows that are STILL.
         self.still: tuple[int, ...] = ()
 
     @property
@@ -105,7 +105,7 @@ class _Item:
     def sample(self, window: int, now_ms: int, counted: tuple[int, ...]) -> None:
         """counted: the values, then the times."""
         points, fields, period = self.windows[window], len(counted) + 1, self.PERIODS_MS[window]
-        if points is _STILL:
+        if points is STILL:
             if counted == self.still:
                 return
             began_ms = now_ms - period * (self.POINTS[window] - 1)
@@ -141,9 +141,9 @@ class _Item:
 
     def _rest(self, window: int, counted: tuple[int, ...]) -> None:
         """Keep only the values of a window that is still, unless another one came to rest with others."""
-        if counted == self.still or not any(points is _STILL for points in self.windows):
+        if counted == self.still or not any(points is STILL for points in self.windows):
             self.still = counted
-            self._set(window, _STILL)
+            self._set(window, STILL)
 
     def _forget(self, points: "array[int]", fields: int, window: int) -> None:
         """Let a window begin with the value that it had as long ago as it reaches."""

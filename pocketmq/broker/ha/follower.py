@@ -13,14 +13,21 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from pocketmq.broker.ha.config import CUT, SLAVE, HaConfig
-from pocketmq.broker.ha.flow import Flow
 from pocketmq.broker.ha.tail import Ends, common_end
-from pocketmq.broker.ha.wire import COMPARED, HaWireError, SliceDecoder, report
+from pocketmq.broker.ha.taking import (
+    CONNECT_S,
+    CannotFollow,
+    FollowState,
+    SliceTaking,
+    Taking,
+    fetched_slices,
+    host_and_port,
+)
+from pocketmq.broker.ha.wire import COMPARED, report
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.store import MessageStore
@@ -29,19 +36,9 @@ from pocketmq.store.following import Following
 log = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-_CONNECT_MS = 3_000
-_PORT_MAX = 65_535
 # An int of Java's.
 _FILE_SIZE_MAX = (1 << 31) - 1
 _DIGITS_MAX = 10
-_READ_SIZE = 1 << 20
-_BUFFER_SIZE = 4 << 20
-# Bytes that have come and were not taken yet: the master waits beyond.
-_BEHIND_MAX = 8 << 20
-
-
-class CannotFollow(PocketMQError):
-    """Why a slave does not follow, in one sentence; it takes an operator to change that."""
 
 
 def _file_size(text: str) -> int:
@@ -87,22 +84,6 @@ class MasterAsked(Protocol):
         Raises: PocketMQError, OSError.
         """
         ...
-
-
-@dataclass(slots=True)
-class FollowState:
-    """The state of following, for status pages. Times are monotonic.
-
-    connected: the two logs have been compared, and this one follows. trouble: why it does not.
-    """
-
-    master: str = ""
-    connected: bool = False
-    trouble: str = "it has just begun"
-    heard_ms: int = 0
-    received: Flow = field(default_factory=Flow)
-    master_end: int = 0
-    cuts: list[str] = field(default_factory=list)
 
 
 class Follower:
@@ -218,7 +199,7 @@ class Follower:
 
         async def fetch(position: int, size: int) -> bytes:
             greeting = self._greeting(await self.master.ticket())
-            return await fetched(address, position, size, greeting)
+            return await fetched_slices(address, position, size, greeting)
 
         common = await common_end(store, ends, fetch)
         if common == own:
@@ -235,9 +216,19 @@ class Follower:
                 "saved to a file) run `pocketmq ha resync`"
             )
         self.may_cut_once = False
-        kept = store.cut_back(common)
-        self.state.cuts += kept
+        following = self._cut_back(common, common)
         self._after_cut()
+        return following
+
+    def _cut_back(self, common: int, to: int) -> Following:
+        """Cut the log at `to`, the end of a record at or before `common`; the rest is kept in a file.
+
+        Returns: what receives the master's bytes instead.
+        """
+        store = self._store
+        own = store.commit_log_max_position
+        kept = store.cut_back(to)
+        self.state.cuts += kept
         log.error(
             "this log differed from the master's from %d on, and was cut back bytes=%d kept_in=%s",
             common,
@@ -263,20 +254,24 @@ class Follower:
 
     async def _take(self, following: Following, address: str, begin: int) -> None:
         """Receive the log (invariant 3). Raises: OSError, EOFError, PocketMQError."""
-        state, config, clock = self.state, self._config, self._clock
         host, port = host_and_port(address)
         ticket = await self.master.ticket()
-        async with asyncio.timeout(_CONNECT_MS / 1000):
+        async with asyncio.timeout(CONNECT_S):
             transport, taking = await asyncio.get_running_loop().create_connection(
-                lambda: Taking(following, state, clock), host, port
+                lambda: SliceTaking(following, self.state, self._clock), host, port
             )
+        for each in self._greeting(ticket):
+            transport.write(report(each))
+        await self._stay(taking, begin)
+
+    async def _stay(self, taking: Taking, begin: int) -> None:
+        """Receive until the connection ends. Raises: OSError, EOFError, PocketMQError."""
+        state, config, clock = self.state, self._config, self._clock
         try:
-            for each in self._greeting(ticket):
-                transport.write(report(each))
-            taking.report()
+            taking.begin()
             state.heard_ms = clock.monotonic_ms()
             state.connected, state.trouble = True, ""
-            log.info("following the master master=%s from=%d", address, begin)
+            log.info("following the master master=%s from=%d", state.master, begin)
             while not taking.ended.done():
                 # A sign of life, the other way as well: the master counts on it.
                 await asyncio.wait(
@@ -287,122 +282,4 @@ class Follower:
                 taking.report()
             await taking.ended
         finally:
-            # Its error was reported above or no longer matters.
-            taking.ended.cancel() or taking.ended.exception()
-            transport.abort()
-
-
-class Taking(asyncio.Protocol):
-    """The protocol of the followed connection (invariant 3)."""
-
-    def __init__(self, following: Following, state: FollowState, clock: Clock) -> None:
-        self._following = following
-        self._state = state
-        self._monotonic_ms = clock.monotonic_ms
-        self._slices = SliceDecoder()
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._is_stepping = False
-        # Ends with why the connection did.
-        self.ended: asyncio.Future[None] = self._loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an instance of it under uvloop.
-        self._transport = cast("asyncio.Transport", transport)
-        # Reports go to the kernel at once: the master waits for them.
-        self._transport.set_write_buffer_limits(high=0)
-
-    def data_received(self, data: bytes) -> None:
-        following, state = self._following, self._state
-        if self.ended.done():
-            return
-        state.heard_ms = self._monotonic_ms()
-        try:
-            for offset, piece in self._slices.feed(data):
-                if offset != following.received:
-                    raise HaWireError(
-                        f"the master sends {offset}, but {following.received} comes next"
-                    )
-                following.receive(piece)
-                state.received.add(len(piece), state.heard_ms)
-        except (OSError, PocketMQError) as error:
-            self._end(error)
-            return
-        state.master_end = max(state.master_end, following.received)
-        self.report()
-        if not self._is_stepping:
-            self._is_stepping = True
-            self._loop.call_soon(self._step)
-
-    def report(self) -> None:
-        """Acknowledge the end of this log."""
-        assert self._transport is not None
-        if not self._transport.is_closing():
-            self._transport.write(report(self._following.received))
-
-    def _step(self) -> None:
-        """Append some records; data from the master is read between two steps."""
-        self._is_stepping = False
-        if self.ended.done():
-            return
-        assert self._transport is not None
-        try:
-            self._is_stepping = self._following.step()
-        except (OSError, PocketMQError) as error:
-            self._end(error)
-            return
-        if self._is_stepping:
-            self._loop.call_soon(self._step)
-        may_read = self._following.behind <= _BEHIND_MAX
-        if may_read != self._transport.is_reading() and not self._transport.is_closing():
-            self._transport.resume_reading() if may_read else self._transport.pause_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._end(error or EOFError("the master closed the connection"))
-
-    def _end(self, error: Exception) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(error)
-
-
-async def fetched(address: str, position: int, size: int, greeting: Iterable[int] = ()) -> bytes:
-    """Return bytes of a master's log, over a separate connection; greeting: what comes before the report.
-
-    Raises: OSError, EOFError, HaWireError.
-    """
-    slices = SliceDecoder()
-    # Invariant 4: byte 0 is known, and to ask for it would bring the last file.
-    found = bytearray(0 if position else 1)
-    async with _connected(address) as (reader, writer), asyncio.timeout(_CONNECT_MS / 1000):
-        for each in greeting:
-            writer.write(report(each))
-        writer.write(report(position + len(found)))
-        while len(found) < size:
-            data = await reader.read(_READ_SIZE)
-            if not data:
-                raise EOFError("the master closed the connection")
-            for offset, piece in slices.feed(data):
-                if offset != position + len(found):
-                    raise HaWireError(f"asked for {position + len(found)}, but was sent {offset}")
-                found += piece
-    return bytes(found[:size])
-
-
-@contextlib.asynccontextmanager
-async def _connected(
-    address: str,
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    async with asyncio.timeout(_CONNECT_MS / 1000):
-        reader, writer = await asyncio.open_connection(*host_and_port(address), limit=_BUFFER_SIZE)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Raises: CannotFollow for an invalid address: any program may answer under the master's name."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > _PORT_MAX:
-        raise CannotFollow(f"{address[:100]!r}, the master's port for slaves, is not host:port")
-    return host.strip("[]"), int(port)
+            taking.abort()

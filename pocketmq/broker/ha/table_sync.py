@@ -201,7 +201,7 @@ class TableSync:
         self._now_ms = node.clock.now_ms
         self._tables = tables
         self._store = store
-        self._copied = copied
+        self.copied = copied
         self._master = master
         # The master's last offsets, to recognise one that was set back.
         self._said: dict[str, dict[int, int]] = {}
@@ -224,7 +224,7 @@ class TableSync:
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         await self._take_progress()
         await self._take_newer()
-        await copy_deliveries(self._copied.deliveries, self._master.ask)
+        await copy_deliveries(self.copied.deliveries, self._master.ask)
         for topic in list(self._let_go_of):
             await self._let_go(topic)
         self.round_ms = self._monotonic_ms()
@@ -241,10 +241,10 @@ class TableSync:
             self._take_offsets(ahead, is_here=True)
             await self._take_delay(ahead.delay)
             if ahead.check is not None:
-                await self._copied.timer.follow(ahead.check)
+                await self.copied.timer.follow(ahead.check)
             if ahead.ours:
                 with readable():
-                    self._copied.ours.take_progress(ahead.ours)
+                    self.copied.ours.take_progress(ahead.ours)
         else:
             # Groups may have begun since that report.
             self._take_offsets(await self._progress(), is_here=False)
@@ -265,7 +265,7 @@ class TableSync:
             ours = {}
         if ours:
             with readable():
-                self._copied.ours.take_locks(ours)
+                self.copied.ours.take_locks(ours)
         return MasterProgress(offsets, delay, check, ours, await master.end())
 
     async def _arrives(self, end: int) -> bool:
@@ -355,7 +355,7 @@ class TableSync:
         self._said = said
 
     async def _take_delay(self, data: Any) -> None:
-        delay = self._copied.delay
+        delay = self.copied.delay
         with readable("the delay offsets of the master"):
             delay.offsets.update(levels(data))
         await in_thread(delay.save)

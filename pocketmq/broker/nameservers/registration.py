@@ -119,7 +119,7 @@ class Registration:
         # Under a controller the epoch of the master that this broker knows last.
         self.state_version = 0
         # The first repetition comes after 10 s, as RocketMQ's.
-        self._wait_ms = min(10_000, config.register_name_server_period)
+        self.wait_ms = min(10_000, config.register_name_server_period)
         # The master's addresses by a name server's answer to a slave; empty for a master.
         self.master_address = ""
         self.master_ha_address = ""
@@ -220,7 +220,7 @@ class Registration:
         if self._local is not None:
             order = self._register_local(self._topics.topics.values())
             self._topics.update_order_topics(order)
-        await self._register_all(check_order=True)
+        await self.register_all(check_order=True)
 
     async def run(self, side_tasks: SideTasks) -> None:
         """Register every period, when topics changed, and where a name server is back, until cancelled."""
@@ -246,7 +246,7 @@ class Registration:
     async def _round(self, side_tasks: SideTasks) -> None:
         """Wait a period, or until topics changed, and register again."""
         try:
-            async with asyncio.timeout(self._wait_ms / 1000):
+            async with asyncio.timeout(self.wait_ms / 1000):
                 await self._changed.wait()
             changed = True
             if len(self._topics.topics) > _MANY:
@@ -266,12 +266,12 @@ class Registration:
         if self._is_let_go:
             return
         if not changed:
-            self._wait_ms = self._config.register_name_server_period
+            self.wait_ms = self._config.register_name_server_period
             if self._local is not None:
                 order = self._register_local(self._topics.topics.values())
                 with side_tasks.attempt("registration-order-topics"):
                     self._topics.update_order_topics(order)
-        await self._register_all(check_order=not changed, force=changed)
+        await self.register_all(check_order=not changed, force=changed)
 
     async def stop(self) -> None:
         """Unregister everywhere; failures are logged."""
@@ -320,7 +320,7 @@ class Registration:
 
     # ------------------------------------------------------------ over the wire
 
-    async def _register_all(self, *, check_order: bool, force: bool = True) -> None:
+    async def register_all(self, *, check_order: bool, force: bool = True) -> None:
         if self.addresses:
             await self._register_at_each(self.addresses, check_order=check_order, force=force)
 
@@ -366,7 +366,7 @@ class Registration:
         )
         timeout_ms = self._config.register_broker_timeout_mills
         try:
-            if not force and not await self._is_news(address, timeout_ms):
+            if not force and not await self.is_news(address, timeout_ms):
                 return
             answer = await self._client.invoke(
                 address,
@@ -401,7 +401,7 @@ class Registration:
             if isinstance(order, Mapping):
                 self._topics.update_order_topics([str(topic) for topic in order])
 
-    async def _is_news(self, address: str, timeout_ms: int) -> bool:
+    async def is_news(self, address: str, timeout_ms: int) -> bool:
         """Return True if the name server has a DataVersion other than ours (forceRegister=false)."""
         identity = self.identity
         header = QueryDataVersionHeader(

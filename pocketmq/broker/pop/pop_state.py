@@ -33,15 +33,15 @@ class PopState:
     """Check points in flight, by name and by deadline; deadlines are monotonic ms."""
 
     def __init__(self) -> None:
-        self._live: dict[CheckPointName, CheckPoint] = {}
+        self.live: dict[CheckPointName, CheckPoint] = {}
         self._deadlines: list[tuple[int, int, CheckPoint]] = []
         self._count = 0
         self._early: OrderedDict[CheckPointName, set[int]] = OrderedDict()
-        self._next: dict[GroupQueue, int] = {}
+        self.reached: dict[GroupQueue, int] = {}
 
     def __len__(self) -> int:
         """Return the number of check points in flight."""
-        return len(self._live)
+        return len(self.live)
 
     # ------------------------------------------------------------ next offsets
 
@@ -50,50 +50,48 @@ class PopState:
 
         committed: the group's stored offset, -1 for none, which lags behind.
         """
-        return max(self._next.get(queue, -1), committed)
+        return max(self.reached.get(queue, -1), committed)
 
     def begin(self, queue: GroupQueue, offset: int) -> None:
         """Note that the group pops the queue, from its stored offset on."""
-        self._next.setdefault(queue, offset)
+        self.reached.setdefault(queue, offset)
 
     def is_popped(self, queue: GroupQueue) -> bool:
         """Return True if the group has asked for messages of the queue by popping."""
-        return queue in self._next
+        return queue in self.reached
 
     def move(self, queue: GroupQueue, offset: int) -> None:
         """Set the group's next offset, behind what was handed out."""
-        self._next[queue] = offset
+        self.reached[queue] = offset
 
     def of_topic(self, group: str, topic: str) -> list[CheckPoint]:
         """Return a group's check points in flight of a topic. Scans everything."""
         return [
-            point
-            for name, point in self._live.items()
-            if (name.group, name.topic) == (group, topic)
+            point for name, point in self.live.items() if (name.group, name.topic) == (group, topic)
         ]
 
     def of_group(self, group: str) -> list[CheckPoint]:
         """Return a group's check points in flight. Scans everything."""
-        return [point for name, point in self._live.items() if name.group == group]
+        return [point for name, point in self.live.items() if name.group == group]
 
     def held_by(self, peer: Peer) -> list[CheckPoint]:
         """Return the check points that a peer holds. Scans everything."""
-        return [point for point in self._live.values() if point.holder is peer]
+        return [point for point in self.live.values() if point.holder is peer]
 
     def forget(self, group: str, topic: str) -> None:
         """Drop the next offsets of a group's topic."""
-        for queue in [queue for queue in self._next if queue[:2] == (group, topic)]:
-            del self._next[queue]
+        for queue in [queue for queue in self.reached if queue[:2] == (group, topic)]:
+            del self.reached[queue]
 
     # ------------------------------------------------------------ check points
 
     def get(self, name: CheckPointName) -> CheckPoint | None:
         """Return the check point while it is in flight."""
-        return self._live.get(name)
+        return self.live.get(name)
 
     def knows(self, name: CheckPointName) -> bool:
         """Return True if a check point or early acknowledgements have this name."""
-        return name in self._live or name in self._early
+        return name in self.live or name in self._early
 
     def forget_early(self, name: CheckPointName) -> None:
         """Drop acknowledgements that came before any check point of this name."""
@@ -105,7 +103,7 @@ class PopState:
         return max(
             (
                 point.revive_ms
-                for name, point in self._live.items()
+                for name, point in self.live.items()
                 if (name.group, name.topic, name.queue_id) == (group, topic, queue_id)
                 and offset in point.unacked
             ),
@@ -116,16 +114,16 @@ class PopState:
         """Put messages in flight until `deadline_ms`. Returns: the check point of the same name replaced by
         it.
         """
-        old = self._live.get(point.name)
+        old = self.live.get(point.name)
         for offset in self._early.pop(point.name, ()):
             point.ack(offset)
         if point.is_acked:
-            self._live.pop(point.name, None)
+            self.live.pop(point.name, None)
             return old
-        self._live[point.name] = point
+        self.live[point.name] = point
         self.postpone(point, deadline_ms)
-        if len(self._deadlines) > 2 * len(self._live) + _STALE_MIN:
-            live = self._live
+        if len(self._deadlines) > 2 * len(self.live) + _STALE_MIN:
+            live = self.live
             self._deadlines = [e for e in self._deadlines if live.get(e[2].name) is e[2]]
             heapq.heapify(self._deadlines)
         return old
@@ -141,7 +139,7 @@ class PopState:
 
     def ack(self, name: CheckPointName, offsets: Iterable[int]) -> CheckPoint | None:
         """Acknowledge messages. Returns: their check point; None if it is not in flight (invariant 4)."""
-        point = self._live.get(name)
+        point = self.live.get(name)
         if point is None:
             self._early.setdefault(name, set()).update(offsets)
             self._early.move_to_end(name)
@@ -151,7 +149,7 @@ class PopState:
         for offset in offsets:
             point.ack(offset)
         if point.is_acked:
-            del self._live[name]
+            del self.live[name]
         return point
 
     def due(self, now_ms: int, count_max: int) -> list[CheckPoint]:
@@ -160,6 +158,6 @@ class PopState:
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms and len(found) < count_max:
             point = heapq.heappop(deadlines)[2]
-            if self._live.get(point.name) is point:
+            if self.live.get(point.name) is point:
                 found.append(point)
         return found

@@ -4,7 +4,8 @@
    cannot be saved it still holds until the broker stops, and the answer says so.
 2. The later one holds: once the configuration (option, environment, file) gives the setting another value
    than at the time of the change, the change is forgotten, and the log says so.
-3. Set back to what the configuration says, a setting is no longer changed.
+3. Set back to what the configuration says, a setting is no longer changed. A setting of _OF_ONE_RUN is never
+   stored: a migration has the old broker refuse sends by it, until that one stops.
 RocketMQ writes all settings to store/config/broker.properties and never reads them again: that file is
 neither read nor written here, or a store of RocketMQ's would bring Java's defaults.
 Owner: assembly.py, which applies the changes before it creates any other part.
@@ -23,6 +24,7 @@ from pocketmq.store import ConfigFile
 log = logging.getLogger(__name__)
 
 FILE = "changedSettings.json"
+_OF_ONE_RUN = ("startAcceptSendRequestTimeStamp",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class ChangedSettings(StoredTable[ChangedSetting]):
             now = _value(group, known)
             self.data_version = self.data_version.next(now_ms)
             row = None if now == was else ChangedSetting(name, now, was, now_ms, by)
-            self.put(name, row, keep=True)
+            if name not in _OF_ONE_RUN:
+                self.put(name, row, keep=True)
         if changed:
             self._when_changed(changed)
         return changed

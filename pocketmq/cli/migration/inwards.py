@@ -21,7 +21,8 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.follower import Follower, fetched
+from pocketmq.broker.ha.follower import Follower
+from pocketmq.broker.ha.taking import fetched_slices
 from pocketmq.cli.migration.report import LOOK_S, MigrationRefused, MigrationReport
 from pocketmq.cli.migration.source import Source
 from pocketmq.client.network.gather import together
@@ -82,7 +83,7 @@ class Inwards:
             undo.pop_all()
 
     @property
-    def _follower(self) -> Follower:
+    def follower(self) -> Follower:
         follower = self._replication.follower
         assert follower is not None, "this broker already leads"
         return follower
@@ -95,7 +96,7 @@ class Inwards:
         began_ms = shown_ms = self._monotonic_ms()
         first = self._store.commit_log_max_position
         while True:
-            state, metadata = self._follower.state, self._replication.metadata
+            state, metadata = self.follower.state, self._replication.metadata
             assert metadata is not None
             end = self._store.commit_log_max_position
             behind = state.master_end - end
@@ -115,7 +116,7 @@ class Inwards:
         """Wait until everything that the source has now is here; RocketMQ sends it within 100 ms."""
         while True:
             try:
-                end = await self._follower.master.end()
+                end = await self.follower.master.end()
                 break
             except RequestTimeout as error:
                 # Nothing is at stake yet: a source that is busy is asked again.
@@ -174,10 +175,10 @@ class Inwards:
 
     async def _fetched(self, position: int, size: int) -> bytes:
         """Return bytes of the source's log. Raises: MigrationRefused."""
-        address = self._follower.state.master
+        address = self.follower.state.master
         for number in range(_ASKED_AT_MOST):
             try:
-                return await fetched(address, position, size)
+                return await fetched_slices(address, position, size)
             except (OSError, EOFError) as error:
                 # Nothing is at stake yet.
                 reason = str(error) or type(error).__name__
@@ -199,7 +200,7 @@ class Inwards:
         for connection in list(server.connections):
             connection.close()
         # Other slaves of the source continue to follow it.
-        await self._broker.registration.renumber(MASTER_ID, self._follower.state.master)
+        await self._broker.registration.renumber(MASTER_ID, self.follower.state.master)
         if not await self._source.is_routed_to(self._broker.address):
             raise MigrationRefused(
                 f"name servers still list {self._source.address} as the master of {self._source.name}; "
@@ -282,7 +283,7 @@ class Inwards:
         assert metadata is not None
         end = -1
         while end != self._store.commit_log_max_position:
-            end = await self._follower.master.end()
+            end = await self.follower.master.end()
             await metadata.round()
             await self._catch_up(until_ms)
             if self._monotonic_ms() > until_ms:
@@ -290,7 +291,7 @@ class Inwards:
 
     async def _catch_up(self, until_ms: int) -> None:
         """Wait until the source's log stops growing and is copied. Raises: MigrationRefused."""
-        master, store = self._follower.master, self._store
+        master, store = self.follower.master, self._store
         end = -1
         while True:
             last, end = end, await master.end()

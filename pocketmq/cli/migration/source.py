@@ -151,7 +151,7 @@ class Source:
 
         await insisted(
             accept,
-            f"{self.address} still refuses sends: run pocketmq mqadmin updateBrokerConfig -b "
+            f"{self.address} still refuses sends: run mqadmin updateBrokerConfig -b "
             f"{self.address} -k {_ACCEPT_FROM} -v {before}",
         )
         self._accepted_from = None

@@ -34,8 +34,7 @@ async def grpc_port(
 
     If the port was not requested and another program has it, any free one is used. Raises: CannotBegin.
     """
-    # Sending and receiving write, which only a master does.
-    if config.is_off or not broker.role.leads:
+    if config.is_off:
         return ""
     try:
         server = GrpcServer(broker, config, port_is_wish=not port_is_asked, tls=tls)

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 # Settings of a file that are no name server's, and yet say where its data is.
 _READ_BEFORE = ("storePathRootDir", "namesrvAddr", "rocketmqHome")
 _CONTROLLER = "enableControllerInNamesrv"
+_VARIABLE = "POCKETMQ_ENABLE_CONTROLLER_IN_NAMESRV"
 
 
 class NamesrvServer:
@@ -33,7 +34,12 @@ class NamesrvServer:
         """Read all settings. Raises: CannotBegin."""
         self._as_json = options.as_json
         known = {*NamesrvConfig.keys(), *TlsConfig.keys(), _CONTROLLER}
-        merged = merge(options, environment, read_file(options.config), known)
+        file = read_file(options.config)
+        if _CONTROLLER in {**file, **options.as_settings()} or _VARIABLE in environment:
+            from pocketmq.controller import ControllerConfig
+
+            known.update(ControllerConfig.keys())
+        merged = merge(options, environment, file, known)
         settings, self.origins = merged.values, merged.origins
         self._controller = None
         if settings.pop(_CONTROLLER, "").strip().lower() == "true":

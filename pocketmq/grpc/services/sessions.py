@@ -5,7 +5,6 @@ often to retry, how long to wait. Source: ClientActivity, GrpcClientSettingsMana
 """
 
 import contextlib
-import json
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
@@ -24,11 +23,12 @@ from pocketmq.grpc.services import access
 from pocketmq.grpc.services.backoff import pause_ms
 from pocketmq.grpc.services.context import RequestContext, parsed, when_all
 from pocketmq.model.record import read_record
+from pocketmq.model.retry_policy import own_policy
 from pocketmq.model.subscription import SubscriptionData, build_subscription
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.errors import ConnectionLost, IllegalArgument
-from pocketmq.remoting.java_number import INT_MAX, number
+from pocketmq.remoting.java_number import INT_MAX
 from pocketmq.remoting.transport.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -367,34 +367,19 @@ def _membership(group: str, kind: int, asked: Iterable[SubscriptionData]) -> Mem
 
 
 def _retry(policy: Any, group: GroupConfig) -> None:
-    """Return a group's own policy, as 5.x tools store it, or RocketMQ's."""
-    stored = group.extra.get("groupRetryPolicy")
-    if isinstance(stored, str):
-        try:
-            stored = json.loads(stored)
-        except ValueError:
-            stored = None
-    stored = stored if isinstance(stored, Mapping) else {}
+    """Fill in a group's own policy, as 5.x tools store it, or RocketMQ's."""
     attempts = min(group.retry_max_times + 1, INT_MAX)
     try:
-        if stored.get("type") == "EXPONENTIAL":
-            own = stored.get("exponentialRetryPolicy") or {}
-            _backoff(
-                policy,
-                attempts,
-                number(own.get("initial", 5_000)),
-                number(own.get("max", 7_200_000)),
-                float(own.get("multiplier", 2)),
-            )
-            return
-        customized = stored.get("customizedRetryPolicy") or {}
-        pauses = [number(ms) for ms in customized.get("next") or _BACKOFF_MS]
+        own = own_policy(group.extra.get("groupRetryPolicy"))
     except (AttributeError, TypeError, ValueError):
         log.warning("cannot read the retry policy of a group group=%s", group.group)
-        pauses = list(_BACKOFF_MS)
+        own = None
+    if own is not None and not own.pauses:
+        _backoff(policy, attempts, own.initial_ms, own.max_ms, own.multiplier)
+        return
     policy.max_attempts = attempts
     policy.ClearField("strategy")
-    for ms in pauses:
+    for ms in _BACKOFF_MS if own is None else own.pauses:
         set_ms(policy.customized_backoff.next.add(), ms)
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from pocketmq.remoting.quick.by_pattern import OPAQUE_MAX, SAFE, Layout, Place
+from pocketmq.remoting.quick.by_pattern import OPAQUE_MAX
+from pocketmq.remoting.quick.layout import SAFE, Layout, Place
 from pocketmq.remoting.rows import row_fields
 
 _OPAQUE_MAX = b"%d" % OPAQUE_MAX

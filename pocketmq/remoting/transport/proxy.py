@@ -156,8 +156,8 @@ class ProxiedConnection(asyncio.Protocol):
         # Asked there and not answered, by opaque: the frame, empty for what is not asked twice.
         self._open: dict[int, bytes] = {}
         # (frame, request or None for an answer to the other broker, when it came).
-        self._held: list[tuple[bytes, RemotingCommand | None, int]] = []
-        self._held_size = 0
+        self.held: list[tuple[bytes, RemotingCommand | None, int]] = []
+        self.held_size = 0
         self._heartbeat: RemotingCommand | None = None
         self._last_ms = proxy.monotonic_ms()
         # Known with its first bytes (6).
@@ -224,7 +224,7 @@ class ProxiedConnection(asyncio.Protocol):
             self._client.abort()
 
     def is_left(self, before_ms: int) -> bool:
-        return not (self._open or self._held) and self._last_ms < before_ms
+        return not (self._open or self.held) and self._last_ms < before_ms
 
     # ------------------------------------------------------------ there
 
@@ -253,9 +253,9 @@ class ProxiedConnection(asyncio.Protocol):
         """Forward a request, or hold it."""
         there = self._there
         if self._proxy.is_holding or there is None or not there.is_open:
-            self._held.append((frame, request, self._last_ms))
-            self._held_size += len(frame)
-            if self._held_size > _HELD_SIZE_MAX:
+            self.held.append((frame, request, self._last_ms))
+            self.held_size += len(frame)
+            if self.held_size > _HELD_SIZE_MAX:
                 self.read(False)
             return
         if request is not None and not request.is_oneway:
@@ -306,7 +306,7 @@ class ProxiedConnection(asyncio.Protocol):
                 self._leave()
                 self._connect()
             return
-        held, self._held, self._held_size = self._held, [], 0
+        held, self.held, self.held_size = self.held, [], 0
         # Before they are asked: what the other broker does not take stops the reading again.
         self.read(True)
         for frame, request, _ in held:
@@ -314,7 +314,7 @@ class ProxiedConnection(asyncio.Protocol):
 
     def refuse_held(self, before_ms: int) -> None:
         kept = []
-        for each in self._held:
+        for each in self.held:
             _, request, since_ms = each
             if request is not None and request.code in SENDS and since_ms < before_ms:
                 if request.is_oneway:
@@ -326,8 +326,8 @@ class ProxiedConnection(asyncio.Protocol):
                 self._answer(encode(refused))
             else:
                 kept.append(each)
-        self._held = kept
-        self._held_size = sum(len(frame) for frame, _, _ in kept)
+        self.held = kept
+        self.held_size = sum(len(frame) for frame, _, _ in kept)
 
     def _asked_anew(self) -> list[bytes] | None:
         """Return the frames that a moved client begins with; None if it must learn of a loss (1)."""
@@ -352,8 +352,8 @@ class ProxiedConnection(asyncio.Protocol):
         again: list[tuple[bytes, RemotingCommand | None, int]] = [
             (frame, decode(frame), now_ms) for frame in frames
         ]
-        self._held[:0] = again
-        self._held_size += sum(map(len, frames))
+        self.held[:0] = again
+        self.held_size += sum(map(len, frames))
         self._connect()
 
     def serve_here(self) -> None:
@@ -367,12 +367,12 @@ class ProxiedConnection(asyncio.Protocol):
         if frames is None or self._tls is not None:
             client.abort()
             return
-        self._serve(client, frames + [frame for frame, _, _ in self._held])
+        self._serve(client, frames + [frame for frame, _, _ in self.held])
 
     @property
     def _is_new(self) -> bool:
         """Return True if nothing but an own request may have come over it (7)."""
-        return not (self._open or self._held or self._heartbeat or self._tls)
+        return not (self._open or self.held or self._heartbeat or self._tls)
 
     def _hand_over(self, frames: list[bytes]) -> None:
         """Apply invariant 7."""

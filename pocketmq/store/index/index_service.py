@@ -85,7 +85,7 @@ class IndexService:
         self._rows: list[Row] = []
         self.has_numpy = False
         self._hashes: dict[bytes, int] = {}
-        self._wake = asyncio.Event()
+        self.woken = asyncio.Event()
         self._synced: set[str] = set()
         self._unsure: list[IndexFile] = []
 
@@ -195,12 +195,12 @@ class IndexService:
 
     def wake(self) -> None:
         """Wake the task: there is something in `pending`."""
-        self._wake.set()
+        self.woken.set()
 
     def add_batch(self, batch: BatchToIndex) -> None:
         """Queue the records of a batch."""
         if not self.pending:
-            self._wake.set()
+            self.woken.set()
         self.pending.append(batch)
         self._batched += len(batch.made.positions)
 
@@ -237,7 +237,7 @@ class IndexService:
 
     def round(self) -> Coroutine[Any, Any, None]:
         """Index some of what was appended, once there is enough of it."""
-        return index_round(self, self._wake, self._clock)
+        return index_round(self, self.woken, self._clock)
 
     def drain(self) -> None:
         """Bring the index up to date now, up to a bound; the rest follows in the background."""

@@ -22,7 +22,6 @@ Source of RocketMQ's rules: CommitLog.recoverNormally, recoverAbnormally, 4.9.7.
 
 import bisect
 import logging
-import os
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,15 +36,14 @@ from pocketmq.files.layout import (
 )
 from pocketmq.files.records import Damage, Entry, check_record, next_record
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.model.record import MAGIC_BLANK, magic_of
 from pocketmq.store.errors import RecordIllegal, StoreForeign
 from pocketmq.store.log.checkpoint import MARGIN, Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.folder import sync_folder
 from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages_in
 from pocketmq.store.queue.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS, entry_code
+from pocketmq.store.repair.kept_rest import keep_rest
 from pocketmq.store.store_lock import LastStop
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEPT_MAX = 64 << 20
 _SECTOR = 512
 
 
@@ -444,51 +441,3 @@ def _peek(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
         return None
     entry: tuple[int, int, int] = ENTRY.unpack(entries)
     return entry
-
-
-def _kept_as(name: str, rest: memoryview) -> str:
-    """Write a file that is on the disk before the log is cut, and replaces none. Returns: its path."""
-    path, number = name, 0
-    while True:
-        try:
-            with open(path, "xb") as copy:
-                copy.write(rest)
-                copy.flush()
-                os.fsync(copy.fileno())
-        except FileExistsError:
-            number += 1
-            path = f"{name}.{number}"
-        else:
-            sync_folder(os.path.dirname(path))
-            return path
-
-
-def keep_rest(
-    root: str, commit_log: CommitLog, end: int, *, size_max: int = _KEPT_MAX
-) -> list[str]:
-    """Save what is about to be cut off (invariant 4), one file for each of the log's.
-
-    Args: size_max, bytes kept of one file. Returns: their paths.
-    """
-    kept: list[str] = []
-    for file in commit_log.files.files:
-        if file.end <= end:
-            continue
-        at = max(end - file.start, 0)
-        data = file.read(at, min(file.data_end(at) - at, size_max))
-        size = len(data.rstrip(b"\0"))
-        if not size or magic_of(data) == MAGIC_BLANK:
-            continue
-        # A record without properties ends with their length: two zeros.
-        rest = memoryview(data)[: size + 2]
-        folder = os.path.join(root, "dropped")
-        os.makedirs(folder, exist_ok=True)
-        path = _kept_as(os.path.join(folder, f"commitlog-{file.start + at:020d}"), rest)
-        kept.append(path)
-        log.warning(
-            "truncated the end of the commit log position=%d size=%d kept_in=%s",
-            file.start + at,
-            len(rest),
-            path,
-        )
-    return kept

@@ -38,6 +38,13 @@ def without_timer(properties: bytes) -> bytes:
     return properties
 
 
+def waits_anew(properties: bytes, delay_ms: int) -> bytes:
+    """Return the properties of a message that waits once more, from now on."""
+    for name in (OUT_MS, ROLL_TIMES, ENQUEUE_MS, DEQUEUE_MS):
+        properties = remove_property(properties, name)
+    return add_property(without_timer(properties), DELAY_MS, str(delay_ms).encode())
+
+
 def due_ms(properties: bytes, now_ms: int, delay_ms_max: int) -> int | None:
     """TIMER_OUT_MS of a message; None when its time is over. Raises: TimerIllegal.
 

@@ -101,13 +101,13 @@ class TimerService:
         """deliver: stores due messages; default store.append."""
         self._store = store
         self._clock = clock
-        self._deliver: Deliver = deliver or store.append
+        self.deliver: Deliver = deliver or store.append
         root = store.config.store_path_root_dir
         self.files = files = TimerFiles(store, root, log_file_size)
         self.pending = TimerPending(
             store, files.wheel, files.log, os.path.join(root, "config", "timermetrics")
         )
-        self._arrived = asyncio.Event()
+        self.arrived = asyncio.Event()
         # Of the second that is being delivered: the records still to be delivered.
         self._due: Due | None = None
         # (topic, key) as its recall has them: a topic recalls its own messages only.
@@ -162,7 +162,7 @@ class TimerService:
             raise TimerIllegal(
                 f"{len(properties)} bytes of properties leave no room for the delivery times"
             )
-        self._arrived.set()
+        self.arrived.set()
         return properties
 
     def _enqueue(self, master: TimerCheck | None = None) -> bool:
@@ -378,7 +378,7 @@ class TimerService:
             target, target_id = TIMER_TOPIC, 0
         try:
             with self._store.of_any_size():
-                self._deliver(
+                self.deliver(
                     target,
                     target_id,
                     record.body,
@@ -407,7 +407,7 @@ class TimerService:
         await self._side_tasks.repeat("timer", self._round)
 
     async def _round(self) -> None:
-        self._arrived.clear()
+        self.arrived.clear()
         wait_ms = self.step()
         now = self._clock.monotonic_ms()
         if now >= self._next_sync_ms and self.files.is_behind:
@@ -423,7 +423,7 @@ class TimerService:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
-                await self._arrived.wait()
+                await self.arrived.wait()
 
     def _now_second(self) -> int:
         return self._clock.now_ms() // PRECISION_MS * PRECISION_MS

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pocketmq.client import ConsumeFromWhere, Message, SendStatus
@@ -121,16 +121,22 @@ class Load:
         return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
 
     def wrong(self) -> list[str]:
-        """What was acknowledged and is not there, or was acknowledged at a place of another message."""
-        there = read(self._namesrv, set(self.acknowledged))
-        found = [
-            f"{body[:20]!r} was acknowledged at {place}, where {there.get(place, b'')[:20]!r} is"
-            for body, place in self.acknowledged.items()
-            if there.get(place) != body
-        ]
-        if len(set(self.acknowledged.values())) != len(self.acknowledged):
-            found.append("one place was acknowledged for two messages")
-        return found
+        """See `wrong_of`."""
+        return wrong_of(self._namesrv, [self.acknowledged])
+
+
+def wrong_of(namesrv: str, promised: Sequence[Mapping[bytes, Place]]) -> list[str]:
+    """What was acknowledged and is not there, or was acknowledged at a place of another message."""
+    places = {body: place for each in promised for body, place in each.items()}
+    there = read(namesrv, set(places))
+    found = [
+        f"{body[:20]!r} was acknowledged at {place}, where {there.get(place, b'')[:20]!r} is"
+        for body, place in places.items()
+        if there.get(place) != body
+    ]
+    if len(set(places.values())) != sum(map(len, promised)):
+        found.append("one place was acknowledged for two messages")
+    return found
 
 
 def read(namesrv: str, wanted: set[bytes]) -> dict[Place, bytes]:

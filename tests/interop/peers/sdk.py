@@ -40,7 +40,7 @@ released = threading.Event()
 
 def say(line: Json) -> None:
     with lock:
-        out.write(json.dumps(line) + "\n")
+        out.write(json.dumps(line, default=str) + "\n")
         out.flush()
 
 

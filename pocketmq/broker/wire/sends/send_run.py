@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pocketmq.broker.wire.sends.plain_send import PlainBatches, PlainSends
 from pocketmq.model.record import PROPERTIES_SIZE_MAX
-from pocketmq.remoting.quick.by_pattern import Layout
+from pocketmq.remoting.quick.layout import Layout
 from pocketmq.remoting.quick.many import Columns, Cut, numbers
 from pocketmq.remoting.rows import row_fields
 from pocketmq.store.appends import AppendedRun

@@ -101,7 +101,7 @@ function finding({ topic, stored, camps, losses, since, text, broker }) {
           caption: t("verdict.losses"), showCaption: true,
           columns: [{ label: t("queues") }, { label: t("readBy") }, { label: t("lost") }, { label: t("lostTo") }],
           rows: losses.map((loss) => [
-            data(loss.queueIds.join(", ")), loss.holder ? code(loss.holder) : t("nobody"), h("strong", {}, lost(loss.lost)), clients(loss.lostTo),
+            data(loss.queueIds.join(", ")), loss.holder ? code(loss.holder) : t("noMember"), h("strong", {}, lost(loss.lost)), clients(loss.lostTo),
           ]),
         })
       : h("p", {}, t("verdict.noLoss")),

@@ -196,7 +196,7 @@ async function consume(page, id, message) {
     fields: [{ name: "group", label: t("group"), required: true, ...choice }],
     submit: async ({ group }) => {
       const { members } = await get(path("/api/groups/{}", [group]));
-      if (!members.length) throw Object.assign(new Error(t("consume.nobody", { group })), { status: 0 });
+      if (!members.length) throw Object.assign(new Error(t("consume.noMember", { group })), { status: 0 });
       return { group, members };
     },
   });

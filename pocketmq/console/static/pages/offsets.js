@@ -19,7 +19,7 @@ export function queueTable(caption, list, { topics = true } = {}) {
       key: `${each.topic} ${each.broker} ${each.queueId}`,
       cells: [
         [topics && [topicLink(each.topic), " "], data(`${each.broker} ${each.queueId}`)],
-        each.owner ? code(each.owner) : h("span", { class: "soft" }, t(each.shared ? "shared" : "nobody")),
+        each.owner ? code(each.owner) : h("span", { class: "soft" }, t(each.shared ? "shared" : "noMember")),
         number(each.brokerOffset),
         number(each.consumerOffset),
         number(each.lag),
