@@ -16,7 +16,7 @@ WORKERS ?= 5
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-quick bench-brokers bench-failover bench-instructions bench-peers bench-spark setup clean
+.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-balance bench-quick bench-brokers bench-failover bench-instructions bench-peers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -83,6 +83,9 @@ bench-failover: setup
 
 bench-brokers: setup
 	$(BIN)/python -m benchmarks.bench_brokers $(ARGS)
+
+bench-balance: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.bench_balance $(ARGS)
 
 bench-quick: setup
 	$(BIN)/python -m benchmarks.compare --quick $(ARGS)

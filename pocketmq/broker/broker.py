@@ -108,12 +108,8 @@ class Broker:
         # that is, clients get in, when everything else is there.
         bound = stack.enter_context(ExitStack())
         sockets = bind(self.config, bound)
-        node = self._node(sockets[0])
+        node = self._node(sockets[0], acl)
         ha_sock = bind_ha(self.config, self.config.listen_port, bound)
-        if acl is not None:
-            node = replace(
-                node, accounts=acl, may_publish=acl.may_publish, same_account=acl.same_account
-            )
         store = MessageStore(
             self.store_config,
             clock=self.clock,
@@ -181,12 +177,12 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _node(self, sock: socket.socket) -> Node:
+    def _node(self, sock: socket.socket, acl: PlainAccessValidator | None) -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
         self.listen_address = address_text(*sock.getsockname()[:2])
-        return Node(
+        node = Node(
             config=self.config,
             clock=self.clock,
             events=Events(),
@@ -194,6 +190,15 @@ class Broker:
             address=self.address,
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
+        )
+        if acl is None:
+            return node
+        return replace(
+            node,
+            accounts=acl,
+            may_publish=acl.may_publish,
+            same_account=acl.same_account,
+            signer=acl.signer,
         )
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:

@@ -18,6 +18,10 @@ def _anybody(peer: "Peer", about: object) -> bool:
     return True
 
 
+def _unsigned(peer: "Peer") -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """This broker, apart from its parts: its identity, clock and events.
@@ -25,7 +29,8 @@ class Node:
     address: `ip:port` advertised to clients; store_host: the same in the form of records. call_soon: runs a
     function in the next turn of the event loop; None, in tests: woken requests are run by hand.
     may_publish: whether a client, by its last signature, may publish to a topic; same_account: whether two
-    have signed as the same account. accounts: checks signatures; None: nothing does.
+    have signed as the same account; signer: the access key that a client has signed with, or "". accounts:
+    checks signatures; None: nothing does.
     """
 
     config: "BrokerConfig"
@@ -37,4 +42,10 @@ class Node:
     call_soon: Callable[[Callable[[], None]], object] | None = None
     may_publish: "Callable[[Peer, str], bool]" = _anybody
     same_account: "Callable[[Peer, Peer], bool]" = _anybody
+    signer: "Callable[[Peer], str]" = _unsigned
     accounts: "BearerAccess | None" = None
+
+    def who(self, peer: "Peer") -> str:
+        """Name a client for the record: its address, and the account that it signed as."""
+        account = self.signer(peer)
+        return f"{peer.address} (account {account})" if account else peer.address

@@ -10,9 +10,11 @@ import pytest
 
 from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.delivery.rows import EVENT
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.model.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.model.record import read_record
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
@@ -246,3 +248,39 @@ async def test_checks_go_only_to_producers_that_may_publish(broker: Broker, peer
             # Whatever came before this answer is kept: there is nothing.
             await ask(connection, account, RequestCode.HEART_BEAT, {}, hello)
             assert connection.early == []
+
+
+async def test_the_record_says_which_account_moved_an_offset(broker: Broker) -> None:
+    """A reset of a queue, an offset of its own, and a copy of a group's offsets."""
+    broker.parts.tables.topics.update(TopicConfig("T", 1, 1))
+    broker.parts.tables.groups.update(GroupConfig("G"))
+    for number in range(3):
+        put(broker, "T", UNIQ_KEY=str(number))
+    where = {"topic": "T", "queueId": "0"}
+    moves: list[tuple[int, dict[str, str]]] = [
+        (
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            {**where, "group": "G", "timestamp": "-1", "isForce": "true", "offset": "3"},
+        ),
+        (
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {**where, "consumerGroup": "G", "commitOffset": "1"},
+        ),
+        (
+            RequestCode.CLONE_GROUP_OFFSET,
+            {"srcGroup": "G", "destGroup": "copy", "topic": "T", "offline": "true"},
+        ),
+    ]
+    async with await Peer.at(broker) as peer:
+        for code, ext in moves:
+            assert (await ask(peer, "administrator", code, ext)).code == 0
+        for group, count in (("G", 2), ("copy", 1)):
+            record = broker.parts.messages.deliveries
+            record.settle()
+            texts = [
+                row[-2]
+                for texts, row in record.files.rows()
+                if row[0] == EVENT and texts[row[2]] == group
+            ]
+            told = [text for text in texts if "(account administrator)" in text]
+            assert len(told) == count, texts

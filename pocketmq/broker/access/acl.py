@@ -418,6 +418,13 @@ class PlainAccessValidator:
         """Return True if the latest signatures of two clients are of the same account."""
         return self.key_of.get(one, "") == self.key_of.get(other, "")
 
+    def signer(self, peer: Peer) -> str:
+        """Return the access key of a client's latest signature; "" where none had to hold."""
+        accounts, address, key = self._accounts, _ip(peer.address), self.key_of.get(peer, "")
+        account = accounts.by_key.get(key)
+        is_free = account is None or account.white_address.matches(address)
+        return "" if is_free or accounts.admit(address) else key
+
     def check(
         self, request: RemotingCommand, caller: Caller, access: Right | None, message_at: MessageAt
     ) -> None:

@@ -4,6 +4,8 @@ Source: ConsumerManageProcessor, RocketMQ 4.9.7.
 """
 
 import logging
+from collections.abc import Callable
+from operator import attrgetter
 
 from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
@@ -23,7 +25,14 @@ _FREE_NUMBERS = 65_536
 class OffsetActs:
     """Query and commit."""
 
-    def __init__(self, tables: Tables, members: Members, messages: Messages) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        members: Members,
+        messages: Messages,
+        who: Callable[[Peer], str] = attrgetter("address"),
+    ) -> None:
+        """who: names a client, as Node.who."""
         self._topics = tables.topics
         self._offsets = tables.offsets
         self._policies = members.policies
@@ -31,6 +40,7 @@ class OffsetActs:
         self._store = messages.store
         self._reach = messages.reach
         self._deliveries = messages.deliveries
+        self._who = who
 
     def query(self, queue: GroupQueue, peer: Peer, *, or_zero: bool = True) -> int:
         """Return the group's next offset in a queue.
@@ -88,7 +98,7 @@ class OffsetActs:
         if not is_member:
             old = max(self._offsets.query(*queue), 0)
             kind = EventKind.RESET if by_hand else EventKind.COMMIT
-            text = f"by {peer.address}, which is not a member, with an offset of its own"
+            text = f"by {self._who(peer)}, which is not a member, with an offset of its own"
             self._deliveries.event(kind, queue, old, offset, text)
         if by_hand:
             self._offsets.set_by_hand(*queue, offset, peer.address)

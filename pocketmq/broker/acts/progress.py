@@ -169,7 +169,7 @@ class ProgressActs:
     ) -> list[str]:
         """Copy `source`'s offsets in these topics, or in all, to `target`. Returns: the topics.
 
-        offline: copy also where `source` is online and does not subscribe the topic; by: an address.
+        offline: copy also where `source` is online and does not subscribe the topic; by: as Node.who.
         """
         wanted = sorted(self._offsets.topics_of(source)) if topics is None else topics
         if offline:

@@ -7,6 +7,7 @@
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from pocketmq.broker.delivery.rows import (
@@ -220,14 +221,24 @@ def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
     client, by, own = (texts.get(number, "") for number in row[7:10])
     begin, end, count = row[4:7]
     if row[0] == SPAN:
-        pulling = Pulling(by, own, tuple(sorted({by, own or by})))
+        pulling, is_alike = _pulling(by, own, None)
         way, split = Way.SHARED, None
     else:
-        wishes = texts.get(row[10], "")
-        pulling = Pulling(by, own, tuple(wishes.split("\n")) if wishes else ())
+        pulling, is_alike = _pulling(by, own, texts.get(row[10], ""))
         way, split = Way(row[11]), row[12]
     kept, discarded, missed = split or (UNSURE, UNSURE, UNSURE)
-    if split is None and (way in (Way.ISOLATED, Way.STRANGER) or pulling.is_alike):
+    if split is None and (way in (Way.ISOLATED, Way.STRANGER) or is_alike):
         kept, discarded, missed = count, 0, 0
     numbers = (count, kept, discarded, missed)
     return Piece(begin, end, None, client, "", row[-1], pulling, *numbers, way=way), way
+
+
+# Of a group's rows, nearly all are given in one of a few ways.
+@lru_cache(maxsize=256)
+def _pulling(by: str, own: str, wishes: str | None) -> tuple[Pulling, bool]:
+    """Return how a row was given, and whether alike to all. wishes: a line each; None: not recorded."""
+    asked = tuple(wishes.split("\n")) if wishes else ()
+    if wishes is None:
+        asked = tuple(sorted({by, own or by}))
+    found = Pulling(by, own, asked)
+    return found, found.is_alike

@@ -81,14 +81,21 @@ class Piece:
             or (self.member, self.cause, self.pulling) != (other.member, other.cause, other.pulling)
         ):
             return None
-        return replace(
-            self,
-            end=other.end,
-            ms=other.ms,
-            count=_sum(self.count, other.count),
-            kept=_sum(self.kept, other.kept),
-            discarded=_sum(self.discarded, other.discarded),
-            missed=_sum(self.missed, other.missed),
+        # Hundreds of thousands are joined at a first question: `replace` takes twice as long.
+        return Piece(
+            self.begin,
+            other.end,
+            self.state,
+            self.member,
+            self.cause,
+            other.ms,
+            self.pulling,
+            _sum(self.count, other.count),
+            _sum(self.kept, other.kept),
+            _sum(self.discarded, other.discarded),
+            _sum(self.missed, other.missed),
+            self.is_old,
+            self.way,
         )
 
 

@@ -45,7 +45,7 @@ def handlers(
     services, events = parts.services, node.events
     config, put = node.config, messages.put
     clients = ClientActs(node, tables, members)
-    offsets = OffsetActs(tables, members, messages)
+    offsets = OffsetActs(tables, members, messages, node.who)
     events.must_rebalance.to(clients.notify_members)
     # Topics that the short way of sending knows must be looked up again.
     events.topics_changed.to(send.parts.forget_topics)

@@ -53,6 +53,7 @@ class AdminClientCallProcessor:
     ) -> None:
         self._broker_name = node.config.broker_name
         self._events = node.events
+        self._who = node.who
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -89,7 +90,7 @@ class AdminClientCallProcessor:
             str(header.is_force).lower(),
         )
         if header.queue_id is not None and header.queue_id >= 0:
-            text = f"by {connection.address} with a reset of the queue"
+            text = f"by {self._who(connection)} with a reset of the queue"
             return self._reset_queue(request, header, header.queue_id, text)
         config = self._topics.get(topic)
         if config is None:
@@ -116,7 +117,7 @@ class AdminClientCallProcessor:
         for member in members:
             if member.version < Version.V3_0_7_SNAPSHOT:
                 return _too_old(request, member)
-        text = f"by {connection.address} with a reset of the group's members"
+        text = f"by {self._who(connection)} with a reset of the group's members"
         for queue_id, offset in table.items():
             self._events.offset_set(group, topic, queue_id, offset, text)
             self._events.offset_reset(group, topic, queue_id, offset)

@@ -57,6 +57,7 @@ class AdminOffsetProcessor:
         self._address = node.address
         self._offsets = tables.offsets
         self._store = messages.store
+        self._who = node.who
         self._progress = ProgressActs(node, tables, consumers, messages)
         self._delay_offsets = delay_offsets
 
@@ -199,7 +200,7 @@ class AdminOffsetProcessor:
             header.dest_group,
             named,
             offline=bool(header.offline),
-            by=connection.address,
+            by=self._who(connection),
         )
         log.info(
             "offsets copied from=%s to=%s topics=%s by=%s",
