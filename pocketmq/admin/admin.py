@@ -21,12 +21,12 @@ from pocketmq.admin.types import ClusterBroker
 from pocketmq.client import forks
 from pocketmq.client.errors import ForkedClient
 from pocketmq.client.network.api import MQClientApi
-from pocketmq.client.network.probe import what_listens
 from pocketmq.client.network.requests import ApiRequests, Remoting
 from pocketmq.client.options import ClientOptions, OptionRange, takes
 from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.command import RemotingCommand, SerializeType
 from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.remoting.transport.probe import what_listens
 from pocketmq.remoting.transport.tls import client_context
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from pocketmq.broker.wire.gate import MasterGate
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.table import handlers as handlers_of
 from pocketmq.broker.wire.timed import TimedHandlers
+from pocketmq.files.broker_name import keep_name
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
@@ -203,6 +204,7 @@ class Broker:
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
         """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
+        keep_name(self.store_config.store_path_root_dir, self.config.broker_name)
         services = self.parts.services
         for manager in self.parts.tables.managers:
             manager.load()

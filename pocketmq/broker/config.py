@@ -56,7 +56,9 @@ class BrokerConfig(
     }
 
     broker_name: str = key(
-        "", name="brokerName", help="Name of this broker in its cluster; by default the host name."
+        "",
+        name="brokerName",
+        help="Name of this broker in its cluster; by default the one that its store knows, else the host's.",
     )
     broker_cluster_name: str = key(
         "DefaultCluster", name="brokerClusterName", help="Cluster that this broker belongs to."

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from pocketmq.bulk.columns.schema import resolve, schema_of
+from pocketmq.bulk.moments import checked_ms
 from pocketmq.bulk.offsets import LossRule, Offsets, Positions
 from pocketmq.bulk.partition import Filters, Partition, Sizes, Topics
 from pocketmq.bulk.planning.planner import Planner
@@ -53,6 +54,9 @@ def scan(
     Raises: NotAStore, IllegalArgument at once; DataLoss also while reading.
     """
     wanted = resolve(columns)
+    for time in (starting_ms, ending_ms):
+        if time is not None:
+            checked_ms(time)
     loss = LossRule(fail_on_data_loss)
     partitions = plan(
         find_roots(path, broker_name),

@@ -23,6 +23,7 @@ from pocketmq.bulk.fetch import LocalFolders, file_system_of
 from pocketmq.bulk.log_walk import walk
 from pocketmq.bulk.side_files import name_of_offsets
 from pocketmq.bulk.store import CATALOG, Root, StoreSnapshot
+from pocketmq.files.broker_name import BROKER
 from pocketmq.files.layout import ARCHIVED, FileSpan
 from pocketmq.files.side_file import OFFSETS
 from pocketmq.remoting.errors import IllegalArgument
@@ -105,6 +106,9 @@ class Archiver:
             except FileNotFoundError:
                 continue
             self._to.write(f"config/{name}", opened.read(0, opened.size))
+        with suppress(FileNotFoundError):
+            told = self.store.folders.open(f"{self.store.base}/{BROKER}")
+            self._to.write(BROKER, told.read(0, told.size))
 
 
 def _parts_of(dest: str, source: StoreSnapshot) -> list[CatalogPart]:

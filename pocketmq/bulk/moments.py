@@ -12,6 +12,15 @@ UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SECONDS = range(10**9, 10**11)
 
 
+def checked_ms(value: int) -> int:
+    """Return ms since 1970 as they are. Raises: IllegalArgument for what can only be seconds, with the ms."""
+    if value in _SECONDS:
+        raise IllegalArgument(
+            f"{value} would be seconds since 1970: in milliseconds it is {value * 1000}"
+        )
+    return value
+
+
 def moment_ms(text: str, now_ms: int | None = None) -> int:
     """Parse into ms since 1970; a time without a zone is local.
 
@@ -28,11 +37,7 @@ def moment_ms(text: str, now_ms: int | None = None) -> int:
     if ago is not None:
         return now - int(ago[1]) * UNITS_MS[ago[2]]
     if text.isascii() and text.isdigit():
-        if int(text) in _SECONDS:
-            raise IllegalArgument(
-                f"{text} would be seconds since 1970: in milliseconds it is {int(text) * 1000}"
-            )
-        return int(text)
+        return checked_ms(int(text))
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):

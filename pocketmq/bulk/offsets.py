@@ -7,18 +7,21 @@ at their earliest and end at their latest offset.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from pocketmq.bulk.errors import DataLoss
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, did_you_mean
 
 EARLIEST = -2
 LATEST = -1
 
 # The broker name of offsets that omit it, {"TopicA": {"0": 23}}; valid only with a single broker.
 THE_BROKER = ""
+
+# So many names stand in an error.
+_NAMED_MAX = 10
 
 Offsets = dict[str, dict[str, dict[int, int]]]
 
@@ -172,6 +175,72 @@ def offsets_of(raw: Any, option: str, *, minimum: int = EARLIEST) -> Offsets:
                     )
                 store_at(result, QueueKey(topic, broker, int(queue)), offset)
     return result
+
+
+def check_known(
+    bounds: Collection[QueueKey], wanted: Positions, option: str, loss: "LossRule"
+) -> None:
+    """Check that positions name what is read. option: `starting` or `ending`.
+
+    Raises: IllegalArgument for a topic or broker that is not among `bounds`, a typing error; DataLoss for a
+    queue that is missing. With failOnDataLoss=false both are recorded.
+    """
+    for offsets, name in (
+        (wanted.offsets, f"{option}Offsets"),
+        (wanted.ms_by_queue, f"{option}OffsetsByTimestamp"),
+    ):
+        for key, offset in each(offsets or {}):
+            if key in bounds:
+                continue
+            wrong = _unknown_name(bounds, key)
+            if wrong and loss.fail:
+                raise IllegalArgument(f"{name} names {wrong}")
+            if wrong:
+                loss.lost(f"{name} names {wrong}")
+            elif offset >= 0:
+                loss.lost(
+                    f"{name} names topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}, which "
+                    "does not exist or is not selected"
+                )
+
+
+def check_assigned(
+    assigned: Mapping[str, Mapping[str, Iterable[int]]], bounds: Collection[QueueKey]
+) -> None:
+    """Refuse queues of option `assign` that do not exist: they would be no rows, without a word.
+
+    Raises: IllegalArgument.
+    """
+    for topic, brokers in assigned.items():
+        for broker, ids in brokers.items():
+            missing = [i for i in ids if QueueKey(topic, broker, i) not in bounds]
+            if missing:
+                numbers = ", ".join(map(str, missing))
+                raise IllegalArgument(
+                    f"assign names topic {topic}, broker {broker}, queue {numbers}, which does not exist"
+                )
+
+
+def _unknown_name(bounds: Collection[QueueKey], key: QueueKey) -> str:
+    """Return what is wrong with the topic or broker of a key; an empty text if there are such queues."""
+    topics = {one.topic for one in bounds}
+    if key.topic not in topics:
+        near = did_you_mean(key.topic, topics)
+        return f"topic {key.topic!r}{near}, which is not read. {_listed('topic', topics)}"
+    brokers = {one.broker_name for one in bounds if one.topic == key.topic}
+    if key.broker_name in brokers:
+        return ""
+    near = did_you_mean(key.broker_name, brokers)
+    return (
+        f"broker {key.broker_name!r}{near}, which has no queue of topic {key.topic!r} that is read. "
+        f"{_listed('broker', brokers)}"
+    )
+
+
+def _listed(what: str, names: Collection[str]) -> str:
+    shown = sorted(names)[:_NAMED_MAX]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"Read are the {what}s {', '.join(shown)}{more}" if shown else f"No {what} is read"
 
 
 def starting_offset(bounds: Bounds, wanted: Positions, loss: "LossRule") -> int:

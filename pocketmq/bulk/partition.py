@@ -46,6 +46,11 @@ class Topics:
             return key.queue_id in self.assign.get(key.topic, {}).get(key.broker_name, ())
         return self.has(key.topic)
 
+    @property
+    def option(self) -> str:
+        """Return the option that names the topics, for errors."""
+        return "subscribe" if self.assign is None else "assign"
+
     def named(self) -> Iterable[str]:
         """Return the topics that must exist."""
         return self.assign if self.assign is not None else self.names

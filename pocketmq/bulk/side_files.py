@@ -43,7 +43,7 @@ def offset_rows(store: StoreSnapshot) -> Iterable[tuple[str, str, int, int]]:
 
 
 def group_offsets(
-    stores: Iterable[StoreSnapshot], group: str, wanted: Callable[[str], bool]
+    stores: Iterable[StoreSnapshot], group: str, wanted: Callable[[QueueKey], bool]
 ) -> Offsets:
     """Return a group's next offset in each queue, by the stores' files.
 
@@ -54,8 +54,9 @@ def group_offsets(
     for store in stores:
         for name, topic, queue_id, offset in offset_rows(store):
             groups.add(name)
-            if name == group and wanted(topic):
-                store_at(result, QueueKey(topic, store.root.broker_name, queue_id), offset)
+            key = QueueKey(topic, store.root.broker_name, queue_id)
+            if name == group and wanted(key):
+                store_at(result, key, offset)
     if group not in groups:
         known = ", ".join(sorted(groups)[:10]) or "none"
         raise BulkError(f"no store has offsets of group {group!r}; groups there: {known}")

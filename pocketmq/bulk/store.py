@@ -7,6 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pocketmq.bulk.errors import NotAStore
 from pocketmq.bulk.fetch import File, Folders, folders_of
 from pocketmq.bulk.queue import Queue
+from pocketmq.files.broker_name import BROKER, kept_name, name_in
 from pocketmq.files.layout import FileSpan, Listed
 from pocketmq.files.local import list_or_empty
 from pocketmq.files.store_files import StoreFiles
@@ -24,6 +26,7 @@ from pocketmq.remoting.errors import IllegalArgument
 # The first record's place, times, hosts and checksum, and some of its body.
 _HEAD_SIZE = 128
 _PEEKED_MAX = 8
+_ADDRESS = re.compile(r"[\w.-]+:\d{2,5}", re.ASCII)
 # The folder that makes a copy of a log an archive, see catalog.py.
 CATALOG = "catalog"
 
@@ -142,8 +145,8 @@ def find_roots(
 ) -> list[Root]:
     """Return the stores that `path` names: one folder, a comma list, globs, or several of these.
 
-    broker_names: root -> name for files that do not tell it, or one name if there is one root; else
-    the folder above `store` (`/data/broker-a/store` is broker-a), or the folder itself.
+    broker_names: root -> name, or one name if there is one root; else the name that the store tells
+    (files.broker_name), the folder above `store` (`/data/broker-a/store` is broker-a), or the folder itself.
     Raises: NotAStore, IllegalArgument if two roots would have the same name.
     """
     parts = (
@@ -169,14 +172,20 @@ def find_roots(
                 'of root to name, {"/data/a/store":"broker-a"}'
             )
         broker_names = {found[0]: broker_names}
+    for one in found:
+        if _ADDRESS.fullmatch(one) and not os.path.exists(one):
+            raise IllegalArgument(
+                f"path {one} is an address: option nameServer takes it, and load() no path"
+            )
     roots = [_root(p, broker_names or {}) for p in found]
     by_name: dict[str, str] = {}
     for root in roots:
         other = by_name.setdefault(root.broker_name, root.path)
         if other != root.path and _are_archives(other, root.path) != [False, True]:
             raise IllegalArgument(
-                f"{other} and {root.path} would both be broker {root.broker_name!r}: name them with "
-                'option brokerName, a JSON map of root to name, {"/data/a/store":"broker-a"}'
+                f"{other} and {root.path} would both be broker {root.broker_name!r}: of replicas give one; "
+                "else name them with option brokerName, a JSON map of root to name, "
+                '{"/data/a/store":"broker-a"}'
             )
     return list({root.path: root for root in roots}.values())
 
@@ -191,6 +200,19 @@ def _are_archives(*paths: str) -> list[bool]:
             return False
 
     return sorted(map(is_one, paths))
+
+
+def _told(folder: str) -> str:
+    """Return the name that a store tells of its broker; an empty text if it does not."""
+    if "://" not in folder:
+        return kept_name(folder)
+    try:
+        folders, base = folders_of(folder)
+        file = folders.peek(f"{base}/{BROKER}")
+        with closing(file):
+            return name_in(bytes(file.read(0, file.size)))
+    except (OSError, NotAStore, pa.ArrowException):
+        return ""
 
 
 def _local(path: str) -> str:
@@ -210,6 +232,9 @@ def _root(path: str, names: dict[str, str]) -> Root:
     above, last = os.path.split(clean if "://" in clean else os.path.abspath(clean))
     if last == "commitlog":
         above, last = os.path.split(above)
+    told = _told(os.path.join(above, last))
+    if told:
+        return Root(_clean(path), told)
     if last == "store":
         last = os.path.basename(above) or last
     return Root(_clean(path), last, is_named=False)

@@ -31,6 +31,9 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     TooManyRequests,
 )
+from pocketmq.remoting.errors import (
+    NotANameServer as NotANameServer,
+)
 
 _FAQ = re.compile(r"\s*See https?://rocketmq\.apache\.org/\S+ for further details\.?")
 """The link that RocketMQ's servers add: of no help with what runs here."""
@@ -106,13 +109,6 @@ class Unreachable(RemotingError, TransientError):
 
 class NoAnswer(RemotingError, TransientError):
     """A read-only request got no answer: nothing was changed."""
-
-
-class NotANameServer(RemotingError, CallerError):
-    """The address in `name_server` belongs to something else."""
-
-    def __init__(self, address: str, what: str, advice: str) -> None:
-        super().__init__(f"name_server={address} is not a name server, {what}. {advice}")
 
 
 class ConnectionBroken(RemotingError, OutcomeUnknown):
@@ -304,26 +300,6 @@ _REFUSALS: dict[int, type[BrokerRefused]] = {
 
 # What an ACL broker of 4.x says inside SYSTEM_ERROR (wire.md 7.2) and one of 5.x inside NO_PERMISSION.
 _ACL_WORDS = ("AclException", "AuthenticationException", "AuthorizationException", "signature")
-
-
-_USUAL = "The usual port of a name server is 9876"
-
-
-def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
-    """Return the error for an address where `HTTP`, `TLS` or a `broker` listens; None if unknown."""
-    if listens == "HTTP":
-        return NotANameServer(
-            address, "it answers HTTP", f"{_USUAL}; 8080 and 8082 are the consoles' ports"
-        )
-    if listens == "TLS":
-        return NotANameServer(
-            address,
-            "or one that accepts TLS only",
-            "If it is one, connect with tls=True or an SSL context; a command does with --tls-ca FILE",
-        )
-    if listens == "broker":
-        return NotANameServer(address, "it answers like a broker", _USUAL)
-    return None
 
 
 def refusal(code: int, remark: str | None, address: str, what: str) -> BrokerRefused:

@@ -5,6 +5,7 @@
     batchconsumequeue/{topic}/{queue id}/%020d  BATCH_ENTRY, 46 bytes: RocketMQ 5.x, queue.type BatchCQ
     consumequeue_ext/{topic}/{queue id}/%020d   what does not fit into an entry
     archived.json                               ours: {"position": where in the log an archive of it ends}
+    broker.json                                 ours: broker_name.py
 
     ENTRY                                BATCH_ENTRY, as ENTRY and then
     0   8  position in the commit log    20  8  store time, ms

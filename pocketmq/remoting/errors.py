@@ -5,11 +5,12 @@ PocketMQError
     FrameError, FrameTooLarge, HeaderError, MessageCodecError
   RequestRefused         an answer with a code other than SUCCESS; `code` and `retriable` say more
   RemotingError          nothing was answered: connect, send, time-out
-    ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests
+    ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests, NotANameServer (also a CallerError)
   CallerError            the caller can fix it
     IllegalArgument      the caller's own input is wrong (also a ValueError)
 """
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from pocketmq.remoting.codes import response_name
@@ -132,3 +133,44 @@ class RequestRefused(PocketMQError):
         self.code = code
         self.remark = remark
         self.address = address
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the nearest of the known names; an empty text if none is near."""
+    # For a mistake only: a start is free of it.
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class NotANameServer(RemotingError, CallerError):
+    """The address that was given for a name server belongs to something else."""
+
+    def __init__(self, address: str, what: str, advice: str) -> None:
+        super().__init__(f"name_server={address} is not a name server, {what}. {advice}")
+
+
+_USUAL = "The usual port of a name server is 9876"
+_WRONG = {
+    "HTTP": ("it answers HTTP", f"{_USUAL}; 8080 and 8082 are the consoles' ports"),
+    "gRPC": (
+        "it answers gRPC, for the SDKs of RocketMQ 5",
+        f"{_USUAL}; 8081 is that of gRPC",
+    ),
+    "TLS": (
+        "or one that accepts TLS only",
+        "If it is one, connect with tls=True or an SSL context; a command does with --tls-ca FILE, Spark "
+        "with option useTLS",
+    ),
+    "broker": (
+        "it answers like a broker",
+        f"{_USUAL}; from it clients learn where the brokers are",
+    ),
+}
+
+
+def not_a_name_server(address: str, listens: str) -> NotANameServer | None:
+    """Return the error for an address where `HTTP`, `gRPC`, `TLS` or a `broker` listens; None if unknown."""
+    wrong = _WRONG.get(listens)
+    return None if wrong is None else NotANameServer(address, *wrong)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, did_you_mean
 from pocketmq.remoting.java_number import long
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -153,13 +153,9 @@ class Settings:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return what to say of an unknown name: that it is RocketMQ's, ` (did you mean 'x'?)`, or nothing."""
-    # For a mistake only: a start is free of it.
-    import difflib
-
     if has_no_effect(name):
         return ": it is RocketMQ's, and has no effect in PocketMQ"
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return did_you_mean(name, known)
 
 
 def has_no_effect(name: str) -> bool:

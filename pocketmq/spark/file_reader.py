@@ -34,7 +34,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.spark.settled import keep_freed, settle
+from pocketmq.spark.settled import keep_freed, sentence_first, settle
 
 _log = logging.getLogger("pocketmq.spark")
 # Store times go back when a broker's clock is set back between two runs. A time filter of the query
@@ -47,6 +47,7 @@ _INDEX_BYTES = 32
 _ROW_BYTES = 256
 
 
+@sentence_first
 class FileReader(DataSourceReader):
     """One batch read. Holds options only until partitions() is called; travels to tasks by pickle."""
 
@@ -102,7 +103,7 @@ class FileReader(DataSourceReader):
         planner = Planner(self.roots, self.topics, loss, say=say)
         starting = self.starting
         if starting.word == GROUP:
-            found = group_offsets(planner.stores, self.options.group, planner.topics.has)
+            found = group_offsets(planner.stores, self.options.group, planner.wants)
             starting = replace(starting, word="earliest", offsets=found)
         brokers = {root.broker_name for root in self.roots}
         say_defaults(self.topics, planner.bounds, starting.of_brokers(brokers))

@@ -19,6 +19,7 @@ from pocketmq.spark.columns import Projection
 from pocketmq.spark.file_reader import check_expression, read_files, warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
+from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 from pocketmq.spark.stream_offset import Stores
 
@@ -26,6 +27,7 @@ from pocketmq.spark.stream_offset import Stores
 _KNOWN_SIZE = 2
 
 
+@sentence_first
 class FileStream(OffsetStream):
     """A stream over the queues of some stores. Globs are evaluated for each batch: new brokers join."""
 
@@ -96,7 +98,7 @@ class FileStream(OffsetStream):
         starting = self.starting
         if starting.word == GROUP:
             assert self._planner is not None
-            found = group_offsets(self._planner.stores, self.options.group, self.topics.has)
+            found = group_offsets(self._planner.stores, self.options.group, self._planner.wants)
             starting = replace(starting, word="earliest", offsets=found)
         return self.resolve_initial(bounds, starting, loss)
 

@@ -4,7 +4,8 @@ import logging
 import re
 from collections.abc import Collection, Iterable
 
-from pocketmq.bulk.offsets import Positions, QueueKey, each, lookup, parse_offsets
+from pocketmq.bulk.moments import checked_ms
+from pocketmq.bulk.offsets import Offsets, Positions, QueueKey, each, lookup, parse_offsets
 from pocketmq.bulk.partition import Filters, Sizes, Topics
 from pocketmq.model.names import is_group_topic
 from pocketmq.remoting.errors import IllegalArgument
@@ -69,7 +70,7 @@ def starting_of(options: Options, default: str) -> Positions:
         word,
         offsets,
         options.milliseconds("startingTimestamp"),
-        parse_offsets(by_queue, "startingOffsetsByTimestamp", minimum=0) if by_queue else None,
+        _times(by_queue, "startingOffsetsByTimestamp"),
         options.starting_strategy,
     )
 
@@ -90,8 +91,21 @@ def ending_of(options: Options) -> Positions:
         "latest",
         offsets,
         options.milliseconds("endingTimestamp"),
-        parse_offsets(by_queue, "endingOffsetsByTimestamp", minimum=0) if by_queue else None,
+        _times(by_queue, "endingOffsetsByTimestamp"),
     )
+
+
+def _times(text: str, option: str) -> Offsets | None:
+    """Parse a time for each queue, ms; None if there is no text. Raises: IllegalArgument."""
+    if not text:
+        return None
+    found = parse_offsets(text, option, minimum=0)
+    for key, ms in each(found):
+        try:
+            checked_ms(ms)
+        except IllegalArgument as error:
+            raise IllegalArgument(f"{option}, topic {key.topic}: {error}") from None
+    return found
 
 
 def check_batch(starting: Positions, ending: Positions) -> None:

@@ -1,4 +1,4 @@
-"""Three habits of Spark's Python processes, and how to end them: two cost a short query as much as its work.
+"""Four habits of Spark's Python processes, and how to end them: two cost a short query as much as its work.
 
 Spark collects garbage after every call of theirs, and looks at all that they have imported: 10 ms of CPU a
 call, two calls a query and one a task.
@@ -8,19 +8,33 @@ fault for every page of 4 KiB: 30 ms of CPU for a GiB of log, where only tags ar
 
 PySpark's daemon prints the traceback of a BrokenPipeError where Spark closes the socket of a process that has
 something to say: of a task where a LIMIT is reached, and of any process where the session stops.
+
+An error reaches the user as the last line of a traceback, ten to thirty lines below Spark's own words.
 """
 
 import gc
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pocketmq.remoting.errors import CallerError, PocketMQError
 
 if TYPE_CHECKING:
     import socket
 
     Worker = Callable[[socket.socket, bool], int]
 
+# What Spark calls of sources, readers and writers.
+_CALLS = (
+    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read", "write",
+    "commit", "abort", "initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset",
+)  # fmt: skip
+
+# What runs in the processes that Spark starts.
+_OF_SPARK = ("pyspark.", "pocketmq.spark.daemon")
+_T = TypeVar("_T")
 _settled = False
 # Blocks of up to this size stay with the process when they are freed, together twice as much. Batches are
 # smaller.
@@ -67,3 +81,52 @@ def keep_freed() -> None:
         import numpy as np
 
         np.empty(_KEPT, np.uint8)
+
+
+def sentence_first(kind: type[_T]) -> type[_T]:
+    """Let an error that one of Spark's calls of this class raises begin with its sentence.
+
+    The traceback follows, unless the error is one that the caller can mend.
+    """
+    for name in _CALLS:
+        call = vars(kind).get(name)
+        if call is not None:
+            setattr(kind, name, _told(call))
+    return kind
+
+
+def _told(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def told(*given: Any, **named: Any) -> Any:
+        try:
+            result = call(*given, **named)
+        except PocketMQError as error:
+            _say_first(error)
+            raise
+        return _each(result) if isinstance(result, Iterator) else result
+
+    return told
+
+
+def _each(rows: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from rows
+    except PocketMQError as error:
+        _say_first(error)
+        raise
+
+
+def _say_first(error: PocketMQError) -> None:
+    """Have Spark write the error without a traceback, which becomes a note below it.
+
+    The process ends with the error, and its environment with it.
+    """
+    main = getattr(sys.modules["__main__"].__spec__, "name", "")
+    if not main.startswith(_OF_SPARK) or "SPARK_HIDE_TRACEBACK" in os.environ:
+        return
+    os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+    if not isinstance(error, CallerError):
+        import traceback
+
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        error.add_note(f"Traceback (most recent call last):\n{frames}")

@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.spark.given_options import check_use, is_table, parse_options, table_options
 from pocketmq.spark.options import READ, STREAM, WRITE, Options
-from pocketmq.spark.settled import settle
+from pocketmq.spark.settled import sentence_first, settle
 
 # Bodies that `bodySchema=infer` looks at.
 _SAMPLED = 1000
 
 
+@sentence_first
 class PocketMQDataSource(DataSource):
     """RocketMQ stores and brokers as tables: spark.dataSource.register(PocketMQDataSource)."""
 

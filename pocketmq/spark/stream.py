@@ -25,6 +25,7 @@ from pocketmq.bulk.offsets import (
     Offsets,
     Positions,
     QueueKey,
+    check_known,
     checked_start,
     each,
     lookup,
@@ -34,6 +35,7 @@ from pocketmq.bulk.offsets import (
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
 from pocketmq.spark.retry import RetryPause
+from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.stream_offset import (
     OffsetScope,
     Stores,
@@ -74,6 +76,7 @@ def share_out(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int
     }
 
 
+@sentence_first
 class OffsetStream(DataSourceStreamReader):
     """A stream over queues whose bounds can be looked up; subclasses define how."""
 
@@ -149,6 +152,7 @@ class OffsetStream(DataSourceStreamReader):
         """Return starting_offset() of every queue."""
         starting = starting.of_brokers({key.broker_name for key in bounds})
         say_defaults(self.topics, bounds, starting)
+        check_known(bounds, starting, "starting", loss)
         offsets: Offsets = {}
         for key, one in bounds.items():
             store_at(offsets, key, starting_offset(one, starting, loss))
@@ -418,6 +422,7 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
     """Return the class with the latestOffset of the running PySpark (invariant 2)."""
     if not HAS_LIMITS:
 
+        @sentence_first
         class _Plain(base):  # type: ignore[valid-type, misc]
             def latestOffset(self) -> dict[str, Any]:
                 found: dict[str, Any] = self.latest_after_last()
@@ -425,6 +430,7 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
 
         return _Plain
 
+    @sentence_first
     class _Limited(base, SupportsTriggerAvailableNow):  # type: ignore[valid-type, misc]
         def getDefaultReadLimit(self) -> Any:
             if self.options.max_offsets_per_trigger:

@@ -12,8 +12,8 @@ import pytest
 from pocketmq.admin import Admin
 from pocketmq.client import Message, Producer
 from pocketmq.client.errors import CallerError, NotANameServer, OutcomeUnknown, TransientError
-from pocketmq.client.network import probe as what_listens
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.transport import probe as what_listens
 from pocketmq.testing import InProcess
 from tests.remoting.test_connection_limits import certificate as make_certificate
 

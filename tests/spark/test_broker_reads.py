@@ -138,7 +138,10 @@ def test_a_deleted_range_follows_fail_on_data_loss(broker: RunningBroker, topic:
         ({"nameServer": "somewhere"}, 'nameServer must be "host:port;host:port"'),
         ({"accessKey": "a"}, "accessKey and secretKey belong together"),
         ({"expressionType": "SQL92"}, "needs option subExpression"),
-        ({"startingOffsets": '{"TOPIC":{"absent":{"0":1}}}'}, "broker absent, queue 0"),
+        (
+            {"startingOffsets": '{"TOPIC":{"absent":{"0":1}}}'},
+            "broker 'absent'.*Read are the brokers",
+        ),
     ],
 )
 def test_a_mistake_is_reported_before_a_task_starts(

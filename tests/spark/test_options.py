@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pocketmq.bulk.moments import moment_ms
+from pocketmq.bulk.offsets import LossRule, Positions, QueueKey, check_known
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.columns import options_in
 from pocketmq.spark.given_options import check_use, parse_options
@@ -25,7 +26,7 @@ from pocketmq.spark.options import (
     Options,
     parse_size,
 )
-from pocketmq.spark.positions import topics_of
+from pocketmq.spark.positions import starting_of, topics_of
 from pocketmq.spark.source import PocketMQDataSource
 from tests.store.bulk_stores import Message, WrittenStore
 from tools import spark_tables
@@ -361,3 +362,16 @@ def test_times_are_taken_as_people_write_them() -> None:
     assert moment_ms("1795226400000") == 1_795_226_400_000
     with pytest.raises(IllegalArgument, match="in milliseconds it is 1795226400000"):
         moment_ms("1795226400")
+
+
+def test_typing_errors_in_positions_name_what_is_near() -> None:
+    known = {QueueKey("Orders", "b", 0)}
+    for wanted in (
+        Positions(offsets={"Order": {"b": {0: -2}}}),
+        Positions(ms_by_queue={"Order": {"b": {0: 1}}}),
+    ):
+        with pytest.raises(IllegalArgument, match=r"'Order' \(did you mean 'Orders'"):
+            check_known(known, wanted, "starting", LossRule())
+    by_time = {"startingOffsetsByTimestamp": '{"T":{"b":{"0":1700000000}}}'}
+    with pytest.raises(IllegalArgument, match="in milliseconds it is 1700000000000"):
+        starting_of(parse_options(by_time), "earliest")

@@ -1,5 +1,6 @@
 """write to topics: columns, queues, batches, failures, delivery."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from pocketmq.spark.brokers.client import BrokerClient
 from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.write.rows import check_schema, outgoing
 from tests.interop.brokers import RunningBroker
-from tests.spark.broker_topics import make_topic, wait_readable
+from tests.spark.broker_topics import make_topic, send, wait_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +155,11 @@ def test_a_failed_write_shows_nothing_with_transactions(
         ({"topic": "T"}, "body string, weight double", "column 'weight' cannot be written"),
         ({"topic": "T"}, "key string, value string", "What Kafka's sink calls key is keys"),
         ({}, "body string", "give option topic, or a column 'topic'"),
-        ({"topic": "NoSuchTopic"}, "body string", "topic create NoSuchTopic"),
+        (
+            {"topic": "NoSuchTopic", "delivery": "ledger"},
+            "body string",
+            "creates none.*topic create NoSuchTopic",
+        ),
         ({"topic": "T", "queueSelector": "column"}, "body string", "needs a column 'queueId'"),
         (
             {"topic": "T", "startingOffsets": "earliest"},
@@ -211,3 +216,12 @@ def test_the_schema_is_checked_by_type() -> None:
             "T",
             "",
         )
+
+
+def test_the_first_row_makes_a_topic_that_does_not_exist(broker: RunningBroker) -> None:
+    topic = f"Made{time.time_ns()}"
+    with BrokerClient(BrokerAccess(broker.namesrv)) as client:
+        assert client.queues(topic, Perm.WRITE) == []
+        assert {q.queue_id for q in client.writable(topic)} == {0, 1, 2, 3}
+    send(broker, topic, 5)
+    wait_readable(broker, topic, 5)

@@ -17,7 +17,8 @@ from pocketmq.bulk.offsets import (
     Offsets,
     Positions,
     QueueKey,
-    each,
+    check_assigned,
+    check_known,
     ending_offset,
     lookup,
     starting_offset,
@@ -30,7 +31,7 @@ from pocketmq.bulk.planning.live_store import LiveStore
 from pocketmq.bulk.planning.plan_cache import ArchivedStore, CachedPlan
 from pocketmq.bulk.store import Root, StoreSnapshot
 from pocketmq.model.names import is_system_topic
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, did_you_mean
 
 
 @contextmanager
@@ -95,16 +96,24 @@ class Planner:
         missing = [t for t in self.topics.named() if t not in present]
         if missing and not self.walked:
             roots = ", ".join(s.root.path for s in self.stores)
+            topics = _topics(self.stores)
+            names = ", ".join(repr(t) + did_you_mean(t, topics) for t in missing)
             raise IllegalArgument(
-                f"subscribe: there is no topic {', '.join(map(repr, missing))} in {roots}; "
-                f"{_some_topics(self.stores)}"
+                f"{self.topics.option}: there is no topic {names} in {roots}; {_some(topics)}"
             )
+        if self.topics.assign is not None and not self.walked:
+            check_assigned(self.topics.assign, self.bounds)
+
+    def wants(self, key: QueueKey) -> bool:
+        """Return True for a queue that is read, as far as a plan knows: files without queues may hold any."""
+        return key in self.bounds or (bool(self.walked) and self.topics.has_queue(key))
 
     @_without_collector()
     def starts(self, wanted: Positions) -> Offsets:
         """Return where each queue begins."""
         wanted = wanted.of_brokers(self._brokers)
-        self._check_known(wanted, "startingOffsets")
+        if not self.walked:
+            check_known(self.bounds, wanted, "starting", self.loss)
         result: Offsets = {}
         for key, bounds in self.bounds.items():
             store_at(result, key, starting_offset(bounds, wanted, self.loss))
@@ -114,21 +123,12 @@ class Planner:
     def ends(self, wanted: Positions) -> Offsets:
         """Return where each queue ends, exclusive."""
         wanted = wanted.of_brokers(self._brokers)
-        self._check_known(wanted, "endingOffsets")
+        if not self.walked:
+            check_known(self.bounds, wanted, "ending", self.loss)
         result: Offsets = {}
         for key, bounds in self.bounds.items():
             store_at(result, key, ending_offset(bounds, wanted, self.loss))
         return result
-
-    def _check_known(self, wanted: Positions, option: str) -> None:
-        if self.walked:
-            return
-        for key, offset in each(wanted.offsets or {}):
-            if key not in self.bounds and offset >= 0:
-                self.loss.lost(
-                    f"{option} names topic {key.topic}, broker {key.broker_name}, queue "
-                    f"{key.queue_id}, which does not exist or is not selected"
-                )
 
     @_without_collector()
     def partitions(self, starts: Offsets, ends: Offsets, sizes: Sizes) -> list[Partition]:
@@ -185,8 +185,11 @@ class Planner:
         ]
 
 
-def _some_topics(stores: Sequence[StoreSnapshot]) -> str:
-    names = sorted({q.topic for s in stores for q in s.queues(lambda t: not is_system_topic(t))})
+def _topics(stores: Sequence[StoreSnapshot]) -> list[str]:
+    return sorted({q.topic for s in stores for q in s.queues(lambda t: not is_system_topic(t))})
+
+
+def _some(names: Sequence[str]) -> str:
     if not names:
         return "no topic has a queue there"
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""

@@ -118,8 +118,8 @@ def _other(name: str, address: str, listens: str = "") -> str:
         return ""
     import asyncio
 
-    from pocketmq.client.errors import not_a_name_server
-    from pocketmq.client.network.probe import what_listens
+    from pocketmq.remoting.errors import not_a_name_server
+    from pocketmq.remoting.transport.probe import what_listens
 
     wrong = not_a_name_server(address, listens or asyncio.run(what_listens(address)))
     return "" if wrong is None else str(wrong)

@@ -4,7 +4,6 @@ Works with Apache brokers, too. The output has the columns of RocketMQ's mqadmin
 ours (0 done, 1 refused, 2 could not begin), where RocketMQ's prints a stack trace and ends with 0.
 """
 
-import difflib
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from pocketmq.cli.encoding import not_text, texts, write_any_text
 from pocketmq.cli.exits import CannotBegin, ExitCode, complain, without_extras
 from pocketmq.cli.mqadmin.arguments import parse
 from pocketmq.cli.mqadmin.table import COMMANDS, MqCommand, find
+from pocketmq.remoting.errors import did_you_mean
 
 
 def main() -> int:
@@ -68,8 +68,7 @@ def _served(name: str) -> MqCommand:
     """Return the command. Raises: CannotBegin for a name that is unknown, or not served here."""
     command = find(name)
     if command is None:
-        close = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
+        hint = did_you_mean(name, (each.name for each in COMMANDS))
         raise CannotBegin(f"unknown command {name!r}{hint}; see: mqadmin -h, or pocketmq -h")
     if not command.module:
         what = f"use: pocketmq {command.instead}" if command.instead else command.why

@@ -24,6 +24,7 @@ from pocketmq.cli.servers.namesrv_server import start_name_server
 from pocketmq.cli.servers.server_config import kept_directory, merge, read_file, unknown_variables
 from pocketmq.cli.servers.server_options import UP, ServerOptions
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.files.broker_name import kept_name
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.remoting.clock import SystemClock
@@ -112,6 +113,8 @@ class BrokerServer:
         if self._is_up and settings.pop("namesrvAddr", ""):
             log.info("namesrvAddr is not used by `up`: the broker registers in this process")
         own = {*BrokerConfig.keys(), *StoreConfig.keys()}
+        if not settings.get("brokerName"):
+            settings["brokerName"] = kept_name(settings["storePathRootDir"])
         theirs = set() if self._namesrv is None else NamesrvConfig.keys().keys() - own
         return read_broker_conf(
             {name: value for name, value in settings.items() if name not in theirs}

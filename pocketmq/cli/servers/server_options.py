@@ -134,7 +134,7 @@ OPTIONS = (
     Option(
         ("--broker-name",),
         "broker_name",
-        "name of the broker (default: the name of this machine)",
+        "name of the broker (default: the one that DIR knows, else the name of this machine)",
         (UP, BROKER),
         "NAME",
         "brokerName",

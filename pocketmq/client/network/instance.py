@@ -32,7 +32,6 @@ from pocketmq.client.network.client_processor import ClientProcessor
 from pocketmq.client.network.config import parse_name_servers
 from pocketmq.client.network.look_ups import LookUps
 from pocketmq.client.network.presence import Presence
-from pocketmq.client.network.probe import what_listens
 from pocketmq.client.network.requests import ApiRequests, Remoting
 from pocketmq.client.network.route import BrokerAddresses, BrokerUnknown, TopicRoute
 from pocketmq.client.network.runner import Runner
@@ -46,6 +45,7 @@ from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.fastjson import FastjsonError
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Handler
+from pocketmq.remoting.transport.probe import what_listens
 from pocketmq.remoting.transport.tls import client_context
 
 log = logging.getLogger(__name__)

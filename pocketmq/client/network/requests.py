@@ -7,11 +7,11 @@ says what was asked of whom.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from pocketmq.client.errors import Unreachable, from_remoting, not_a_name_server, refusal
+from pocketmq.client.errors import Unreachable, from_remoting, refusal
 from pocketmq.client.send.limits import OpenConnection
 from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.command import RemotingCommand, SerializeType
-from pocketmq.remoting.errors import PocketMQError, RemotingError
+from pocketmq.remoting.errors import PocketMQError, RemotingError, not_a_name_server
 from pocketmq.remoting.header import Header
 from pocketmq.remoting.requests import PocketRequestCode
 

@@ -9,11 +9,11 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from pocketmq.model.names import is_system_topic
+from pocketmq.model.names import AUTO_CREATE_TOPIC, is_system_topic
 from pocketmq.model.tables import countable
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.admin_headers import GetRouteInfoHeader
@@ -21,10 +21,14 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import (
     ConnectFailed,
+    FrameError,
     IllegalArgument,
+    PocketMQError,
     RemotingError,
     RequestRefused,
     RequestTimeout,
+    did_you_mean,
+    not_a_name_server,
 )
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.header import Header
@@ -43,16 +47,20 @@ from pocketmq.spark.retry import BUSY, RetryPause
 
 # Each wait costs the way there and back. Answers of so many wait in a broker's memory, some 100 bytes each.
 _TOGETHER = 2048
+# As many as RocketMQ's producers ask for.
+AUTO_CREATED_QUEUES = 4
 
 
 class NeverAnswered(ConnectFailed):
     """No name server has answered since the client was made: the option may be wrong."""
 
     def __init__(self, name_server: str, failure: RemotingError) -> None:
+        fact = failure.fact if isinstance(failure, ConnectFailed) else str(failure)
         RemotingError.__init__(
             self,
-            f"{failure} No name server of nameServer={name_server!r} has answered yet: check that "
-            "option. To wait for one that is only away, give option retryTimeoutMs",
+            f"{fact}. No name server of nameServer={name_server!r} has answered yet: check that option. To "
+            "start one on this machine: pocketmq up. To wait for one that is only away, give option "
+            "retryTimeoutMs",
         )
         self.address = name_server
 
@@ -213,14 +221,7 @@ class BrokerClient:
 
     def name_server(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
         """Call the first name server that answers. Raises: RemotingError of the last one, Refused."""
-        addresses = [a.strip() for a in self.access.name_server.split(";") if a.strip()]
-        if not addresses:
-            raise IllegalArgument('nameServer must be "host:port;host:port"')
-        for address in addresses:
-            if not address.rpartition(":")[2].isdecimal() or ":" not in address:
-                raise IllegalArgument(
-                    f'nameServer must be "host:port;host:port", not {self.access.name_server!r}'
-                )
+        addresses = _addresses(self.access.name_server)
         wait_ms = None if self._answering else self.access.first_contact_ms
         patience = self.patience() if wait_ms is None else RetryPause(wait_ms)
         while True:
@@ -229,10 +230,16 @@ class BrokerClient:
                     answer = self._ask(address, code, header)
                     self._answering = address
                     return answer
-                except RequestRefused:
+                except RequestRefused as error:
+                    if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        raise not_a_name_server(address, "broker") or error from None
                     self._answering = address
                     raise
-                except RemotingError as error:
+                except (RemotingError, FrameError) as error:
+                    if not self._answering and not isinstance(error, ConnectFailed):
+                        _raise_if_other(address)
+                    if not isinstance(error, RemotingError):
+                        raise
                     failure = error
             patience.pause(
                 NeverAnswered(self.access.name_server, failure) if wait_ms is not None else failure
@@ -244,6 +251,16 @@ class BrokerClient:
         """Return all topics that the name server knows."""
         answer = self.name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(fastjson.loads(answer.body).get("topicList") or [])
+
+    def near(self, topic: str) -> str:
+        """Return ` (did you mean 'x'?)` for the nearest topic that exists; an empty text for none.
+
+        Also for an account that may not list topics: it is a help, beside an error.
+        """
+        try:
+            return did_you_mean(topic, filter(is_users, self.topics()))
+        except PocketMQError:
+            return ""
 
     def brokers(self) -> set[str]:
         """Return the names of the registered brokers."""
@@ -282,6 +299,41 @@ class BrokerClient:
             good = answer.code == ResponseCode.SUCCESS
             found[topic] = _queues_of(topic, answer, perm) if good else self.queues(topic, perm)
         return found
+
+    def writable(self, topic: str, *, create: bool = True) -> list[BrokerQueue]:
+        """Return the topic's queues that may be written. Of a topic that does not exist, those that the first
+        message makes where brokers have autoCreateTopicEnable, unless not `create`.
+
+        Raises: IllegalArgument if no queue can be written.
+        """
+        found = self.queues(topic, Perm.WRITE)
+        if found:
+            return found
+        closed = bool(self.queues(topic, Perm.READ))
+        if create and not closed:
+            # Brokers that create topics say so by a topic whose permission can be inherited.
+            found = [
+                replace(q, topic=topic)
+                for q in self.queues(AUTO_CREATE_TOPIC, Perm.INHERIT)
+                if q.queue_id < AUTO_CREATED_QUEUES
+            ]
+        if found:
+            return found
+        where = self.access.name_server
+        if closed:
+            raise IllegalArgument(
+                f"topic {topic!r} accepts no messages on {where}: its brokers have no queue that can be "
+                f"written. If it was paused: pocketmq topic create {topic} --perm rw"
+            )
+        raise IllegalArgument(
+            f"topic {topic!r}{self.near(topic)} does not exist on {where}, and "
+            + (
+                "no broker there creates topics by sends"
+                if create
+                else "delivery=ledger creates none"
+            )
+            + f". Create it with: pocketmq topic create {topic}"
+        )
 
     # ---- offsets
 
@@ -348,6 +400,35 @@ def _queues_of(topic: str, answer: RemotingCommand, perm: Perm) -> list[BrokerQu
         if int(q["perm"]) & perm and addresses.get(q["brokerName"])
         for queue_id in range(int(q[count]))
     ]
+
+
+def _addresses(name_server: str) -> list[str]:
+    """Return the addresses of option nameServer. Raises: IllegalArgument."""
+    found = [a.strip() for a in name_server.split(";") if a.strip()]
+    for address in found or [""]:
+        host, colon, port = address.rpartition(":")
+        if "/" in host or not colon or not port.isdecimal():
+            hint = ""
+            if "://" in address:
+                hint = ", without a scheme"
+            elif "/" in address:
+                hint = ". A store's folder is what load() takes"
+            raise IllegalArgument(
+                f'nameServer must be "host:port;host:port", not {name_server!r}{hint}'
+            )
+    return found
+
+
+def _raise_if_other(address: str) -> None:
+    """Look once what listens at an address that does not answer. Raises: NotANameServer."""
+    # For a mistake only: a plan is free of them.
+    import asyncio
+
+    from pocketmq.remoting.transport.probe import what_listens
+
+    wrong = not_a_name_server(address, asyncio.run(what_listens(address)))
+    if wrong is not None:
+        raise wrong from None
 
 
 def _master(addresses: dict[Any, str]) -> str:

@@ -13,6 +13,8 @@ from pocketmq.bulk.offsets import (
     Offsets,
     Positions,
     QueueKey,
+    check_assigned,
+    check_known,
     each,
     ending_offset,
     lookup,
@@ -52,7 +54,7 @@ from pocketmq.spark.positions import (
     topics_of,
 )
 from pocketmq.spark.pushdown import Pushable, Pushed, accept
-from pocketmq.spark.settled import settle
+from pocketmq.spark.settled import sentence_first, settle
 
 _log = logging.getLogger("pocketmq.spark")
 
@@ -206,13 +208,15 @@ def look_up(
     for topic, queues in client.queues_of(names, Perm.READ).items():
         if not queues and named and must_exist:
             raise IllegalArgument(
-                f"option subscribe: topic {topic!r} does not exist or cannot be read on "
-                f"{client.access.name_server}; pocketmq topic list names the topics"
+                f"option {topics.option}: topic {topic!r}{client.near(topic)} does not exist or cannot be "
+                f"read on {client.access.name_server}; pocketmq topic list names the topics"
             )
         for queue in queues:
             key = QueueKey(topic, queue.broker_name, queue.queue_id)
             if topics.has_queue(key):
                 found.append(queue)
+    if topics.assign is not None and must_exist:
+        check_assigned(topics.assign, {QueueKey(q.topic, q.broker_name, q.queue_id) for q in found})
     asked = _Asked(client, found, settings)
     return {one.key: one for one in (BrokerBounds(asked, queue) for queue in found)}
 
@@ -301,6 +305,7 @@ def read_broker(
     warn(loss)
 
 
+@sentence_first
 class BrokerReader(DataSourceReader):
     """One batch read of live brokers."""
 
@@ -348,8 +353,8 @@ class BrokerReader(DataSourceReader):
             brokers = {key.broker_name for key in bounds}
             starting, ending = starting.of_brokers(brokers), self.ending.of_brokers(brokers)
             say_defaults(self.topics, bounds, starting)
-            check_known(bounds, starting, "startingOffsets", loss)
-            check_known(bounds, ending, "endingOffsets", loss)
+            check_known(bounds, starting, "starting", loss)
+            check_known(bounds, ending, "ending", loss)
             starts: Offsets = {}
             ends: Offsets = {}
             for key, one in bounds.items():
@@ -375,15 +380,3 @@ class BrokerReader(DataSourceReader):
         if partition is None or partition.value is None:
             return iter(())
         return read_broker(partition.value, self.options, self.projection, self.filters())
-
-
-def check_known(
-    bounds: Mapping[QueueKey, Any], wanted: Positions, option: str, loss: LossRule
-) -> None:
-    """Record a loss for offsets that name a missing queue."""
-    for key, offset in each(wanted.offsets or {}):
-        if key not in bounds and offset >= 0:
-            loss.lost(
-                f"{option} names topic {key.topic}, broker {key.broker_name}, queue "
-                f"{key.queue_id}, which does not exist or is not selected"
-            )

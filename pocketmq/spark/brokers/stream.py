@@ -35,11 +35,13 @@ from pocketmq.spark.file_reader import warn
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import GROUP, filters_of, sizes_of, starting_of
 from pocketmq.spark.retry import RetryPause
+from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.stream import Batches, OffsetStream, with_latest_offset
 
 _log = logging.getLogger("pocketmq.spark")
 
 
+@sentence_first
 class BrokerStream(OffsetStream):
     """A stream over the queues that the name server knows."""
 

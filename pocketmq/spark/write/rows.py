@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pocketmq.bulk.moments import checked_ms
 from pocketmq.model.message import Property
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.errors import IllegalArgument
@@ -131,7 +132,8 @@ def outgoing(row: Mapping[str, Any], topic: str) -> RowMessage:
         single = True
     deliver = row.get("deliverTimestamp")
     if deliver is not None:
-        ms = int(deliver.timestamp() * 1000) if isinstance(deliver, datetime) else int(deliver)
+        is_time = isinstance(deliver, datetime)
+        ms = int(deliver.timestamp() * 1000) if is_time else _delivery_ms(int(deliver))
         properties[Property.TIMER_DELIVER_MS.value] = str(ms)
         single = True
     for name, value in properties.items():
@@ -150,3 +152,10 @@ def outgoing(row: Mapping[str, Any], topic: str) -> RowMessage:
         sharding_key or (keys or None),
         single,
     )
+
+
+def _delivery_ms(value: int) -> int:
+    try:
+        return checked_ms(value)
+    except IllegalArgument as error:
+        raise IllegalArgument(f"column deliverTimestamp: {error}") from None

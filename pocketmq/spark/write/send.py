@@ -22,9 +22,9 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, RemotingError, RequestRefused
-from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.headers import SendMessageResponseHeader, SendMessageV2Header
-from pocketmq.spark.brokers.client import BrokerClient, BrokerQueue
+from pocketmq.spark.brokers.client import AUTO_CREATED_QUEUES, BrokerClient, BrokerQueue
 from pocketmq.spark.retry import BUSY
 from pocketmq.spark.write.ledger import Tally, row_digest
 from pocketmq.spark.write.rows import RowMessage
@@ -160,13 +160,7 @@ class TaskSender:
     def _route(self, topic: str) -> list[BrokerQueue]:
         found = self._routes.get(topic)
         if found is None:
-            found = self._client.queues(topic, Perm.WRITE)
-            if not found:
-                raise IllegalArgument(
-                    f"topic {topic!r} has no queue that can be written on "
-                    f"{self._client.access.name_server}; create it first: pocketmq topic create {topic}"
-                )
-            self._routes[topic] = found
+            found = self._routes[topic] = self._client.writable(topic)
         return found
 
     def _start(self, lane: _Lane) -> None:
@@ -212,7 +206,7 @@ class TaskSender:
             producer_group=self._group,
             topic=lane.queue.topic,
             default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=4,
+            default_topic_queue_nums=AUTO_CREATED_QUEUES,
             queue_id=lane.queue.queue_id,
             sys_flag=int(MessageSysFlag.TRANSACTION_PREPARED) if self._half else 0,
             born_timestamp=int(time.time() * 1000),

@@ -26,11 +26,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.flags import Perm
 from pocketmq.spark.brokers.client import BrokerClient
 from pocketmq.spark.brokers.connection import BrokerAccess
 from pocketmq.spark.options import Options
 from pocketmq.spark.retry import RetryPause
+from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.write.end import HalfEnder
 from pocketmq.spark.write.ledger import Ledger, rows_aside
 from pocketmq.spark.write.rows import RowMessage, check_schema, outgoing
@@ -72,13 +72,12 @@ class _Core:
         # A batch write has no query id: this one is made in the driver and goes to all tasks.
         self.job = uuid.uuid4().hex
         with BrokerClient(BrokerAccess.of(options, planning=True)) as client:
-            if options.topic and not client.queues(options.topic, Perm.WRITE):
-                raise IllegalArgument(
-                    f"topic {options.topic!r} has no queue that can be written on {options.name_server}; "
-                    f"create it first: pocketmq topic create {options.topic}"
-                )
-            if options.delivery == "ledger" and not options.topic:
+            is_ledger = options.delivery == "ledger"
+            if is_ledger and not options.topic:
                 raise IllegalArgument("delivery=ledger needs option topic, which holds the ledger")
+            if options.topic:
+                # The ledger is at the broker of the first queue, which must not change in the middle.
+                client.writable(options.topic, create=not is_ledger)
 
     def write_rows(self, rows: Iterator[dict[str, Any]]) -> TaskCommit:
         context = TaskContext.get()
@@ -182,6 +181,7 @@ def _counts(messages: list[Any]) -> str:
     return f"sent_again={repeated} partitions_in_ledger={in_ledger} partitions_cut_anew={cut_anew}"
 
 
+@sentence_first
 class BatchWriter(_Core, DataSourceArrowWriter):
     """df.write: rows come as Arrow batches."""
 
@@ -199,6 +199,7 @@ class BatchWriter(_Core, DataSourceArrowWriter):
         self.log_abort(messages, self.end(messages, commit=False))
 
 
+@sentence_first
 class _StreamCore(_Core):
     def commit(self, messages: list[Any], batchId: int) -> None:
         sent = self.end(messages, commit=True)
@@ -214,6 +215,7 @@ class _StreamCore(_Core):
         self.log_abort(messages, self.end(messages, commit=False))
 
 
+@sentence_first
 class RowStreamWriter(_StreamCore, DataSourceStreamWriter):
     """writeStream of PySpark 4.0: rows come as Row."""
 
@@ -238,6 +240,7 @@ def make_stream_writer(options: Options, schema: StructType) -> Any:
 
 if _StreamArrowWriter is not None:
 
+    @sentence_first
     class ArrowStreamWriter(_StreamCore, _StreamArrowWriter):  # type: ignore[misc]
         """writeStream of PySpark 4.1 and newer: rows come as Arrow batches."""
 
