@@ -57,11 +57,11 @@ def running(controller: str, kinds: str, **settings: Any) -> Iterator[BrokerSet]
         folder = Path(place)
         names = Server(folder, "namesrv", "--port", "0")
         stack.callback(names.kill)
-        decides = Controller(controller, folder / "controller")
+        decides = Controller(controller, folder / "controller", jvm=())
         stack.callback(decides.kill)
         decides.start()
         namesrv = names.ready()["namesrv"]
-        brokers = BrokerSet(folder, kinds.split(), decides, namesrv, **settings)
+        brokers = BrokerSet(folder, kinds.split(), decides, namesrv, jvm=(), **settings)
         stack.callback(brokers.kill)
         brokers.start()
         yield brokers

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from pocketmq.admin.cluster import Cluster
-from pocketmq.client.errors import BrokerFailed, RequestNotSupported
+from pocketmq.client.errors import GroupNotExist, RequestNotSupported
 from pocketmq.model.balance import Balance, ListedMessages, State
-from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.requests import GetGroupBalanceHeader, PocketRequestCode, RedeliverHeader
 
 
@@ -79,8 +78,5 @@ class BalanceAdmin:
                 )
                 async for name, told in asked:
                     yield name, told
-            except RequestNotSupported:
+            except (RequestNotSupported, GroupNotExist):
                 continue
-            except BrokerFailed as error:
-                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    raise

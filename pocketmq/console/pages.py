@@ -48,7 +48,7 @@ MENU = (
     ("/name-server", "nameServer", False),
 )
 # Pages that are reached from others, by a name in their query. The module of a page has the name of its path.
-DETAIL_PAGES = ("/broker", "/topic", "/group", "/message", "/login", "/search")
+DETAIL_PAGES = ("/broker", "/topic", "/group", "/balance", "/message", "/login", "/search")
 
 # What every page needs at once; its own module follows.
 _PRELOAD = ("main.js", "dom.js", "text.js", "api.js", "dialog.js", "table.js")

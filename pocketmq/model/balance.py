@@ -98,7 +98,11 @@ class Balance:
 
 
 class ListedMessages(NamedTuple):
-    """Messages in one state: offsets first to last, both included. time: ms since 1970, 0 if unknown."""
+    """Messages in one state: offsets first to last, both included. time: ms since 1970, 0 if unknown.
+
+    subscription: what the member asked for when it got or passed them; filter: by what the broker filtered;
+    both are empty where no record says it.
+    """
 
     topic: str
     broker: str
@@ -109,6 +113,8 @@ class ListedMessages(NamedTuple):
     cause: str
     member: str
     time: int
+    subscription: str = ""
+    filter: str = ""
 
     @property
     def size(self) -> int:
@@ -126,6 +132,8 @@ class ListedMessages(NamedTuple):
             "cause": self.cause,
             "member": self.member,
             "time": self.time,
+            "subscription": self.subscription,
+            "filter": self.filter,
         }
 
     @classmethod
@@ -140,6 +148,8 @@ class ListedMessages(NamedTuple):
             str(data["cause"]),
             str(data["member"]),
             int(data["time"]),
+            str(data.get("subscription", "")),
+            str(data.get("filter", "")),
         )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.servers import COMMAND, Server
@@ -41,7 +42,8 @@ def test_the_program_of_the_page_kills_each_and_loses_nothing(
     started: list[Server], tmp_path: Path
 ) -> None:
     words = ["--replicas", "3", "--controller", "--data", "set"]
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--broker-name", "b", "--no-console"]
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--broker-name", "b"]
+    ports += ["--console-port", "0"]
     server = Server(tmp_path, "up", *words, *ports)
     started.append(server)
     ready = server.ready()
@@ -85,6 +87,9 @@ def test_the_program_of_the_page_kills_each_and_loses_nothing(
     assert [each["epoch"] for each in earlier] == list(range(newest["epoch"] - 1, 0, -1))[
         : len(earlier)
     ]
+    with httpx.Client(base_url=f"{ready['console']}/api", trust_env=False) as user:
+        user.get("/session")
+        assert user.get("/replicas").json()["elections"] == [newest, *earlier]
     assert server.stop() == 0
 
 

@@ -60,6 +60,8 @@ def addresses(mixed: Mixed) -> list[str]:
         "/broker?name=broker-a&tab=settings",
         *(f"/topic?name={TOPIC}&tab={tab}" for tab in ("status", "consumers", "route", "config")),
         *(f"/group?name={GROUP}&tab={tab}" for tab in ("members", "queues", "config")),
+        f"/balance?group={GROUP}",
+        f"/balance?group={GROUP}&state=lost",
         f"/messages?topic={TOPIC}",
         "/messages?by=queue",
         f"/message?id={mixed.sent[0].msg_id}&topic={TOPIC}",

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.console.browser import Browser
-from tests.console.conftest import GROUP, Mixed, Stage, make_topic
+from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
 from tests.interop.driver import message
 from tests.kit.waiting import until
 
@@ -46,6 +46,27 @@ def test_a_group_is_made_given_a_mode_and_deleted(browser: Browser, mixed: Mixed
     browser.dialog("Delete")
     browser.wait_for("Group calm was deleted")
     browser.wait_for_rows("Consumer groups", lambda rows: all(row[0] != "calm" for row in rows))
+
+
+@pytest.mark.usefixtures("mixed")
+def test_the_balance_of_a_mixed_group_leads_to_what_was_lost(browser: Browser) -> None:
+    """From the group to its books, to the lost ranges, to the messages; no way back while members differ."""
+    browser.open(f"/group?name={GROUP}")
+    browser.click("Balance")
+    rows = browser.wait_for_rows("Losses by hour", lambda rows: len(rows) > 0)
+    assert {(row[2], row[3], *row[5:]) for row in rows} == {
+        (TOPIC, "Discarded by the member", "tagA", "tagB")
+    }
+    browser.click("Give lost ones back")
+    browser.wait_for("subscribe differently", f"pocketmq group mode {GROUP} isolate")
+    assert "Lost 4" in str(browser.find("svg.sum").get_attribute("aria-label"))
+    browser.click("4", within="table tr:has(.tag.bad)")
+    browser.wait_for("Messages in state Lost")
+    browser.click(TOPIC, within="main section:nth-of-type(2) tbody")
+    browser.wait_for("B0")
+    assert [each.partition("- ")[2][:24] for each in browser.errors()] == [
+        "Failed to load resource:"
+    ]
 
 
 def test_direct_consumption_and_running_info_of_a_member(browser: Browser, stage: Stage) -> None:

@@ -102,7 +102,8 @@ def stored_in(stores: Iterable[Path], topics: Iterable[str]) -> dict[str, list[S
 
 
 def _records(store: Path) -> Iterator[Record]:
-    for file in sorted((store / "commitlog").iterdir()):
+    # None until a slave has followed.
+    for file in sorted((store / "commitlog").glob("*")):
         data, at = file.read_bytes(), 0
         while at < len(data):
             try:
@@ -293,7 +294,15 @@ async def test_a_kill_and_a_promotion_in_the_middle(
             brokers.append(made)
         master, slave = brokers
         producer = java_550.producer(
-            namesrv, "p", settings={**PATIENT, **JAVA_5, "pollNameServerInterval": 500}
+            namesrv,
+            "p",
+            # While no broker is there, an attempt is over in less than a millisecond.
+            settings={
+                **PATIENT,
+                **JAVA_5,
+                "pollNameServerInterval": 500,
+                "retryTimesWhenSendFailed": 100_000,
+            },
         )
         flood = producer.begin_flood("Once", count=len(bodies), prefix="0", size=1)
         await until(lambda: len(producer.acks) > 200, "the first sends")

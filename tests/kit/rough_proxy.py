@@ -80,6 +80,7 @@ class RoughProxy:
         writer: asyncio.StreamWriter,
         both: set[asyncio.StreamWriter],
     ) -> None:
+        """Pass on what one end says, until either has left."""
         try:
             while True:
                 size = self._chance.randint(1, self.piece_max) if self.piece_max else 65_536

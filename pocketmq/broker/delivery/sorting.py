@@ -69,6 +69,15 @@ def expression_text(subscription: SubscriptionData | None) -> str:
     return f"{kind} {subscription.sub_string}"
 
 
+def subscription_of(text: str) -> str:
+    """Return an expression as people write it: tags alone, SQL92 with its kind.
+
+    >>> subscription_of("TAG A || B"), subscription_of("SQL92 a > 1")
+    ('A || B', 'SQL92 a > 1')
+    """
+    return text.removeprefix(f"{TAG} ")
+
+
 def asked(text: str) -> Wanted:
     """Parse an expression; what cannot be read lets everything through, as the broker does."""
     kind, _, expression = text.partition(" ")

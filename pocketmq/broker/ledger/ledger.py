@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.delivery.record_file import RecordReader
 from pocketmq.broker.delivery.rows import EventKind, Row, Texts
-from pocketmq.broker.delivery.sorting import Sorter
+from pocketmq.broker.delivery.sorting import Pulling, Sorter, subscription_of
 from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.ledger.book import Books
@@ -125,6 +125,7 @@ class GroupLedger:
                 part.cause,
                 part.member,
                 part.ms,
+                *_subscriptions(part.pulling),
             )
 
     def _ranges(self, topic: str, queue_id: int, part: InState) -> Iterator[tuple[int, int]]:
@@ -256,6 +257,13 @@ class GroupLedger:
             if loss.holder is None
             for queue_id in loss.queue_ids
         }
+
+
+def _subscriptions(pulling: Pulling | None) -> tuple[str, str]:
+    """Return what the member asked for, and by what the broker filtered; "" where that is unknown."""
+    if pulling is None or pulling.own == FOLDED_OWN:
+        return "", ""
+    return subscription_of(pulling.own or pulling.by), subscription_of(pulling.by)
 
 
 def _without(

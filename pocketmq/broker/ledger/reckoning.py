@@ -70,7 +70,7 @@ class Now:
 class InState(NamedTuple):
     """`size` messages of [begin, end) in one state; is_single: one that is in no other part, though their
     ranges may contain it. of: where they are not all of the range, the class that
-    picks them, and how they were given."""
+    picks them, and how they were given. pulling: how they were given, where that is recorded."""
 
     begin: int
     end: int
@@ -81,6 +81,7 @@ class InState(NamedTuple):
     ms: int = 0
     of: tuple[int, Pulling] | None = None
     is_single: bool = False
+    pulling: Pulling | None = None
 
 
 @dataclass(slots=True)
@@ -233,7 +234,15 @@ class Reckoning:
                         state = State.EXPIRED
                     of = None if count == each.size else (kind, piece.pulling)
                     yield InState(
-                        each.begin, each.end, state, count, cause, each.member, each.ms, of
+                        each.begin,
+                        each.end,
+                        state,
+                        count,
+                        cause,
+                        each.member,
+                        each.ms,
+                        of,
+                        pulling=piece.pulling,
                     )
 
     def _held(self, topic: str, queue_id: int, piece: Piece, now: Now) -> Iterator[InState]:

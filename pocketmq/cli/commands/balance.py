@@ -13,6 +13,8 @@ from pocketmq.cli.output import print_line, print_rows
 from pocketmq.model.balance import ListedMessages, State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pocketmq.admin import Admin
     from pocketmq.admin.views.balance import BalanceView
 
@@ -43,7 +45,7 @@ def balance(
     if listed is not None:
         state = _state(listed)
         rows = with_admin(namesrv, lambda admin: _list(admin, group, state, topic, since_ms))
-        shown = [each.to_json() if as_json else _row(each) for each in rows]
+        shown = [each.to_json() for each in rows] if as_json else _shown(rows)
         print_rows(shown, as_json=as_json, empty=f"no message is {listed}")
         return
     view = with_admin(namesrv, lambda admin: _view(admin, group, topic, since_ms))
@@ -151,5 +153,8 @@ def _print(view: "BalanceView") -> None:
         )
 
 
-def _row(each: ListedMessages) -> dict[str, Any]:
-    return {**each.to_json(), "time": show_moment(each.time)}
+def _shown(rows: "Sequence[ListedMessages]") -> list[dict[str, Any]]:
+    """Return what people read: of the columns those with something in them."""
+    told = [{**each.to_json(), "time": show_moment(each.time)} for each in rows]
+    used = {name for row in told for name, value in row.items() if value != ""}
+    return [{name: value for name, value in row.items() if name in used} for row in told]

@@ -75,23 +75,14 @@ def elections(
     """The last elections, the newest first: who led since when, and how long no broker did."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        # The broker that was elected knows best: it says how long it had heard nothing of the earlier master.
-        rows: dict[tuple[str, int], dict[str, Any]] = {}
-        for each in await admin.replicas.find(broker, cluster):
-            found = (await admin.replicas.status(each.address)).get("election") or {}
-            for one in found.get("history", ()):
-                key = each.name, one["masterEpoch"]
-                is_elected = one.get("masterId") == found["ownId"]
-                if key not in rows or is_elected:
-                    rows[key] = {
-                        "broker": each.name,
-                        "epoch": one["masterEpoch"],
-                        "time": one["atMs"],
-                        "masterId": one.get("masterId"),
-                        "master": one["masterAddress"],
-                        "gapMs": one["gapMs"] if is_elected else None,
-                    }
-        return sorted(rows.values(), key=lambda row: (row["time"], row["epoch"]), reverse=True)
+        from pocketmq.admin.views.elections import elections_of
+
+        return elections_of(
+            [
+                (each.name, await admin.replicas.status(each.address))
+                for each in await admin.replicas.find(broker, cluster)
+            ]
+        )
 
     rows = with_admin(namesrv, work)
     if not as_json:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pocketmq.admin.views.elections import elections_of
 from pocketmq.console.api.cluster import find_broker
 from pocketmq.console.api.request import ApiRequest
 from pocketmq.console.errors import bad_request
@@ -41,7 +42,8 @@ async def replicas(console: Console, call: ApiRequest) -> dict[str, Any]:
             # RocketMQ 4.9 does not know the question.
             row["error"] = str(error)
         rows.append(row)
-    return {"items": rows}
+    told = [(row["broker"], row["status"]) for row in rows if row["status"] is not None]
+    return {"items": rows, "elections": elections_of(told)}
 
 
 async def change_role(console: Console, call: ApiRequest) -> dict[str, Any]:

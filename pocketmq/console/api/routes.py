@@ -6,6 +6,7 @@ from typing import Any
 
 from pocketmq.console.api import acl as acl_api
 from pocketmq.console.api import alarm as alarm_api
+from pocketmq.console.api import balance as balance_api
 from pocketmq.console.api import cluster as cluster_api
 from pocketmq.console.api import dead_letter as dead_letter_api
 from pocketmq.console.api import delay as delay_api
@@ -65,6 +66,9 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("PUT", "/groups/{group}", group_api.put),
     ApiRoute("DELETE", "/groups/{group}", group_api.delete),
     ApiRoute("PUT", "/groups/{group}/mode", group_api.set_mode),
+    ApiRoute("GET", "/groups/{group}/balance", balance_api.show),
+    ApiRoute("GET", "/groups/{group}/balance/{state}", balance_api.messages),
+    ApiRoute("POST", "/groups/{group}/redeliver", balance_api.redeliver),
     ApiRoute("POST", "/groups/{group}/reset", offset_api.reset),
     ApiRoute("POST", "/groups/{group}/skip", offset_api.skip),
     ApiRoute("POST", "/groups/{group}/clone", offset_api.clone),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pocketmq.remoting.codes import ResponseCode
 from tests.cli.servers import Server
@@ -26,7 +27,7 @@ QUICK = {
 
 
 @contextmanager
-def a_set(folder: Path, kinds: str, **settings: object) -> Iterator[tuple[BrokerSet, Cutter]]:
+def a_set(folder: Path, kinds: str, **settings: Any) -> Iterator[tuple[BrokerSet, Cutter]]:
     """Brokers whose controller stands behind a proxy."""
     names = Server(folder, "namesrv", "--port", "0")
     namesrv = names.ready()["namesrv"]
@@ -45,7 +46,7 @@ def a_set(folder: Path, kinds: str, **settings: object) -> Iterator[tuple[Broker
                 kinds.split(),
                 controller,
                 namesrv,
-                nursery,
+                nursery=nursery,
                 **{**QUICK, "controllerAddr": proxy.address, **settings},
             )
         )

@@ -41,8 +41,16 @@ SETTINGS: dict[str, object] = {
 class Controller:
     """One controller, over its lives. kind: java or pocket."""
 
-    def __init__(self, kind: str, folder: Path, port: int = 0, **settings: object) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        port: int = 0,
+        jvm: tuple[str, ...] = QUICK_JVM,
+        **settings: object,
+    ) -> None:
         self.kind = kind
+        self._jvm = jvm
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         port = port or free_ports(1)[0]
@@ -75,7 +83,7 @@ class Controller:
         path = toolchain.class_path("broker-5.5.0")
         words = (path, "controller.ControllerStartup", "-c", str(conf))
         self.process = java_server(
-            words, self.folder, "controller", (*QUICK_JVM, "-Dtls.server.mode=disabled")
+            words, self.folder, "controller", (*self._jvm, "-Dtls.server.mode=disabled")
         )
         self.process.wait_for_line("The Controller Server boot success")
 
@@ -109,8 +117,10 @@ class BrokerSet:
         controller: Controller,
         namesrv: str,
         nursery: Nursery | None = None,
+        jvm: tuple[str, ...] = QUICK_JVM,
         **settings: object,
     ) -> None:
+        """jvm: the flags of Apache's brokers; those of the tests start sooner, and run slower later."""
         self.controller = controller
         self.namesrv = namesrv
         config = {**SETTINGS, "controllerAddr": controller.address, **settings}
@@ -120,7 +130,13 @@ class BrokerSet:
             if kind == "java":
                 self.members.append(
                     JavaBroker(
-                        place, version="5.5.0", config=config, namesrv=namesrv, broker_name=NAME
+                        place,
+                        version="5.5.0",
+                        heap="512m" if jvm is QUICK_JVM else "1g",
+                        jvm=jvm,
+                        config=config,
+                        namesrv=namesrv,
+                        broker_name=NAME,
                     )
                 )
             else:

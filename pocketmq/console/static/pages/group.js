@@ -25,6 +25,7 @@ export default {
     const choices = ["members", "queues", "config"].map((each) => [
       each, t(`group.${each}`), href("/group", { name, tab: each === "members" ? "" : each }),
     ]);
+    choices.push(["balance", t("balance"), href("/balance", { group: name })]);
     return [
       head(data(name), {
         crumb: ["/groups", t("groups")],

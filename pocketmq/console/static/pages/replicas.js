@@ -3,19 +3,20 @@
 import { change, get, path } from "../api.js";
 import { data, h } from "../dom.js";
 import { card, doer, empty, figures, head, link, table, tag } from "../table.js";
-import { duration, named, number, size, t } from "../text.js";
+import { duration, moment, named, number, size, t } from "../text.js";
 
 export default {
   title: "replicas",
   live: 3000,
   load: (page, signal) => get("/api/replicas", signal),
-  view(page, { items }) {
+  view(page, { items, elections }) {
     const slaves = items.flatMap((each) => (each.status?.haConnectionInfo ?? []).map((one) => ({ master: each, ...one })));
     return [
       head(t("replicas"), { about: t("replicas.about") }),
       figures(counts(items, slaves)),
       card(t("brokers"), items.map(trouble), items.length ? brokers(page, items) : empty(t("brokers.none"), t("brokers.none.do"))),
       card(t("replicas.slaves"), slaves.length ? connections(slaves) : empty(t("replicas.none"), t("replicas.none.do"), { command: "pocketmq up --replicas 2" })),
+      elections.length > 0 && card(t("elections"), h("p", { class: "soft" }, t("elections.about")), timeline(elections)),
     ];
   },
 };
@@ -84,6 +85,27 @@ function role(page, each, act) {
     () => change("PUT", path("/api/brokers/{}/role", [each.broker]), body, { title: label, label, danger: act !== "promote" }),
     () => t("replicas.done"),
   );
+}
+
+/** Elections by a controller, the newest first; a bar says how long no broker led. */
+function timeline(elections) {
+  const longest = Math.max(1, ...elections.map(({ gapMs }) => gapMs ?? 0));
+  return table({
+    caption: t("elections"),
+    columns: [
+      { label: t("time") }, { label: t("broker") }, { label: t("elections.epoch"), number: true },
+      { label: t("elections.master") }, { label: t("elections.gap"), number: true }, { label: t("elections.length"), quiet: true },
+    ],
+    rows: elections.map(({ time, broker, epoch, masterId, master, gapMs }) => ({
+      key: `${broker} ${epoch}`,
+      cells: [
+        moment(time), data(broker), number(epoch),
+        [data(masterId ?? ""), h("div", {}, data(master, { class: "mono soft" }))],
+        gapMs == null || gapMs < 0 ? "–" : duration(gapMs),
+        gapMs > 0 && h("svg", { class: "gap", viewBox: "0 0 100 12", "aria-hidden": "true", preserveAspectRatio: "none" }, h("rect", { class: "warn", x: 0, y: 0, height: 12, width: (gapMs / longest) * 100 })),
+      ],
+    })),
+  });
 }
 
 function connections(slaves) {

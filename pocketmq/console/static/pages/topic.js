@@ -36,8 +36,8 @@ export default {
         crumb: ["/topics", t("topics")],
         actions: [
           topicKind(topic.type),
-          doer(page, t("send"), () => sendForm(page, name), { main: true }),
           h("a", { class: "button", href: href("/messages", { topic: name }) }, t("messages")),
+          doer(page, t("send"), () => sendForm(page, name)),
           doer(page, t("change"), () => editTopic(page, name, topic.configs[0])),
           doer(page, t("delete"), () => remove(page, name), { danger: true }),
         ],
