@@ -37,6 +37,20 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 # ------------------------------------------------------------ topics
 
 
+async def test_a_compacted_topic_is_refused_unless_it_is_one(site: Site) -> None:
+    """It would be served as any other; one of a store of RocketMQ's keeps what it says."""
+    change = "+cleanup.policy=COMPACTION"
+    refused = await site.make_topic("T", attributes=change)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "cleanup.policy=COMPACTION is not supported" in (refused.remark or "")
+    assert site.broker.parts.tables.topics.get("T") is None
+    assert (await site.make_topic("T", attributes="+cleanup.policy=DELETE")).code == OK
+    assert (await site.make_topic("T", attributes=change)).code != OK
+    old = TopicConfig("B", 1, 1, attributes={"cleanup.policy": "COMPACTION"})
+    site.broker.parts.tables.topics.update(old)
+    assert (await site.make_topic("B", 3, attributes=change)).code == OK
+
+
 async def test_a_queue_type_is_fixed_and_batch_queues_are_refused(
     site: Site,
 ) -> None:

@@ -1,5 +1,6 @@
 """A broker that is killed and comes back in the middle of reads, plans, streams and writes."""
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pocketmq.bulk.errors import DataLoss
 from pocketmq.bulk.offsets import LossRule, each
 from pocketmq.bulk.rows import Read
-from pocketmq.remoting.admin_headers import CreateTopicHeader, DeleteTopicHeader
+from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingError
@@ -194,16 +195,12 @@ def test_what_a_broker_passes_over_is_a_loss(tmp_path: Path) -> None:
         assert read(0, 40, LossRule()) == 40
         assert read(0, 300, LossRule(), "a") == 100
         # RocketMQ 5.x throws away what a later message of the same key replaces, and pulls pass over it.
-        compacted = CreateTopicHeader(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=1,
-            write_queue_nums=1,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            attributes="+cleanup.policy=COMPACTION",
-        )
-        client.call(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, compacted)
+        broker.stop()
+        table = broker.store / "config" / "topics.json"
+        rows = json.loads(table.read_text())
+        rows["topicConfigTable"][topic]["attributes"] = {"cleanup.policy": "COMPACTION"}
+        table.write_text(json.dumps(rows))
+        broker.start()
         assert read(0, 300, LossRule()) == 299
     broker.kill()
 

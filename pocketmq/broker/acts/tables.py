@@ -25,6 +25,8 @@ from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SI
 
 log = logging.getLogger(__name__)
 
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
+
 Saved = asyncio.Future[None]
 
 
@@ -100,6 +102,11 @@ class TopicActs:
                         f"{name}={value} is not supported: this broker stores batches message by message, "
                         f"and clients read them in the same way. Create the topic without {name}"
                     )
+            if name == CLEANUP_POLICY and value == COMPACTION and attributes.get(name) != value:
+                raise _fault(
+                    f"{name}={value} is not supported: this broker deletes messages by age alone, and would "
+                    f"keep each value of a key. Create the topic without {name}"
+                )
             if name == SEND_ONCE and equals and value.lower() not in ("true", "false"):
                 raise _fault(f"value is not in set: [true, false], key: {name}")
             if change[0] == "+" and name and equals:
