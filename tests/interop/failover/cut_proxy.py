@@ -20,7 +20,8 @@ class CutProxy(RoughProxy):
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = owner_of(writer.get_extra_info("peername")[1])
-        if pid in self._cut:
+        # Whose it is cannot always be seen; the peer tries again.
+        if pid in self._cut or (self._cut and pid < 0):
             return
         self._by_process[writer] = pid
         try:
@@ -72,7 +73,7 @@ def cutter(target: int) -> Iterator[Cutter]:
 
 
 def owner_of(port: int) -> int:
-    """The process whose socket on 127.0.0.1 has this port; -1 if its connection has ended."""
+    """The process whose socket on 127.0.0.1 has this port; -1 if the kernel's tables do not show it now."""
     local = f"0100007F:{port:04X}"
     with open("/proc/net/tcp", encoding="ascii") as table:
         inode = next((row.split()[9] for row in table if row.split()[1] == local), "")
