@@ -236,7 +236,7 @@ def test_the_cluster_is_shown_and_set(say: Say, site: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["topcList"], "did you mean topicList?"),
+        (["topcList"], "did you mean 'topicList'?"),
         (["exportMetadata"], "use: pocketmq topic list --all --json"),
         (["createUser"], "is not served"),
         (["updateTopic", "-t", "T"], "needs -b or -c"),

@@ -1,5 +1,6 @@
 """An operator's work in the console, in Chromium: groups, settings, delays, traces, key-value table."""
 
+import re
 import time
 
 import pytest
@@ -59,8 +60,11 @@ def test_the_balance_of_a_mixed_group_leads_to_what_was_lost(browser: Browser) -
     }
     browser.click("Give lost ones back")
     browser.wait_for("subscribe differently", f"pocketmq group mode {GROUP} isolate")
-    assert "Lost 4" in str(browser.find("svg.sum").get_attribute("aria-label"))
-    browser.click("4", within="table tr:has(.tag.bad)")
+    said = re.search(r"Lost (\d+)", str(browser.find("svg.sum").get_attribute("aria-label")))
+    # How many depends on what members have pulled by now, and on what other tests sent.
+    assert said is not None
+    assert int(said[1]) > 0
+    browser.click(said[1], within="table tr:has(.tag.bad)")
     browser.wait_for("Messages in state Lost")
     browser.click(TOPIC, within="main section:nth-of-type(2) tbody")
     browser.wait_for("B0")

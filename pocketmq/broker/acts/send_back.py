@@ -36,7 +36,6 @@ from pocketmq.model.names import (
     retry_topic,
 )
 from pocketmq.model.record import Record, read_record
-from pocketmq.model.retry_policy import own_policy
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import Perm
@@ -163,9 +162,12 @@ class SendBackActs:
     ) -> tuple[bytes, str]:
         """Return the properties of the copy that waits, and for what, in words (invariant 1)."""
         policy = None
-        if sent.delay_level == 0 and self._config.timer_wheel_enable:
+        stored = group.extra.get("groupRetryPolicy")
+        if stored and sent.delay_level == 0 and self._config.timer_wheel_enable:
+            from pocketmq.model.retry_policy import own_policy  # few groups have one
+
             try:
-                policy = own_policy(group.extra.get("groupRetryPolicy"))
+                policy = own_policy(stored)
             except (AttributeError, TypeError, ValueError):
                 log.warning("cannot read the retry policy of a group group=%s", sent.group)
         if policy is None:

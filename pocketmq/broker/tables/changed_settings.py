@@ -136,7 +136,7 @@ class ChangedSettings(StoredTable[ChangedSetting]):
             now = _value(group, known)
             self.data_version = self.data_version.next(now_ms)
             row = None if now == was else ChangedSetting(name, now, was, now_ms, by)
-            if name not in _OF_ONE_RUN:
+            if name not in _OF_ONE_RUN and self.rows.get(name) != row:
                 self.put(name, row, keep=True)
         if changed:
             self._when_changed(changed)

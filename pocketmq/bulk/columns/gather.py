@@ -18,7 +18,9 @@ from pocketmq.bulk.columns.arrays import Int64s
 
 SPAN_MAX = (1 << 31) - 1
 
-_EVENS: dict[str, pa.Array] = {"even": pa.array([], pa.int32())}
+_EVENS: dict[str, pa.Array] = {
+    "even": pa.Array.from_buffers(pa.int32(), 0, [None, pa.py_buffer(b"")])
+}
 
 
 def windows(data: pa.Buffer, places: Int64s, width: int) -> npt.NDArray[Any]:

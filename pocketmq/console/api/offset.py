@@ -16,8 +16,8 @@ _WORDS = {"earliest": 0, "latest": -1}
 
 async def reset(console: Console, call: ApiRequest) -> dict[str, Any]:
     value = call.body.values.get("to")
-    if value in _WORDS:
-        moment = _WORDS[str(value)]
+    if isinstance(value, str) and value in _WORDS:
+        moment = _WORDS[value]
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         moment = value
     else:
