@@ -19,9 +19,9 @@ class CutProxy(RoughProxy):
         self._by_process: dict[asyncio.StreamWriter, int] = {}
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid = owner_of(writer.get_extra_info("peername")[1])
-        # Whose it is cannot always be seen; the peer tries again.
-        if pid in self._cut or (self._cut and pid < 0):
+        pid = owner_of(writer.get_extra_info("peername")[1], self.port)
+        if pid < 0 or pid in self._cut:
+            # An end that has left, or one that is to be without the controller.
             return
         self._by_process[writer] = pid
         try:
@@ -72,11 +72,12 @@ def cutter(target: int) -> Iterator[Cutter]:
         loop.close()
 
 
-def owner_of(port: int) -> int:
-    """The process whose socket on 127.0.0.1 has this port; -1 if the kernel's tables do not show it now."""
-    local = f"0100007F:{port:04X}"
+def owner_of(port: int, far_port: int) -> int:
+    """The process whose connection on 127.0.0.1 goes from one port to the other; -1 if it has ended."""
+    # Both ends: another connection may have the same port here, and one that waits for its end has no owner.
+    ends = [f"0100007F:{port:04X}", f"0100007F:{far_port:04X}"]
     with open("/proc/net/tcp", encoding="ascii") as table:
-        inode = next((row.split()[9] for row in table if row.split()[1] == local), "")
+        inode = next((row.split()[9] for row in table if row.split()[1:3] == ends), "")
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
