@@ -125,6 +125,28 @@ async def led_to(admin: Admin, broker: Broker) -> bool:
     return [each.address for each in masters] == [broker.address]
 
 
+async def test_the_source_is_the_master_again_whenever_the_copy_registers(tmp_path: Path) -> None:
+    """The copy's table of topics follows the source's, and each change of it is a registration."""
+    async with moving(tmp_path) as way:
+        inwards = await way.start()
+        register = way.source.register
+
+        async def overtaken() -> None:
+            await register()
+            await way.slave.registration.start()
+
+        way.source.register = overtaken  # type: ignore[method-assign]
+
+        def stop(line: str) -> None:
+            if line.startswith("sends are refused"):
+                raise Interrupted
+
+        way.at = stop
+        with pytest.raises(Interrupted):
+            await inwards.run()
+        assert await led_to(way.admin, way.master)
+
+
 @pytest.mark.parametrize("step", STEPS)
 async def test_whoever_stops_it_leaves_the_source_as_it_was(tmp_path: Path, step: str) -> None:
     async with moving(tmp_path) as way:

@@ -220,8 +220,13 @@ class Inwards:
                 f"clients are directed to the source again; for {self._route_ms / 1000:g} s, requests "
                 f"that arrive here are still passed on to it"
             )
-            await asyncio.sleep(self._route_ms / 1000)
-            passage.close()
+            try:
+                # Between those two this broker may have registered as the master again: whenever its table of
+                # topics changes, which follows the source's.
+                await self._source.register()
+                await asyncio.sleep(self._route_ms / 1000)
+            finally:
+                passage.close()
 
     async def keep_route(self) -> None:
         """Maintain invariant 3, until a minute after the source has gone."""
