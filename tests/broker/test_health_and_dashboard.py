@@ -70,7 +70,7 @@ def test_work_that_the_disk_refuses_is_unwell_until_it_succeeds(server: InProces
     assert server.call(page(None))[0] == 200
 
 
-def test_a_broker_that_nobody_may_use_is_not_ready() -> None:
+def test_a_broker_that_no_client_may_use_is_not_ready() -> None:
     with InProcess({"brokerPermission": 0}) as server:
         assert health_page([server.running])[0] == 200
         status, body = ready_page([server.running])

@@ -103,7 +103,7 @@ async def test_it_is_cut_back_where_that_is_wanted_and_kept_in_a_file(
     assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
 
 
-async def test_a_log_of_somebody_else_is_never_followed(tmp_path: Path) -> None:
+async def test_a_log_of_another_broker_is_never_followed(tmp_path: Path) -> None:
     async with pair(tmp_path) as brokers:
         for name in ("s", "m"):
             broker = await brokers.master(name)

@@ -125,7 +125,7 @@ async def led_to(admin: Admin, broker: Broker) -> bool:
     return [each.address for each in masters] == [broker.address]
 
 
-async def test_the_source_is_the_master_again_whenever_the_copy_registers(tmp_path: Path) -> None:
+async def test_the_source_leads_again_whenever_the_copy_registers(tmp_path: Path) -> None:
     """The copy's table of topics follows the source's, and each change of it is a registration."""
     async with moving(tmp_path) as way:
         inwards = await way.start()

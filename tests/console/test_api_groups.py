@@ -251,8 +251,8 @@ async def test_a_member_tells_what_it_runs_and_producers_are_listed(tmp_path: Pa
             assert found["subscriptions"][0]["tags"] == ["tagA", "tagB"]
             assert found["properties"]
             assert found["stack"]
-            nobody = await user.get("/groups/S/members/absent")
-            assert (nobody.status, nobody.json["code"]) == (404, "NOT_FOUND")
+            absent = await user.get("/groups/S/members/absent")
+            assert (absent.status, absent.json["code"]) == (404, "NOT_FOUND")
 
             async def listed() -> Any:
                 return (await user.read("/producers", group="P"))["items"]

@@ -131,7 +131,7 @@ class Site:
         for queue_id, offset in enumerate(committed):
             assert offset <= self.whole[queue_id], (queue_id, offset, self.whole)
 
-    def somebody_consumes(self) -> bool:
+    def a_member_consumes(self) -> bool:
         self.read()
         return bool(self.lines)
 
@@ -181,7 +181,7 @@ def test_every_message_is_processed_though_members_are_killed(
         make_topic_at(broker.address, TOPIC, QUEUES)
         site = Site(broker, tmp_path, kind)
         try:
-            until(site.somebody_consumes, "a member consumes")
+            until(site.a_member_consumes, "a member consumes")
             for _ in range(kills):
                 time.sleep(chance.uniform(0.05, 1.5))
                 site.kill(chance.randrange(MEMBERS))

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import pytest
 
+from tests.cli.servers import Server
 from tests.interop import driver as drivers_
 from tests.interop import mqadmin as mqadmin_
 from tests.interop.brokers import RunningBroker, make_broker
@@ -216,3 +217,25 @@ def topic() -> str:
 def group() -> str:
     """A group name that no other test uses."""
     return f"group{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--replica-messages"))
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[list[RunningBroker]]:
+    """Brokers that are started into it; killed at the end, the last first."""
+    started: list[RunningBroker] = []
+    yield started
+    for broker in reversed(started):
+        broker.kill()
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[Server]:
+    """A name server that lives longer than a broker."""
+    server = Server(tmp_path, "namesrv", "--port", "0")
+    yield server
+    server.kill()

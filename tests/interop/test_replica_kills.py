@@ -39,28 +39,6 @@ SYNC = {"brokerRole": "SYNC_MASTER", **SMALL_LOG}
 log = logging.getLogger(__name__)
 
 
-@pytest.fixture
-def count(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("--replica-messages"))
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[list[RunningBroker]]:
-    """Brokers that are started into it; killed at the end, the last first."""
-    started: list[RunningBroker] = []
-    yield started
-    for broker in reversed(started):
-        broker.kill()
-
-
-@pytest.fixture
-def names(tmp_path: Path) -> Iterator[Server]:
-    """A name server that lives longer than a broker."""
-    server = Server(tmp_path, "namesrv", "--port", "0")
-    yield server
-    server.kill()
-
-
 class Load:
     """One message after the other, and a group that takes them in the order of their queues."""
 

@@ -6,7 +6,6 @@ Real brokers at the other end: a Java slave at our master, and our slave at a Ja
 import asyncio
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,28 +36,6 @@ JAVA_MASTERS = ["5.5.0", pytest.param("4.9.7", marks=pytest.mark.reference)]
 SMALL_LOG = {"mappedFileSizeCommitLog": FILE}
 SLAVE = {"brokerRole": "SLAVE", **SMALL_LOG}
 SYNC = {"brokerRole": "SYNC_MASTER", **SMALL_LOG}
-
-
-@pytest.fixture
-def count(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("--replica-messages"))
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[list[RunningBroker]]:
-    """Brokers that are started into it; killed at the end, the last first."""
-    started: list[RunningBroker] = []
-    yield started
-    for broker in reversed(started):
-        broker.kill()
-
-
-@pytest.fixture
-def names(tmp_path: Path) -> Iterator[Server]:
-    """A name server that lives longer than a broker."""
-    server = Server(tmp_path, "namesrv", "--port", "0")
-    yield server
-    server.kill()
 
 
 def table(broker: RunningBroker, file: str, name: str) -> dict[str, object]:

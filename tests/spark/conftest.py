@@ -1,17 +1,22 @@
 """One Spark session for all tests of this folder: starting one costs more than most tests."""
 
+import json
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kit.jvm import SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.interop.brokers import RunningBroker
+    from tests.store.bulk_stores import WrittenStore
+
+    Load = Callable[..., DataFrame]
 
 # How often brokers, drivers and executors are killed in the tests that do so: each task of the cluster loses
 # its executor once, and a driver dies as often with a batch planned as with one done. 20 for the figures.
@@ -117,3 +122,35 @@ def broker(
         pytest.skip(str(missing))
     yield made
     made.kill()
+
+
+@pytest.fixture
+def load(spark: "SparkSession") -> "Load":
+    """Reads store folders."""
+
+    def load(path: Path | list[str], **options: Any) -> "DataFrame":
+        given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+        where = path if isinstance(path, list) else str(path)
+        return spark.read.format("pocketmq").options(**given).load(where)
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> "WrittenStore":
+    """600 messages of two topics in three queues each, tags a to f, one second apart, several log files."""
+    from tests.store.bulk_stores import Message, WrittenStore
+
+    root = tmp_path_factory.mktemp("broker-a") / "store"
+    store = WrittenStore(root, log_file_size=40_000, queue_file_entries=64)
+    store.add(
+        Message(
+            topic="T" if i % 2 == 0 else "U",
+            queue_id=i // 2 % 3,
+            body=b"%d" % i,
+            properties=f"TAGS\x01{'abcdef'[i // 6 % 6]}\x02KEYS\x01k{i} x\x02".encode(),
+            store_ms=1_700_000_000_000 + i * 1000,
+        )
+        for i in range(600)
+    )
+    return store

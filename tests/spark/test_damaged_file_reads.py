@@ -1,7 +1,6 @@
 """Batch reads of damaged and of growing stores, of views, and of generated ones."""
 
 import gc
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,34 +25,6 @@ if TYPE_CHECKING:
 from tests.spark.file_frames import numbers, planned, read_by
 
 Load = Callable[..., "DataFrame"]
-
-
-@pytest.fixture
-def load(spark: "SparkSession") -> Load:
-    def load(path: Path | list[str], **options: Any) -> "DataFrame":
-        given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
-        where = path if isinstance(path, list) else str(path)
-        return spark.read.format("pocketmq").options(**given).load(where)
-
-    return load
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenStore:
-    """600 messages of two topics in three queues each, tags a to f, one second apart, several log files."""
-    root = tmp_path_factory.mktemp("broker-a") / "store"
-    store = WrittenStore(root, log_file_size=40_000, queue_file_entries=64)
-    store.add(
-        Message(
-            topic="T" if i % 2 == 0 else "U",
-            queue_id=i // 2 % 3,
-            body=b"%d" % i,
-            properties=f"TAGS\x01{'abcdef'[i // 6 % 6]}\x02KEYS\x01k{i} x\x02".encode(),
-            store_ms=1_700_000_000_000 + i * 1000,
-        )
-        for i in range(600)
-    )
-    return store
 
 
 def bad_record(store: WrittenStore, positions: list[int]) -> list[int]:

@@ -31,34 +31,6 @@ Load = Callable[..., "DataFrame"]
 Place = tuple[str, int, int]
 
 
-@pytest.fixture
-def load(spark: "SparkSession") -> Load:
-    def load(path: Path | list[str], **options: Any) -> "DataFrame":
-        given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
-        where = path if isinstance(path, list) else str(path)
-        return spark.read.format("pocketmq").options(**given).load(where)
-
-    return load
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenStore:
-    """600 messages of two topics in three queues each, tags a to f, one second apart, several log files."""
-    root = tmp_path_factory.mktemp("broker-a") / "store"
-    store = WrittenStore(root, log_file_size=40_000, queue_file_entries=64)
-    store.add(
-        Message(
-            topic="T" if i % 2 == 0 else "U",
-            queue_id=i // 2 % 3,
-            body=b"%d" % i,
-            properties=f"TAGS\x01{'abcdef'[i // 6 % 6]}\x02KEYS\x01k{i} x\x02".encode(),
-            store_ms=1_700_000_000_000 + i * 1000,
-        )
-        for i in range(600)
-    )
-    return store
-
-
 def test_spark_reads_the_recorded_stores_as_their_manifests(load: Load, tmp_path: Path) -> None:
     """All in one table of whole rows, every type through Spark and back. Where a store is damaged, or its log
     is read without an index, the rows are those of the decoder, which other tests judge by the manifests."""
