@@ -67,8 +67,9 @@ class Sdk:
         for client in reversed(self._open):
             self.driver.begin("shutdown", name=client.name)
 
-    def producer(self, *topics: str) -> "Producer":
-        return self._started(Producer, "producer", topics=topics)
+    def producer(self, *topics: str, **more: int) -> "Producer":
+        """more: attempts, for a send of the Java SDK."""
+        return self._started(Producer, "producer", topics=topics, **more)
 
     def simple(
         self, group: str, subscriptions: Subscriptions, await_ms: int = 5_000

@@ -44,7 +44,7 @@ GO_THREADS = 50
 PATIENT: Json = {"retryTimesWhenSendFailed": 1_000, "sendMsgTimeout": 600_000}
 # RocketMQ 5's client forgets a request on the second of two connections that it opens at once.
 JAVA_5: Json = {"sendMsgMaxTimeoutPerRequest": 3_000}
-# The SDKs of 5.x try three times, one of which may meet a connection that is ending.
+# The SDKs of 5.x try three times.
 SDK_LOSSES = 1
 WAITING = ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX")
 COMMITTED = 8
@@ -186,7 +186,8 @@ def send_by_go(session: Session, namesrv: str, topic: str, count: int) -> Told:
 def send_by_sdk(driver: Driver, endpoint: str, topic: str, bodies: Sequence[str]) -> Told:
     """Send one after the other; the acknowledgement has no place."""
     with Sdk(driver, endpoint) as sdk:
-        producer = sdk.producer(topic)
+        # Of Java's three, a connection that is ending uses up some (INTERNAL: http2 exception).
+        producer = sdk.producer(topic, **({"attempts": 20} if sdk.name == "java" else {}))
         for begin in range(0, len(bodies), 250):
             producer.send(*({"topic": topic, "body": each} for each in bodies[begin : begin + 250]))
     return dict.fromkeys(bodies)

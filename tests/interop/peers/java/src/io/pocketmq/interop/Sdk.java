@@ -83,6 +83,9 @@ public final class Sdk {
         for (JsonElement topic : in.getAsJsonArray("topics")) {
             builder.setTopics(topic.getAsString());
         }
+        if (in.has("attempts")) {
+            builder.setMaxAttempts(in.get("attempts").getAsInt());
+        }
         clients.put(name, builder.build());
         return null;
     }
