@@ -68,7 +68,12 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
             warn_of(f"--set {name}", "the environment, POCKETMQ_<NAME>, or the file of -c")
     server = _make(options)
     if options.print_config:
-        sys.stdout.write(_with_origins(server.settings(), server.origins))
+        settings = server.settings()
+        sys.stdout.write(format_properties(settings))
+        # Beside the properties, which programs read.
+        for name, origin in sorted(server.origins.items()):
+            if name in settings:
+                sys.stderr.write(f"{name} is from {origin}\n")
         return ExitCode.OK
     try:
         run(server.serve, until_input_ends=until_input_ends, reload=server.reload)
@@ -82,16 +87,6 @@ def serve(role: str, arguments: list[str], *, until_input_ends: bool = False) ->
         complain(server.failure)
         return ExitCode.FAILED
     return ExitCode.OK
-
-
-def _with_origins(settings: Mapping[str, str], origins: Mapping[str, str]) -> str:
-    """Return a properties file with a comment before each value that is no default."""
-    text = ""
-    for name in sorted(settings):
-        if origin := origins.get(name):
-            text += f"# source of {name} = {origin}\n"
-        text += format_properties({name: settings[name]})
-    return text
 
 
 def _make(options: ServerOptions) -> Server:
