@@ -13,8 +13,8 @@ import httpx
 from pocketmq.client import Message, Producer
 from tests.console.console_peer import Site, site
 from tests.interop.conftest import or_missing
-from tests.interop.processes import free_ports
 from tests.interop.toolchain import program
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until_async
 
 ALERTS = Path(__file__).parents[2] / "docker" / "prometheus" / "alerts.yml"
@@ -99,7 +99,8 @@ async def prometheus(folder: Path, *targets: str) -> AsyncIterator[httpx.AsyncCl
         async with httpx.AsyncClient(base_url=address, trust_env=False) as http:
             yield http
     finally:
-        server.terminate()
+        if server.returncode is None:
+            server.terminate()
         await server.wait()
 
 
@@ -140,4 +141,6 @@ async def test_a_prometheus_server_alerts_on_the_sick_site_alone(tmp_path: Path)
     assert [
         (each["labels"]["alertname"], each["labels"]["consumer_group"], each["state"])
         for each in found
+        # The disk is this machine's, and may really be full.
+        if each["labels"]["alertname"] != "DiskFills"
     ] == [("GroupSick", "sick", "firing")]
