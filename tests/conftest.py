@@ -117,6 +117,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--backup-kills",
+        default=3,
+        type=int,
+        help="how often a backup is killed, and a restore (default 3 each; 25 for the figures)",
+    )
+
+    parser.addoption(
         "--consumer-kills",
         default=12,
         type=int,

@@ -425,6 +425,34 @@ COMMANDS: Mapping[str, Keys] = {
             "archive": "where they are",
         }
     ),
+    "store backup": _one(
+        {
+            "position": "where the log of the backup ends",
+            "time": "everything stored before is in it, ms",
+            "bytes": "size of its log",
+            "written": "bytes that no earlier backup had",
+            "removed": "older backups that were removed",
+            "backup": "where it is",
+        }
+    ),
+    "store backups": _one(
+        {
+            "backups[]": "backups, oldest first",
+            "backups[].position": "where its log ends",
+            "backups[].time": "everything stored before is in it, ms",
+            "backups[].bytes": "size of its log",
+            "problems[]": "what is damaged, with --check",
+        }
+    ),
+    "store restore": _one(
+        {
+            "position": "where the log ends",
+            "time": "everything stored before is in it, ms",
+            "records": "records in it",
+            "damages": "damaged places of the log, which the source had, too",
+            "data": "folder of the store",
+        }
+    ),
     "store diff": _rows(
         {
             "topic": "topic",

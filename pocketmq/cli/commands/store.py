@@ -1,6 +1,7 @@
 """`pocketmq store`: look into a store directory, check it, mend it, take its messages out.
 
-ls, dump, verify and export only read, also beside a running broker; repair needs the broker stopped.
+ls, dump, verify and export only read, also beside a running broker; repair needs the broker stopped. Backups
+are in store_backup.py.
 """
 
 import base64
@@ -25,6 +26,7 @@ from pocketmq.cli.output import (
     print_rows,
     with_progress,
 )
+from pocketmq.cli.store_backup import backup, backups, restore
 from pocketmq.files.records import Damage, Entry
 from pocketmq.model.as_json import as_object
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from pocketmq.store.repair.reader import StoreReader
 
 app = typer.Typer()
+for each in (backup, backups, restore):
+    app.command()(each)
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="The broker's --data directory.")]
 Topic = Annotated[str | None, typer.Option(help="Only this topic.")]

@@ -182,7 +182,7 @@ class StoreReader(StoreFiles[QueueFiles]):
                 return ends[-1]
         return self.log_start
 
-    def _written_by(self) -> str | None:
+    def written_by(self) -> str | None:
         """Return the broker that wrote the store last; None if nothing tells it.
 
         One that runs, or was killed, has made `abort`; it writes its first checkpoint after some seconds.
@@ -204,7 +204,7 @@ class StoreReader(StoreFiles[QueueFiles]):
         )
         return Summary(
             str(self.root),
-            self._written_by(),
+            self.written_by(),
             not self.was_not_stopped,
             self.log_start,
             self.end_of_records(),
