@@ -28,8 +28,9 @@ def test_a_full_disk_is_explained_once(
     with InProcess({"diskSpaceWarningLevelRatio": 0.9}) as server:
         server.clock.advance(60)
         until(lambda: health_page([server.running])[0] == 503, "the store to notice")
-        with pytest.raises(SendFailed) as caught:
-            server.send("T", "x")
+        for _ in range(2):
+            with pytest.raises(SendFailed) as caught:
+                server.send("T", "x")
     text = str(caught.value)
     assert text.count("is full") == 1
     assert text.count("free some space") == 1
