@@ -262,7 +262,7 @@ async def test_what_members_hold_before_their_first_commit_is_behind(tmp_path: P
             "New",
             listener=hanging,
             name_server=where,
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
             persist_offset_interval_ms=600_000,
         )
         consumer.subscribe("T")
