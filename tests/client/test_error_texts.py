@@ -46,6 +46,10 @@ def test_advice_is_given_where_the_remark_has_none() -> None:
     bare = refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "I am going away", "b:1", "sending")
     assert isinstance(bare, BrokerNotServing)
     assert str(bare).endswith("see its log")
+    general = "the message is illegal, maybe msg body or properties length not matched."
+    for remark, advised in (general, True), ("TIMER_DELIVER_MS is 5 s too far ahead", False):
+        error = refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "b:1", "sending")
+        assert ("Send a smaller body" in str(error)) == advised
 
 
 def test_the_link_to_rocketmqs_faq_is_left_out() -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pocketmq.client.argument_types import check_type
 from pocketmq.client.errors import (
     NoAnswer,
     NoRoute,
@@ -276,7 +277,10 @@ class SendEngine:
         *,
         first: MessageQueue | None = None,
     ) -> SendResult:
-        timeout = timeout_ms if timeout_ms is not None else self.options.send_timeout_ms
+        timeout = self.options.send_timeout_ms
+        if timeout_ms is not None:
+            check_type("timeout_ms", timeout_ms, int, float)
+            timeout = timeout_ms
         if queue is not None:
             queue = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
             return await self._send_to(outgoing, queue, timeout)
