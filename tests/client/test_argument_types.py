@@ -145,7 +145,7 @@ def test_a_delivery_time_in_seconds_is_recognised() -> None:
 
 
 def test_a_time_out_that_is_no_number_is_refused() -> None:
-    """It was a TypeError from inside, with a coroutine that nobody awaited."""
+    """It was a TypeError from inside, and a coroutine that was never awaited."""
     text: Any = "3"
     with (
         InProcess() as server,

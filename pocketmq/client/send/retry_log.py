@@ -9,7 +9,7 @@ import logging
 from pocketmq.client.send.retries import SendAttempts
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.transport.log_pause import LogPause
+from pocketmq.remoting.serving.log_pause import LogPause
 
 log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.quick.by_pattern import Cuttable
+from pocketmq.remoting.serving.log_pause import LogPause
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Reply
-from pocketmq.remoting.transport.log_pause import LogPause
 
 log = logging.getLogger(__name__)
 
