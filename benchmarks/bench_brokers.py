@@ -22,7 +22,8 @@ from pathlib import Path
 
 from benchmarks import raw_load
 from benchmarks.meter import cpu_seconds, machine
-from tests.interop.processes import Process, free_ports
+from tests.interop.processes import Process
+from tests.kit.ports import free_ports
 
 COUNTS = (1, 2, 4)
 TOPIC, QUEUES, BODY, IN_FLIGHT = "BrokersBench", 4, 128, 64

@@ -44,8 +44,8 @@ from tests.interop import sdks
 from tests.interop.brokers import PocketBroker, RunningBroker
 from tests.interop.driver import Driver, PeerError
 from tests.interop.grpc_places import ProxyProcess
-from tests.interop.processes import free_ports
 from tests.interop.sdks import Sdk
+from tests.kit.ports import free_ports
 
 _OK: bytes = classes["SendMessageResponse"](status={"code": Code.OK}).SerializeToString()[2:]
 """What the answer of a call that is well holds: the status without its text."""

@@ -28,7 +28,8 @@ from typing import Any
 
 from benchmarks.meter import cpu_seconds, machine
 from tests.interop.brokers import PocketBroker
-from tests.interop.processes import Process, free_ports
+from tests.interop.processes import Process
+from tests.kit.ports import free_ports
 
 NATS = "github.com/nats-io/nats-server/v2@v2.11.0"
 CLIENTS = ["nats-py==2.11.0", "redis==5.2.1"]

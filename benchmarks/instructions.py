@@ -32,7 +32,7 @@ from benchmarks.in_step import InStep
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, SerializeType, decode, encode
 from tests.interop.brokers import PocketBroker
-from tests.interop.processes import free_ports
+from tests.kit.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC, QUEUES = "BenchTopic", 4

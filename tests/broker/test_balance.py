@@ -121,6 +121,35 @@ async def test_a_held_pull_without_the_queue_changes_nothing(broker: Broker, ask
         assert (found["consumed"], found.get("lost", 0)) == (2, 0)
 
 
+@pytest.mark.parametrize("order", ["c1 c2", "c2 c1"])
+async def test_of_two_held_pulls_that_of_the_holder_counts(
+    broker: Broker, asker: Peer, order: str
+) -> None:
+    """c1 gave its queue to c2 while its pull was held: a message wakes both pulls, and c1 ignores it."""
+    await send(asker, "", queue_id=1)
+    async with await Peer.at(broker) as first, await Peer.at(broker) as second:
+        members = {"c1": (first, "tagA", 1), "c2": (second, "tagB", 2)}
+        for name, (member, tag, version) in members.items():
+            await member.heartbeat(G, {T: tag}, client_id=name, sub_version=version)
+        held = {}
+        for name in order.split():
+            member, tag, version = members[name]
+            held[name] = member.send_pull(G, T, 0, sys_flag=2, suspendTimeoutMillis=60_000)
+            # Its answer says that the pull before it is held.
+            await member.heartbeat(G, {T: tag}, client_id=name, sub_version=version)
+        await send(asker, "tagB")
+        for name, opaque in held.items():
+            assert len(records(await members[name][0].answer(opaque))) == 1
+        second.send_pull(G, T, 1, sys_flag=2, suspendTimeoutMillis=60_000)
+        await commit(second, 1)
+        assert (await books(asker))["consumed"] == 1
+        assert [row["member"] for row in await listed(asker, "consumed")] == ["c2"]
+        # A pull of the first one from where both have been: the holder has gone on, so it says nothing.
+        first.send_pull(G, T, 1, sys_flag=2, suspendTimeoutMillis=60_000)
+        await first.heartbeat(G, {T: "tagA"}, client_id="c1")
+        assert [row["member"] for row in await listed(asker, "consumed")] == ["c2"]
+
+
 async def test_what_the_broker_filters_for_another_member_is_lost(
     broker: Broker, asker: Peer
 ) -> None:

@@ -21,13 +21,8 @@ from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.settings import parse_properties
 from pocketmq.store import StoreConfig, StoreLocked, StoreUnreadable
 from tests.broker.serving import Peer, serving
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until_async
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
@@ -70,7 +65,7 @@ async def test_no_group_skips_messages_stored_after_a_power_cut(tmp_path: Path, 
 async def test_a_store_has_one_broker(tmp_path: Path) -> None:
     """The second fails, and leaves its port free."""
     async with serving(tmp_path) as first:
-        port = free_port()
+        [port] = free_ports(1)
         config = BrokerConfig(listen_port=port)
         with pytest.raises(StoreLocked):
             async with Broker(config, StoreConfig(store_path_root_dir=str(tmp_path))):
@@ -94,7 +89,7 @@ async def test_a_table_that_cannot_be_read_ends_the_start(tmp_path: Path) -> Non
 
 async def test_the_fast_port_is_served_too(tmp_path: Path) -> None:
     """Trap 28: listenPort - 2, when it is free; not at all when it is switched off."""
-    port = free_port()
+    [port] = free_ports(1)
     store = StoreConfig(store_path_root_dir=str(tmp_path))
     async with Broker(BrokerConfig(listen_port=port), store) as broker:
         host = broker.address.rpartition(":")[0]

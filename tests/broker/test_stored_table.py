@@ -299,6 +299,31 @@ def test_a_table_is_written_in_pieces_that_are_one_file(tmp_path: Path, count: i
     assert len(found) == len(wanted)
 
 
+def test_a_table_that_is_rewritten_for_each_row_encodes_that_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that a send makes costs the same beside 900 others; changed and removed rows are right."""
+    manager = table(tmp_path, 900)
+    encode, encoded = ConfigFile.encode, []
+
+    def counted(value: Any) -> bytes:
+        encoded.append(encode(value))
+        return encoded[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConfigFile, "encode", staticmethod(counted))
+        manager.update(TopicConfig("new"))
+        manager.update(TopicConfig("old7", 1, 1))
+        manager.delete("old8")
+        manager.update(TopicConfig("old8", 2, 2))
+        manager.delete("old9")
+    assert sum(map(len, encoded)) < 3_000
+    assert loaded(tmp_path).topics == manager.topics
+    assert json.loads((tmp_path / "topics.json").read_bytes()) == json.loads(
+        encode(manager.to_json())
+    )
+
+
 def test_a_large_journal_is_replaced_by_the_whole_file(tmp_path: Path, files: Files) -> None:
     manager = table(tmp_path, 1_100)
     files.writes.clear()

@@ -23,7 +23,7 @@ from pocketmq.client import Message, MessageQueue, Producer
 from pocketmq.grpc.messages import classes
 from tests.cli.servers import Server
 from tests.grpc.asking import asking
-from tests.interop.processes import free_ports
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until, until_async
 
 PATIENCE_S = 60

@@ -19,6 +19,7 @@ import pytest
 from pocketmq.cli.app import run
 from pocketmq.cli.exits import CannotBegin
 from tests.cli.servers import COMMAND, Server
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 from tests.remoting.test_connection_limits import certificate
 
@@ -275,16 +276,13 @@ def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
     started: list[Server], folder: Path
 ) -> None:
     """Wire trap 28: 4.9 slaves fetch topics from listenPort - 2."""
-    for _ in range(20):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        server = Server(
-            folder, "up", "--namesrv-port", "0", "--broker-port", str(port), "--data", "store"
-        )
-        started.append(server)
-        assert server.process.stdout is not None
-        if server.process.stdout.readline().startswith("ready"):
-            break
+    [port] = free_ports(1)
+    server = Server(
+        folder, "up", "--namesrv-port", "0", "--broker-port", str(port), "--data", "store"
+    )
+    started.append(server)
+    assert server.process.stdout is not None
+    assert server.process.stdout.readline().startswith("ready")
     with socket.create_connection(("127.0.0.1", port - 2), 30):
         pass
     assert server.stop() == 0

@@ -13,8 +13,8 @@ import httpx
 from pocketmq.client import Message, Producer
 from tests.console.console_peer import Site, site
 from tests.interop.conftest import or_missing
-from tests.interop.processes import free_ports
 from tests.interop.toolchain import program
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until_async
 
 ALERTS = Path(__file__).parents[2] / "docker" / "prometheus" / "alerts.yml"
@@ -99,7 +99,8 @@ async def prometheus(folder: Path, *targets: str) -> AsyncIterator[httpx.AsyncCl
         async with httpx.AsyncClient(base_url=address, trust_env=False) as http:
             yield http
     finally:
-        server.terminate()
+        if server.returncode is None:
+            server.terminate()
         await server.wait()
 
 
@@ -133,6 +134,8 @@ async def test_a_prometheus_server_alerts_on_the_sick_site_alone(tmp_path: Path)
                     seen = (await http.get("/api/v1/query", params=query)).json()["data"]["result"]
                 except (httpx.HTTPError, KeyError, ValueError):
                     return None
+                # The disk is this machine's, and may really be full.
+                found = [each for each in found if each["labels"]["alertname"] != "DiskFills"]
                 groups = {each["metric"]["consumer_group"] for each in seen}
                 return found if found and groups == {"sick", "idle"} else None
 

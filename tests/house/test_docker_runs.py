@@ -18,7 +18,8 @@ from tests.house.image_files import (
     of,
     stages,
 )
-from tests.interop.processes import Process, free_ports
+from tests.interop.processes import Process
+from tests.kit.ports import free_ports
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from pocketmq.console.config import DEFAULT_PORT as CONSOLE_PORT
 from pocketmq.remoting.errors import PocketMQError
 from tests.cli.servers import COMMAND, Server
 from tests.house.image_files import instructions
-from tests.interop.processes import free_ports
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 CHART = Path(__file__).parents[2] / "docker" / "helm"

@@ -17,8 +17,9 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.blocking import ask
 from tests.interop import toolchain
-from tests.interop.processes import QUICK_JVM, Process, free_ports, quiet_jvm
+from tests.interop.processes import QUICK_JVM, Process, quiet_jvm
 from tests.kit.nursery import Nursery
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 SMALL: Mapping[str, object] = {

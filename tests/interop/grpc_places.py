@@ -17,7 +17,8 @@ from pocketmq.remoting.credentials import Credentials
 from pocketmq.testing.in_process import InProcess
 from tests.interop import toolchain
 from tests.interop.brokers import JavaBroker
-from tests.interop.processes import QUICK_JVM, Process, free_ports
+from tests.interop.processes import QUICK_JVM, Process
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 _NUMBERS = itertools.count(1)

@@ -1,7 +1,6 @@
 """Processes of the peers: free ports, start, wait for a line, stop by their own id."""
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -13,8 +12,6 @@ from tests.kit.jvm import SHORT_LIVED_JVM
 from tests.kit.nursery import Forked, Nursery
 from tests.kit.waiting import PATIENCE_S
 
-_PORTS = random.SystemRandom()
-
 QUICK_JVM = (
     "-Xms32m",
     "-Xmx256m",
@@ -22,32 +19,6 @@ QUICK_JVM = (
     "-Xshare:auto",
 )
 """JVM flags for a quick start where no speed is measured."""
-
-
-def free_ports(count: int) -> list[int]:
-    """`count` ports, each free on 127.0.0.1 together with the two below it and the one above.
-
-    RocketMQ listens on listenPort, listenPort - 2 (the fast port) and listenPort + 1 (HA). Taken
-    below 32768, where the system does not place the near ends of connections.
-    """
-    found: list[int] = []
-    for _ in range(10_000):
-        port = _PORTS.randrange(15_000, 32_000, 8)
-        if port not in found and all(_is_free(port + step) for step in (-2, -1, 0, 1)):
-            found.append(port)
-            if len(found) == count:
-                return found
-    raise OSError("no free ports between 15000 and 32000 on 127.0.0.1")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def quiet_jvm(home: Path) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.interop.brokers import SMALL
 from tests.interop.driver import PeerError, Session, message
-from tests.interop.processes import Process, free_ports
+from tests.interop.processes import Process
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}

@@ -27,7 +27,8 @@ from tests.interop.brokers import JavaBroker
 from tests.interop.conftest import Shared, or_missing
 from tests.interop.driver import Driver, PeerError, Producer, PushConsumer, Session, message
 from tests.interop.grpc_places import ProxyProcess
-from tests.interop.processes import Process, free_ports
+from tests.interop.processes import Process
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}

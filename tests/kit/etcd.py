@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import urllib.request
@@ -11,15 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kit.missing import needed
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
-
-
-def free_ports(count: int) -> list[int]:
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in found]
-    for each in found:
-        each.close()
-    return ports
 
 
 class Etcd:

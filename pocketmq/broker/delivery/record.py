@@ -91,7 +91,9 @@ _ENDED = _Ended()
 
 
 class _Open:
-    """The span still growing. seen_ms is monotonic; connection and matches decide if a pull extends it."""
+    """The span still growing. seen_ms is monotonic; connection and matches decide if a pull extends it. late:
+    what another client's held pull brought of the same offsets; the one that pulls on has the queue.
+    """
 
     __slots__ = (
         "begin",
@@ -101,6 +103,7 @@ class _Open:
         "end",
         "first_ms",
         "is_alike",
+        "late",
         "matches",
         "pulling",
         "seen_ms",
@@ -121,6 +124,7 @@ class _Open:
         self.count = 0
         self.started_ms = self.seen_ms = seen_ms
         self.first_ms = wall_ms
+        self.late: _Open | None = None
 
 
 class DeliveryRecord:
@@ -186,17 +190,20 @@ class DeliveryRecord:
         following: int,
         count: int,
     ) -> None:
-        """Record the answer to such a pull: its client has given the queue away, and ignores it."""
+        """Record the answer to such a pull: its client has probably given the queue away, and ignores it.
+
+        Of two held pulls that a message wakes, the older one may be the one that is ignored: its client's
+        queue went to the other member in between. Only the next pull tells (`_begin`).
+        """
         key = (header.consumer_group, header.topic, header.queue_id)
         now_ms = self._clock.monotonic_ms()
         late = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms())
         late.end, late.count = following, count
         self._describe(late, header, connection)
-        late.way = Way.STRANGER
-        is_changed = key in self._changed
-        self._write(key, late)
-        if is_changed:
-            self._changed.add(key)
+        if self.around.size_max() > 0 and following > header.queue_offset:
+            self._row(key, late, Way.STRANGER)
+        span = self._open[key]
+        span.late, span.matches = late, _ENDED
 
     def _begin(
         self,
@@ -210,6 +217,10 @@ class DeliveryRecord:
         offset = header.queue_offset
         if old is not None:
             self._write(key, old)
+            late = old.late
+            if late is not None and late.connection is connection and late.end == offset:
+                self._write(key, late)
+                old = late
             if offset > old.end and old.way is not Way.BROADCAST:
                 self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
         else:
@@ -326,6 +337,17 @@ class DeliveryRecord:
         self._changed.discard(key)
         if span.end <= span.begin or self.around.size_max() <= 0:
             return
+        self._row(key, span, span.way)
+        _, topic, queue_id = key
+        if is_retry_topic(topic):
+            origins = self.around.origins(topic, queue_id, span.begin, span.end)
+            for offset, first_topic, first_queue, first_offset in list(origins):
+                text = origin_text(first_topic, first_queue, first_offset)
+                self.event(EventKind.COPY, key, offset, offset + 1, text)
+        span.begin = span.end
+        span.count = 0
+
+    def _row(self, key: Key, span: _Open, way: Way) -> None:
         group, topic, queue_id = key
         by, own, wishes = span.pulling
         row = [
@@ -340,22 +362,15 @@ class DeliveryRecord:
             self._number(by),
             self._number(own),
             self._number("\n".join(wishes)),
-            int(span.way),
-            self._split(topic, queue_id, span),
+            int(way),
+            self._split(topic, queue_id, span, way),
             span.first_ms,
             span.first_ms + span.seen_ms - span.started_ms,
         ]
         self._buffer += self._packer.pack(row)
-        if is_retry_topic(topic):
-            origins = self.around.origins(topic, queue_id, span.begin, span.end)
-            for offset, first_topic, first_queue, first_offset in list(origins):
-                text = origin_text(first_topic, first_queue, first_offset)
-                self.event(EventKind.COPY, key, offset, offset + 1, text)
-        span.begin = span.end
-        span.count = 0
 
-    def _split(self, topic: str, queue_id: int, span: _Open) -> Split | None:
-        if span.is_alike or span.way in (Way.ISOLATED, Way.STRANGER):
+    def _split(self, topic: str, queue_id: int, span: _Open, way: Way) -> Split | None:
+        if span.is_alike or way in (Way.ISOLATED, Way.STRANGER):
             return None
         return self.around.split(topic, queue_id, span.begin, span.end, span.pulling)
 

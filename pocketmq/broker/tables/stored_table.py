@@ -13,7 +13,7 @@ Owner: the broker, on its event loop; one write at a time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -77,6 +77,8 @@ class StoredTable(ConfigManager, Generic[V]):
         self._wake: asyncio.Event | None = None
         # The file may hold what was rolled back: it is written as a whole.
         self._stale = False
+        # Of a table that is rewritten for each row: key -> the row, and it as the file has it. Writers' only.
+        self._members: dict[str, tuple[V, bytes]] = {}
 
     # ------------------------------------------------------------ file
 
@@ -94,12 +96,32 @@ class StoredTable(ConfigManager, Generic[V]):
         encode = self._file.encode
         yield encode({"dataVersion": version, self.table: {}})[:-2]
         between = b""
-        left = iter(rows.items())
-        some = {name: row for name, row in unread.items() if name not in rows}
-        while some or (some := {name: row.to_json() for name, row in islice(left, _PIECE)}):
-            yield between + encode(some)[1:-1]
-            between, some = b",", {}
+        left = {name: row for name, row in unread.items() if name not in rows}
+        if left:
+            yield encode(left)[1:-1]
+            between = b","
+        keep = len(rows) <= WHOLE_MAX
+        if not keep or len(self._members) > 2 * WHOLE_MAX:
+            self._members.clear()
+        rest = iter(rows.items())
+        while some := b",".join(self._members_of(islice(rest, _PIECE), keep=keep)):
+            yield between + some
+            between = b","
         yield b"}}"
+
+    def _members_of(self, some: Iterable[tuple[str, V]], *, keep: bool) -> Iterator[bytes]:
+        """Yield rows as the file has them; keep: rows are not changed in place, so that nearly all of a table
+        that is written for one row were encoded for the last one.
+        """
+        for name, row in some:
+            known = self._members.get(name)
+            if known is not None and known[0] is row:
+                yield known[1]
+                continue
+            member = self._file.encode({name: row.to_json()})[1:-1]
+            if keep:
+                self._members[name] = row, member
+            yield member
 
     def from_json(self, data: Any) -> None:
         table = data.get(self.table) if isinstance(data, dict) else None

@@ -15,8 +15,8 @@ from tests.interop.conftest import or_missing
 from tests.interop.failover.cut_proxy import Cutter, cutter
 from tests.interop.failover.load import Direct, Load, wrong_of
 from tests.interop.failover.sets import BrokerSet, Controller
-from tests.interop.processes import free_ports
 from tests.kit.nursery import Nursery
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 QUICK = {

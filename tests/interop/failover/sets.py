@@ -18,8 +18,9 @@ from pocketmq.remoting.transport.blocking import BlockingConnection
 from tests.cli.servers import COMMAND
 from tests.interop import toolchain
 from tests.interop.brokers import JavaBroker, PocketBroker, RunningBroker, java_server
-from tests.interop.processes import QUICK_JVM, Process, free_ports
+from tests.interop.processes import QUICK_JVM, Process
 from tests.kit.nursery import Nursery
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 FILE = 1 << 20

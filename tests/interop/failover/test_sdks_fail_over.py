@@ -12,7 +12,7 @@ from tests.interop import sdks
 from tests.interop.conftest import Shared
 from tests.interop.driver import Driver, PeerError, Session, message
 from tests.interop.failover.sets import NAME, BrokerSet, Controller
-from tests.interop.processes import free_ports
+from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
 _NAMES = ("python", "go", "java")
