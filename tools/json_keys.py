@@ -270,6 +270,11 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "network[]": "name servers and brokers",
             **_under("network[]", _NETWORK),
+            "brokers[]": "all brokers; empty while a server cannot be reached",
+            "brokers[].broker": "name of the broker",
+            "brokers[].brokerId": "0: a master",
+            "brokers[].address": "its address",
+            "brokers[].state": "ok, or why it does not serve",
             "groups[]": "all groups; empty while a server cannot be reached",
             **_under("groups[]", _DIAGNOSIS),
         }
@@ -559,6 +564,11 @@ COMMANDS: Mapping[str, Keys] = {
             "tables[].rows": "rows added to it",
             "files": "data files written",
             "losses[]": "what was missing or damaged, with --skip-losses",
+            "maintained": "what --compact and --keep-snapshots did; null without them",
+            "maintained.merged": "small files merged",
+            "maintained.into": "files in their place",
+            "maintained.expired": "snapshots expired",
+            "maintained.deleted": "files deleted that nothing named",
         }
     ),
     "top": _one(

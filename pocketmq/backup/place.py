@@ -52,7 +52,7 @@ def opened_place(dest: str) -> Place:
         from fsspec.core import url_to_fs
     except ImportError as error:
         raise BackupRefused(
-            f"{dest} needs fsspec: pip install 'pocketmq[backup]', and the package of that store "
+            f"{dest} needs fsspec, the extra `backup`, and the package of that store "
             "(s3fs for s3://, gcsfs for gs://, adlfs for az://)"
         ) from error
     try:
