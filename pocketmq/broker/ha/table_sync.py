@@ -1,6 +1,6 @@
 """TableSync: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
 
-    21 topics            whole table, if its version differs; a topic with messages goes if the master has none
+    21 topics            whole table, if its version differs; one with messages goes if the master has none
     201 groups           whole table, if its version differs
     43 offsets           the larger one wins; a smaller one where the master was set back since the last round
     45 delay offsets     as they are
