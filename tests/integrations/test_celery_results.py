@@ -111,7 +111,7 @@ def test_a_part_of_a_chord_that_runs_again_counts_once(
     header = app.GroupResult("again", parts)
     header.save()
     body = task(app, "total").set(queue="after_again", chord_size=3)
-    backend._apply_chord_incr((header.id, header.results), body)
+    backend.apply_chord((header.id, header.results), body)
     counted: list[int] = []
     incr = backend.incr
 
