@@ -67,7 +67,7 @@ class KeyWindow:
         """Add a key, or change its position."""
         self._turn(now_ms)
         newer = self._newer
-        if newer is None or not newer.room and newer.find(key) < 0:
+        if newer is None or (not newer.room and newer.find(key) < 0):
             self._older, self._newer = newer, _Table(self._half)
             newer, self._began_ms = self._newer, now_ms
         newer.add(key, position)
