@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_kills_lose_nothing(
     log.info("seed %d", seed)
     chance = random.Random(seed)
     etcd = Etcd(tmp_path, 3) if controller == "etcd" else None
-    settings = {} if etcd is None else {"controllerEtcd": ";".join(etcd.urls)}
+    settings: dict[str, Any] = {} if etcd is None else {"controllerEtcd": ";".join(etcd.urls)}
     kind_ = "pocket" if etcd else controller
     decides = Controller(kind_, tmp_path / "controller", **settings)
     brokers = or_missing(lambda: BrokerSet(tmp_path, kinds.split(), decides, namesrv))
