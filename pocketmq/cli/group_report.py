@@ -113,8 +113,8 @@ async def check_known(admin: "Admin", group: str) -> None:
     if group in names or await admin.groups.progress(group):
         return
     raise ClusterRefused(
-        f"there is no group {group!r}{did_you_mean(group, names)}: it has neither members online, nor offsets, nor a "
-        "configuration. See: pocketmq group list"
+        f"there is no group {group!r}{did_you_mean(group, names)}: it has neither members online, nor "
+        "offsets, nor a configuration. See: pocketmq group list"
     )
 
 
