@@ -3,7 +3,7 @@
 1. Two tables of keys_max / 2 keys each. When the newer one is full, or half of the window's time old, the
    older one goes. So a key is known for half of that time at least, or for keys_max / 2 later ones.
 2. A table is one array of (hash, position), open addressing, half full: 32 bytes a key.
-3. Two keys may have one hash: the caller compares the message. Of one hash the first position stays.
+3. Two keys may have one hash: the caller compares the message. Of one hash the last position counts.
 """
 
 from array import array
@@ -32,9 +32,8 @@ class _Table:
 
     def add(self, key: int, position: int) -> None:
         at = self._place(key)
-        if self._places[at] == _FREE:
-            self._places[at], self._places[at + 1] = key, position
-            self.room -= 1
+        self.room -= self._places[at] == _FREE
+        self._places[at], self._places[at + 1] = key, position
 
 
 class KeyWindow:
@@ -43,9 +42,9 @@ class KeyWindow:
     >>> window = KeyWindow(keys_max=4, window_ms=1_000)
     >>> for number in (1, 2, 3, 4):
     ...     window.add(number, 10 * number, now_ms=0)
-    >>> window.add(1, 99, now_ms=0)
+    >>> window.add(4, 44, now_ms=0)
     >>> [window.find(number, now_ms=0) for number in (1, 4, 5)]
-    [10, 40, -1]
+    [10, 44, -1]
     >>> [window.find(number, now_ms=1_500) for number in (1, 4)]
     [-1, -1]
     """
@@ -65,13 +64,13 @@ class KeyWindow:
         return -1
 
     def add(self, key: int, position: int, now_ms: int) -> None:
-        """Add a key that is not known yet."""
-        if self.find(key, now_ms) >= 0:
-            return
-        if self._newer is None or not self._newer.room:
-            self._older, self._newer = self._newer, _Table(self._half)
-            self._began_ms = now_ms
-        self._newer.add(key, position)
+        """Add a key, or change its position."""
+        self._turn(now_ms)
+        newer = self._newer
+        if newer is None or (not newer.room and newer.find(key) < 0):
+            self._older, self._newer = newer, _Table(self._half)
+            newer, self._began_ms = self._newer, now_ms
+        newer.add(key, position)
 
     def clear(self) -> None:
         """Forget everything."""
