@@ -29,7 +29,7 @@ from benchmarks import bulk_store
 from benchmarks.meter import machine
 
 MESSAGES = 300_000
-JSON_MESSAGES = 600_000
+JSON_MESSAGES = 200_000
 WARM = 3
 TIMES_MAX, MB_A_CPU_S_MIN, MEMORY_MB_MAX, FROM_JSON_MAX = 1.5, 40, 600, 0.7
 FIELDS = (
@@ -177,7 +177,9 @@ def print_row(name: str, value: str, reach: str, is_reached: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=MESSAGES, help="0: only the row of from_json")
+    parser.add_argument(
+        "--messages", type=int, default=MESSAGES, help="0: only the row of from_json"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="for the store (default: a temporary one)")
     parser.add_argument("--no-spark", action="store_true", help="without the row of from_json")
