@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterator
 
-from pocketmq.broker.delivery.rows import Origin
-from pocketmq.broker.delivery.sorting import Pulling, Sorter, Split
+from pocketmq.books.rows import Origin
+from pocketmq.books.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.node import Node

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import (
+from pocketmq.books.rows import (
     DELETED,
     EVENT,
     FOLDED,
@@ -23,8 +23,8 @@ from pocketmq.broker.delivery.rows import (
     began_ms,
     parse_origin,
 )
-from pocketmq.broker.delivery.sorting import Pulling
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.sorting import Pulling
 from pocketmq.model.balance import State
 from pocketmq.model.pop_receipt import normal_topic
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import Way
-from pocketmq.broker.delivery.sorting import (
+from pocketmq.books.book import Book, Books, Copy
+from pocketmq.books.lanes import as_one, broadcast_offset
+from pocketmq.books.rows import Way
+from pocketmq.books.runs import PIECE_MAX, UNSURE, Piece
+from pocketmq.books.sorting import (
     ASKS_ALL,
     DISCARDED,
     KEPT,
@@ -22,11 +25,8 @@ from pocketmq.broker.delivery.sorting import (
     asked,
     split_of,
 )
-from pocketmq.broker.ledger.book import Book, Books, Copy
-from pocketmq.broker.ledger.lanes import as_one, broadcast_offset
-from pocketmq.broker.ledger.runs import PIECE_MAX, UNSURE, Piece
-from pocketmq.broker.pop.service import Receipted
 from pocketmq.model.balance import Cause, State
+from pocketmq.model.pop_receipt import Receipted
 
 Classes = Callable[[str, int, int, int, Pulling], bytes | None]
 """As Sorter.classes."""
@@ -97,12 +97,12 @@ class Reckoning:
     def begin(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is the group's."""
         book, now = self.books.books.get((topic, queue_id)), self.now[topic, queue_id]
-        if book is None:
-            return now.low if now.offset < 0 else min(now.low, now.offset)
-        if book.begin is not None:
+        if book is not None and book.begin is not None:
             return book.begin
-        lowest = book.lowest
-        return now.low if lowest is None else min(now.low, lowest)
+        lowest = None if book is None else book.lowest
+        if lowest is None:
+            return now.low if now.offset < 0 else min(now.low, now.offset)
+        return min(now.low, lowest)
 
     def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
         """Yield what [begin, end of the queue) consists of."""
