@@ -86,12 +86,15 @@ class InState(NamedTuple):
 
 @dataclass(slots=True)
 class Reckoning:
-    """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes."""
+    """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes; passed: the
+    states of messages that the group has moved past and no row has, of a topic, queue id and offsets.
+    """
 
     books: Books
     now: Mapping[tuple[str, int], Now]
     online: frozenset[str]
     classes: Classes
+    passed: Callable[[str, int, int, int], Iterator[InState]] | None = None
     _seen: set[tuple[str, int, int]] = field(default_factory=set)
 
     def begin(self, topic: str, queue_id: int) -> int:
@@ -111,7 +114,7 @@ class Reckoning:
         special = self._special(topic, queue_id, book, now, begin)
         for each in as_one(book, self.online).between(begin, now.high):
             if isinstance(each, tuple):
-                yield from special.carve(self._gap(*each, now))
+                yield from self._unrecorded(topic, queue_id, *each, now, special)
             elif each.state is not None:
                 yield from special.carve(self._moved(each, now))
             else:
@@ -182,6 +185,19 @@ class Reckoning:
         return part.state
 
     # ------------------------------------------------------------ many at once
+
+    def _unrecorded(
+        self, topic: str, queue_id: int, begin: int, end: int, now: Now, special: "_Singles"
+    ) -> Iterator[InState]:
+        passed = min(max(begin, now.offset), end)
+        if self.passed is not None and begin < passed:
+            for single in special.between(begin, passed):
+                yield from self.passed(topic, queue_id, begin, single)
+                yield from special.carve(self._gap(single, single + 1, now))
+                begin = single + 1
+            yield from self.passed(topic, queue_id, begin, passed)
+            begin = passed
+        yield from special.carve(self._gap(begin, end, now))
 
     def _gap(self, begin: int, end: int, now: Now) -> Iterator[InState]:
         """Yield what no row says anything about."""
@@ -319,17 +335,20 @@ class _Singles:
         self._found[offset] = kind, part
         self._sorted = None
 
+    def between(self, begin: int, end: int) -> list[int]:
+        """Return their offsets in [begin, end), sorted."""
+        if self._sorted is None:
+            self._sorted = sorted(self._found)
+        return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
+
     def carve(self, parts: Iterable[InState]) -> Iterator[InState]:
         """Yield parts of one range without the messages that are known singly, and these."""
         parts = list(parts)
         if not self._found or not parts:
             yield from parts
             return
-        if self._sorted is None:
-            self._sorted = sorted(self._found)
-        first = bisect_left(self._sorted, min(each.begin for each in parts))
-        last = bisect_left(self._sorted, max(each.end for each in parts))
-        for offset in self._sorted[first:last]:
+        begin, end = min(each.begin for each in parts), max(each.end for each in parts)
+        for offset in self.between(begin, end):
             kind, part = self._found[offset]
             yield part
             place = _place_of(parts, offset, kind)

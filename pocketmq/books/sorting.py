@@ -90,6 +90,11 @@ def asked(text: str) -> Wanted:
         return ASKS_ALL
 
 
+def is_sql(text: str) -> bool:
+    """Return True for an expression that is evaluated on each record."""
+    return asked(text).compiled is not None
+
+
 def _tags(expression: str) -> Wanted:
     tags = parse_tags(expression)
     return Wanted(frozenset(map(string_hash, tags)) if tags else None)
@@ -109,7 +114,7 @@ class HasCode(Protocol):
 
 
 class Queues(Protocol):
-    """What the queues and the log of a store tell."""
+    """Queues and log of a store, as far as sorting reads them."""
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
@@ -122,7 +127,7 @@ class Queues(Protocol):
         ...
 
     def ext_unit(self, topic: str, queue_id: int, code: int) -> HasCode | None:
-        """Return the unit that a code is the address of; None if there is none."""
+        """Return the unit at the address that a code is; None if it is missing."""
         ...
 
 
@@ -136,13 +141,13 @@ class Sorter:
         self, topic: str, queue_id: int, begin: int, end: int, pulling: Pulling
     ) -> bytes | None:
         """Return a class for each offset; None if the queue does not have them all, or they are too many."""
-        is_sql = any(asked(each).compiled is not None for each in _texts(pulling))
-        if end - begin > (RECORDS_MAX if is_sql else ENTRIES_MAX):
+        by_records = any(map(is_sql, _texts(pulling)))
+        if end - begin > (RECORDS_MAX if by_records else ENTRIES_MAX):
             return None
         entries = self._store.entries(topic, queue_id, begin, end - begin)
         if len(entries) < end - begin:
             return None
-        if is_sql:
+        if by_records:
             return self._by_records(entries, pulling)
         table = _ByCode(pulling)
         codes: Iterable[int] = [code for _, _, code in entries]
