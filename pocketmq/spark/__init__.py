@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from pocketmq.spark.balance import balance
+    from pocketmq.spark.group_balance import balance
     from pocketmq.spark.environment import SetupError, java_problem, session, setup
     from pocketmq.spark.progress import commit_progress
     from pocketmq.spark.pruned import read
@@ -41,7 +41,7 @@ __getattr__, __dir__ = lazy_names(
             "session",
             "setup",
         ),
-        "pocketmq.spark.balance": ("balance",),
+        "pocketmq.spark.group_balance": ("balance",),
         "pocketmq.spark.progress": ("commit_progress",),
         "pocketmq.spark.pruned": ("read",),
         "pocketmq.spark.source": ("PocketMQDataSource",),

@@ -57,11 +57,15 @@ class SendOnce:
 
     def __init__(self, node: Node, topics: TopicConfigManager, store: MessageStore) -> None:
         self._config = node.config
-        self._monotonic_ms = node.clock.monotonic_ms
         self._now_ms = node.clock.now_ms
         self._topics = topics
         self._store = store
-        self._window = KeyWindow(node.config.send_once_keys, node.config.send_once_window)
+        self._window = KeyWindow(
+            node.config.send_once_keys,
+            node.config.send_once_window,
+            node.clock.monotonic_ms,
+            lambda: store.appends.has_numpy,
+        )
         self.repeated: Counter[str] = Counter()
 
     def applies(self, topic: TopicConfig) -> bool:
@@ -80,7 +84,7 @@ class SendOnce:
         key = _key(properties)
         if key is None:
             return None
-        position = self._window.find(_hash(topic, key), self._monotonic_ms())
+        position = self._window.find(hash(key) ^ hash(topic))
         record = None if position < 0 else self._record(position)
         if record is None or _topic(record) != topic or _key(record.properties) != key:
             return None
@@ -93,7 +97,11 @@ class SendOnce:
         """Remember a message that was stored."""
         key = _key(properties)
         if key is not None:
-            self._window.add(_hash(topic, key), position, self._monotonic_ms())
+            self._window.add(hash(key) ^ hash(topic), position)
+
+    def of_topic(self, topic: TopicConfig) -> "OnceTopic | None":
+        """Return what plain sends to a topic ask; None if repetitions are not recognised there."""
+        return OnceTopic(topic.topic, self._window) if self.applies(topic) else None
 
     # ------------------------------------------------------------ batches
 
@@ -154,6 +162,39 @@ class SendOnce:
             return None
 
 
+class OnceTopic:
+    """The keys of a topic's recent messages, for sends that are known to be plain: no batch, not exempt."""
+
+    __slots__ = ("_salt", "_window")
+
+    def __init__(self, topic: str, window: KeyWindow) -> None:
+        self._salt = hash(topic)
+        self._window = window
+
+    def may_repeat(self, key: bytes) -> bool:
+        """Return True if SendOnce has to look at a message with this UNIQ_KEY."""
+        return self._window.knows(hash(key) ^ self._salt)
+
+    def note(self, key: bytes, position: int) -> None:
+        """Remember a message that was stored."""
+        self._window.put(hash(key) ^ self._salt, position)
+
+    def hashes(self, keys: bytes, count: int) -> list[int] | None:
+        """Return what `note_all` takes for `count` keys of one size; None if one may repeat."""
+        salt, width = self._salt, len(keys) // count
+        found = [hash(keys[at : at + width]) ^ salt for at in range(0, len(keys), width)]
+        return None if self._window.knows_any(found) else found
+
+    def note_all(self, hashes: Sequence[int], positions: Sequence[int]) -> None:
+        """Remember messages that were stored."""
+        self._window.put_all(hashes, positions)
+
+
+def exempt(properties: str) -> bool:
+    """Return True for properties that may name the message that theirs is a copy of (3)."""
+    return "ORIGIN_MESSAGE_ID\x01" in properties or "RETRY_TOPIC\x01" in properties
+
+
 def _key(properties: bytes) -> bytes | None:
     """Return what tells a repetition; None for what is exempt, or has no key."""
     if any(get_property(properties, name) for name in (b"ORIGIN_MESSAGE_ID", b"RETRY_TOPIC")):
@@ -164,10 +205,6 @@ def _key(properties: bytes) -> bytes | None:
 def _topic(record: Record) -> str:
     real = get_property(record.properties, b"REAL_TOPIC") if record.topic in _WAITING else None
     return record.topic if real is None else real.decode("utf-8", "replace")
-
-
-def _hash(topic: str, key: bytes) -> int:
-    return hash((topic, key)) & (1 << 63) - 1 or 1
 
 
 def _batched(body: Buffer) -> Iterable[bytes]:
