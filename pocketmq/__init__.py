@@ -14,10 +14,12 @@ else:
     # Type checkers would take any name from a module that has this function.
     def __getattr__(name: str) -> Any:
         names: list[str] = []
-        if not name.startswith("_"):
+        if not name.startswith("_") or name == "__all__":
             # Spark's executors have this package without the client.
             with suppress(ModuleNotFoundError):
                 names = import_module("pocketmq.client").__all__
+        if name == "__all__" and names:
+            return names
         if name not in names:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module("pocketmq.client"), name)

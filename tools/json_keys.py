@@ -287,6 +287,11 @@ COMMANDS: Mapping[str, Keys] = {
         {
             "network[]": "name servers and brokers",
             **_under("network[]", _NETWORK),
+            "brokers[]": "all brokers; empty while a server cannot be reached",
+            "brokers[].broker": "name of the broker",
+            "brokers[].brokerId": "0: a master",
+            "brokers[].address": "its address",
+            "brokers[].state": "ok, or why it does not serve",
             "groups[]": "all groups; empty while a server cannot be reached",
             **_under("groups[]", _DIAGNOSIS),
         }

@@ -14,7 +14,6 @@ from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability
 from pocketmq.broker.figures.consumed import Consumed
 from pocketmq.broker.figures.lags import Lags
-from pocketmq.broker.figures.log_levels import apply_levels
 from pocketmq.broker.figures.page_cache import PageCache
 from pocketmq.broker.figures.stats import BrokerStats, Totals
 from pocketmq.broker.filters.pull_filter import PullFilters
@@ -50,6 +49,7 @@ from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.broker.waiting.long_polling import LongPolling
 from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.remoting.serving.log_levels import apply_levels, start_with_levels
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
 from pocketmq.store.timer.service import TimerService
@@ -127,8 +127,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
 def connect(parts: Parts) -> None:
     """Subscribe each part to the events it needs."""
-    if parts.node.config.log_levels:
-        apply_levels(parts.node.config.log_levels)
+    start_with_levels(parts.node.config.log_levels)
     events, tables, members = parts.node.events, parts.tables, parts.members
     pop, long_polling = parts.services.pop, parts.services.long_polling
 

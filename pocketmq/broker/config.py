@@ -9,12 +9,12 @@ from typing import ClassVar
 from pocketmq.broker.delivery.record_config import RecordConfig
 from pocketmq.broker.election.config import ElectionConfig
 from pocketmq.broker.figures.doctor_config import DoctorConfig
-from pocketmq.broker.figures.log_levels import LogConfig
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.nameservers.address_config import AddressConfig
 from pocketmq.broker.once.config import OnceConfig
 from pocketmq.broker.table_config import TableConfig
 from pocketmq.model.names import TRACE_TOPIC
+from pocketmq.remoting.serving.log_levels import LogConfig
 from pocketmq.remoting.settings import key
 from pocketmq.remoting.transport.limits import ConnectionLimits
 

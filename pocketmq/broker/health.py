@@ -1,5 +1,6 @@
 """Health: the checks of a broker, and the reasons of those that fail, in words."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,7 @@ def check_store(found: Health, store: "MessageStore") -> None:
     found.check(
         "sideTasks",
         ok=not troubles,
-        reason="; ".join(
-            f"{name} fails and is tried again: {trouble.reason}"
-            for name, trouble in sorted(troubles.items())
-        ),
+        reason=_in_words({name: each.reason for name, each in sorted(troubles.items())}),
     )
     # A broker with a damaged store serves the rest of it: no orchestrator should restart it for that.
     found.findings += [
@@ -62,3 +60,18 @@ def check_store(found: Health, store: "MessageStore") -> None:
         for each in store.recovery.findings
         if each.severity is Severity.ERROR
     ]
+
+
+def _in_words(troubles: Mapping[str, str]) -> str:
+    """Say which side tasks fail, and why; advice that several reasons share stands once.
+
+    >>> _in_words({"index": "a is full: free some", "timer": "b is full: free some"})
+    'index fails and is tried again: a is full; timer fails and is tried again: b is full: free some'
+    """
+    said: list[str] = []
+    for name, reason in troubles.items():
+        fact, colon, advice = reason.partition(": ")
+        if colon and said and said[-1].endswith(colon + advice):
+            said[-1] = said[-1].removesuffix(colon + advice)
+        said.append(f"{name} fails and is tried again: {fact}{colon}{advice}")
+    return "; ".join(said)

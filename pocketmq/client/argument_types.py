@@ -16,6 +16,7 @@ from pocketmq.remoting.errors import IllegalArgument
 _WORDS: dict[type, str] = {
     str: "text",
     int: "a whole number",
+    float: "a number",
     bool: "True or False",
     type(None): "None",
     Path: "a path",

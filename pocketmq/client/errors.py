@@ -178,8 +178,13 @@ class BrokerRefused(RequestRefused):
         said = _FAQ.sub("", own or remark or "").rstrip()
         text += f": {said}" if said else ""
         # Many of the broker's own sentences end with a full stop.
-        advised = self.advice and not here
+        advised = self.advice and not here and self._is_vague(said)
         self.args = (f"{text.removesuffix('.')}. {self.advice}" if advised else text,)
+
+    @classmethod
+    def _is_vague(cls, said: str) -> bool:
+        """Return True if the remark leaves open what to do."""
+        return True
 
 
 class TopicNotExist(BrokerRefused, CallerError):
@@ -212,6 +217,11 @@ class MessageIllegal(BrokerRefused, CallerError):
         "Send a smaller body (the broker's maxMessageSize) or fewer properties (32767 bytes), to a queue "
         "that the topic has"
     )
+
+    @classmethod
+    def _is_vague(cls, said: str) -> bool:
+        # RocketMQ's remark for all of them; others name the one thing that is wrong.
+        return not said or "maybe" in said
 
 
 class SubscriptionIllegal(BrokerRefused, CallerError):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pocketmq.client.argument_types import check_type
 from pocketmq.client.consume.lite_pull_member import LitePullMember
 from pocketmq.client.consume.portion import Portion
 from pocketmq.client.errors import CallerError
@@ -109,10 +110,12 @@ class LitePullConsumer(
 
     async def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
         """Return the messages fetched next, of one queue, in order; [] if none came in time."""
+        check_type("timeout_ms", timeout_ms, int, float)
         return await self._running().poll(timeout_ms)
 
     async def _fill(self, portion: Portion, timeout_ms: int) -> None:
         """Like poll(), for the blocking client, whose program takes the messages in another thread."""
+        check_type("timeout_ms", timeout_ms, int, float)
         await self._running().fill(portion, timeout_ms)
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:

@@ -247,6 +247,7 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
 
         Raises: ReplyTimeout, and what send() raises.
         """
+        check_type("timeout_ms", timeout_ms, int, float)
         member = self._running()
         instance = member.instance
         check_send_topic(message.topic)

@@ -4,11 +4,12 @@ its own are those of its Raft groups.
 
 from dataclasses import dataclass
 
-from pocketmq.remoting.settings import Settings, key
+from pocketmq.remoting.serving.log_levels import LogConfig
+from pocketmq.remoting.settings import key
 
 
 @dataclass
-class ControllerConfig(Settings):
+class ControllerConfig(LogConfig):
     """One controller."""
 
     listen_port: int = key(

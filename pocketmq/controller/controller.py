@@ -28,6 +28,7 @@ from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.log_levels import start_with_levels
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.server import RemotingServer
@@ -49,12 +50,13 @@ class Controller:
         self.keeper = keeper
         self.sets = ReplicaSets(keeper.keep)
         self.living = Living(clock.monotonic_ms(), config.heartbeat_timeout)
-        processors = ControllerProcessors(self.sets, self.living, self, clock.monotonic_ms)
+        processors = ControllerProcessors(self.sets, self.living, self, clock.monotonic_ms, config)
         self._server = RemotingServer(processors.handlers(), clock, on_close=self._closed)
         self._client = RemotingClient({}, clock)
         self._is_closing = False
 
     async def __aenter__(self) -> Self:
+        start_with_levels(self.config.log_levels)
         await self._client.__aenter__()
         await self._server.__aenter__()
         self._tasks = await asyncio.TaskGroup().__aenter__()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
+from pocketmq.controller.config import ControllerConfig
 from pocketmq.controller.keeping import Keeper
 from pocketmq.controller.living import Living
 from pocketmq.controller.sets import ControllerRefused, ReplicaSet, ReplicaSets, not_leading
@@ -17,6 +18,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.java_number import long, number
 from pocketmq.remoting.requests import AnsweringServer, complete
+from pocketmq.remoting.serving.config_requests import changed, shown
 from pocketmq.remoting.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,9 @@ class ControllerProcessors:
         living: Living,
         electing: Electing,
         monotonic_ms: Callable[[], int],
+        config: ControllerConfig,
     ) -> None:
+        self._config = config
         self._sets = sets
         self._living = living
         self._electing = electing
@@ -70,6 +74,8 @@ class ControllerProcessors:
         guarded: dict[int, Handler] = {int(each): self._guarded(do) for each, do in table.items()}
         guarded[int(code.CONTROLLER_GET_METADATA_INFO)] = self.get_metadata
         guarded[int(code.BROKER_HEARTBEAT)] = self.heartbeat
+        guarded[int(code.UPDATE_CONTROLLER_CONFIG)] = self.update_config
+        guarded[int(code.GET_CONTROLLER_CONFIG)] = self.get_config
         return complete(AnsweringServer.CONTROLLER, guarded)
 
     def _guarded(self, do: _Answer) -> Handler:
@@ -87,6 +93,14 @@ class ControllerProcessors:
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"not saved: {error}", ext={})
 
         return handler
+
+    # ------------------------------------------------------------ settings
+
+    def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return changed(self._config, request, connection)
+
+    def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        return shown(self._config, request)
 
     # ------------------------------------------------------------ brokers
 

@@ -8,7 +8,7 @@ the same symptoms in the same words. The thresholds are settings of the broker (
                          nothing waits and the group is unused for a day, or if it reads in batches
     GROUP_DISABLED       a broker's configuration of the group forbids to consume
     TOPIC_NOT_READABLE   a topic's permission forbids to read; TOPIC_READ_ONLY: to write
-    LAG                  too far behind, or behind and not catching up; with the time until it is empty
+    LAG                  too far behind, or behind and not catching up soon; with the time until it is empty
     FAILING              messages fail; retries lie up to hours apart, so that an hour counts, too
     DEAD_LETTERS         messages were dead-lettered
     MESSAGES_LOST        the group has moved past messages that a member wanted (model.balance)
@@ -35,6 +35,10 @@ _NOISE = 0.02
 _HOUR_TIMES = 10
 # A backlog that needs longer than this is not catching up.
 _SOON_S = 86_400
+# A backlog that the group needs longer for is not worked off soon, at however few messages.
+_LONG_S = 600
+# Members commit every five seconds: one that has begun within this time may have finished something.
+_BEGUN_MS = 10_000
 # A group that no member has used for longer is not missed.
 _DAY_MS = 86_400_000
 
@@ -255,7 +259,7 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
         return
     # Dead letters that are sent again wait there, too.
     retries = TopicFacts(retry_topic(group), facts.retry_lag)
-    yield from _lag(group, retries, limits, "GROUP_DISABLED" if facts.disabled_on else "")
+    yield from _lag(facts, retries, limits, "GROUP_DISABLED" if facts.disabled_on else "")
     for member in members:
         if member.stuck_ms >= limits.stuck_ms:
             # Where other queues move on, the member lives: it is slow, or one message holds up a queue.
@@ -329,46 +333,56 @@ def _topic(facts: GroupFacts, topic: TopicFacts, limits: Thresholds) -> Iterator
         )
     if facts.members:
         forbids = "TOPIC_NOT_READABLE" if topic.closed_on else ""
-        yield from _lag(group, topic, limits, "GROUP_DISABLED" if facts.disabled_on else forbids)
+        yield from _lag(facts, topic, limits, "GROUP_DISABLED" if facts.disabled_on else forbids)
         if facts.divides:
             yield from _shares(facts, facts.members, topic)
 
 
-def _lag(group: str, topic: TopicFacts, limits: Thresholds, forbids: str = "") -> Iterator[Symptom]:
-    """Report lag; if it does not shrink, a tenth of the limit is already too much.
+def _lag(
+    facts: GroupFacts, topic: TopicFacts, limits: Thresholds, forbids: str = ""
+) -> Iterator[Symptom]:
+    """Report lag; a tenth of the limit is too much where the group will not be through with it soon.
 
     forbids: the symptom by which the members may not read, since faster ones would not help then.
     """
-    came, went = topic.in_rate, topic.out_rate
+    came, went, lag = topic.in_rate, topic.out_rate, topic.lag
     known = came is not None and went is not None
-    empty_s = empty_in_s(topic.lag, came or 0.0, went or 0.0) if known else None
+    empty_s = empty_in_s(lag, came or 0.0, went or 0.0) if known else None
     grows = known and empty_s is None
-    if topic.lag < limits.lag_max and not (grows and topic.lag * 10 >= limits.lag_max):
+    takes_long = known and (empty_s is None or empty_s > _LONG_S)
+    if lag < limits.lag_max and not (takes_long and lag * 10 >= limits.lag_max):
         return
+    slope = ""
     if known:
         until = "never empty" if empty_s is None else f"empty in {in_words(empty_s)}"
         slope = f", {came:.1f} in/s, {went:.1f} out/s: {until} at this rate"
-    else:
-        slope = ""
     advice = "the backlog is shrinking; check again later"
-    if grows:
+    if takes_long:
         advice = "add members (up to one for each queue), or make the listener faster"
         if forbids:
             advice = f"no member may read these messages now: see {forbids}"
+    # By its own speed alone: what comes in now may be a burst.
+    is_slow = lag > (went or 0.0) * _LONG_S and not (went == 0.0 and _has_just_begun(facts))
     yield Symptom(
         "LAG",
-        Severity.ERROR if grows and topic.lag >= limits.lag_max else Severity.WARNING,
-        group,
-        f"{_count(topic.lag, 'message')} behind{slope}",
+        Severity.ERROR if grows and (lag >= limits.lag_max or is_slow) else Severity.WARNING,
+        facts.group,
+        f"{_count(lag, 'message')} behind{slope}",
         advice,
         topic.topic,
         parameters={
-            "lag": topic.lag,
+            "lag": lag,
             "in": came,
             "out": went,
             "emptyInSeconds": None if empty_s is None else round(empty_s),
         },
     )
+
+
+def _has_just_begun(facts: GroupFacts) -> bool:
+    """Return True if a member has begun, or finished something, so lately that no commit need tell of it."""
+    reported = [each for each in facts.members or () if each.queues]
+    return any(0 < each.idle_ms < _BEGUN_MS for each in reported)
 
 
 def _shares(

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from pocketmq.remoting.settings import Settings, key
+from pocketmq.remoting.serving.log_levels import LogConfig
+from pocketmq.remoting.settings import key
 
 
 @dataclass
-class NamesrvConfig(Settings):
+class NamesrvConfig(LogConfig):
     """One name server."""
 
     listen_port: int = key(

@@ -18,6 +18,7 @@ from pocketmq.namesrv.processors import NameServerProcessors
 from pocketmq.namesrv.route_info import RouteInfo
 from pocketmq.namesrv.waiting import WaitingClients
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.serving.log_levels import start_with_levels
 from pocketmq.remoting.transport.connection import Connection
 from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.remoting.transport.tls import ServerTls
@@ -55,6 +56,7 @@ class NameServer:
         )
 
     async def __aenter__(self) -> Self:
+        start_with_levels(self.config.log_levels)
         self.kv_config.load()
         await self._server.__aenter__()
         self._tasks = await asyncio.TaskGroup().__aenter__()

@@ -34,9 +34,8 @@ from pocketmq.remoting.admin_headers import (
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import AnsweringServer, complete
-from pocketmq.remoting.settings import format_properties, parse_properties
+from pocketmq.remoting.serving.config_requests import changed, shown
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Steps
 
@@ -321,36 +320,10 @@ class NameServerProcessors:
     # ------------------------------------------------------------ settings
 
     def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """Change runtime settings; all of them, or none (CVE-2023-37582)."""
-        try:
-            wanted = parse_properties(bytes(request.body).decode("utf-8"))
-        except UnicodeDecodeError as error:
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}")
-        if {"kvConfigPath", "configStorePath", "configStorePathName"} & wanted.keys():
-            return request.answer(ResponseCode.NO_PERMISSION, "Can not update config path")
-        keys = self._config.keys()
-        fixed = sorted(name for name in wanted if name in keys and not keys[name].runtime)
-        if fixed:
-            return request.answer(
-                ResponseCode.NO_PERMISSION,
-                f"{', '.join(fixed)} can only be changed in the configuration file, with a restart",
-            )
-        known = {name: value for name, value in wanted.items() if name in keys}
-        try:
-            for name, value in known.items():
-                keys[name].parse(value)
-        except IllegalArgument as error:
-            return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        for name, value in known.items():
-            self._config.update(name, value)
-            log.info("setting changed name=%s value=%r by=%s", name, value, connection.peer)
-        for name in sorted(wanted.keys() - keys.keys()):
-            log.info("ignored an unknown setting name=%r by=%s", name, connection.peer)
-        return request.answer(ResponseCode.SUCCESS)
+        return changed(self._config, request, connection)
 
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        body = format_properties(self._config.to_properties())
-        return request.answer(ResponseCode.SUCCESS, body=body.encode("utf-8"))
+        return shown(self._config, request)
 
 
 def _host(address: str) -> str:

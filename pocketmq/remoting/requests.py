@@ -217,9 +217,6 @@ class RequestRow:
 
 
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
-_CONTROLLER = (
-    "5.x: settings of a controller that change at run time, which PocketMQ's does not have"
-)
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
 _LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
@@ -453,6 +450,8 @@ _ROWS: tuple[RequestRow, ...] = (
         RequestRow(C.CONTROLLER_GET_SYNC_STATE_DATA),
         RequestRow(C.CLEAN_BROKER_DATA, ah.CleanBrokerDataHeader),
         RequestRow(C.CONTROLLER_GET_NEXT_BROKER_ID, ah.SetNameHeader, ah.NextBrokerIdHeader),
+        RequestRow(C.UPDATE_CONTROLLER_CONFIG),
+        RequestRow(C.GET_CONTROLLER_CONFIG),
         RequestRow(C.CONTROLLER_APPLY_BROKER_ID, ah.ApplyBrokerIdHeader, ah.SetNameHeader),
     ),
     # ------------------------------------------------------------ served by clients
@@ -491,7 +490,6 @@ _ROWS: tuple[RequestRow, ...] = (
     *_nobody(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
     *_nobody(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
     *_nobody(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
-    *_nobody(_CONTROLLER, C.UPDATE_CONTROLLER_CONFIG, C.GET_CONTROLLER_CONFIG),
     *_nobody(
         _HA, C.NOTIFY_MIN_BROKER_ID_CHANGE, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET
     ),

@@ -211,7 +211,10 @@ async def test_an_unwritable_store_answers_14_and_serves_pulls(
     assert await peer.bodies("g", "T") == [b"kept"]
     broker.parts.messages.store.refuse(None)
     assert (await peer.produce("T")).code == ResponseCode.SUCCESS
-    assert "send refused code=14" in caplog.text
+    said = [each for each in caplog.messages if each.startswith("send refused")]
+    # The second refusal is counted: under load there are thousands a second.
+    assert len(said) == 1
+    assert "code=14" in said[0]
 
 
 async def test_with_sync_flush_an_answer_means_that_it_is_on_the_disk(tmp_path: Path) -> None:

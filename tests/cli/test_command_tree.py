@@ -397,13 +397,14 @@ def test_the_doctor_alone_is_asked_about_everything(
 
     found = said("doctor")
     assert found["network"] == said("doctor", "net")
+    assert [each["state"] for each in found["brokers"]] == ["ok"]
     assert [each["group"] for each in found["groups"]] == [
         each["group"] for each in said("group", "doctor")
     ]
     assert run(["doctor", "--namesrv", "127.0.0.1:1", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [each["ok"] for each in found["network"]] == [False]
-    assert found["groups"] == []
+    assert found["brokers"] == found["groups"] == []
 
 
 def test_health_answers_in_json(site: Site) -> None:

@@ -80,6 +80,21 @@ def test_health_shows_damage_that_a_broker_serves_around(
         assert f": ok\n  {finding}\n" in capsys.readouterr().out
 
 
+def test_the_doctor_names_what_fails_in_a_broker_that_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk: all could be reached, no group was sick, and the doctor was content."""
+    with InProcess(store=str(tmp_path / "store")) as server:
+        words = ["doctor", "--namesrv", server.namesrv]
+        assert run(words) == 0
+        tasks = server.running.parts.messages.store.side_tasks
+        tasks.failed("a-round", OSError("the disk is full"))
+        capsys.readouterr()
+        assert run(words) == 1
+        wanted = "fails: a-round fails and is tried again: the disk is full\n"
+        assert wanted in capsys.readouterr().out
+
+
 def test_health_says_by_its_exit_code_whether_both_answer(
     started: list[Server],
     tmp_path: Path,

@@ -16,7 +16,14 @@ from pocketmq.cli.servers.log_file import JsonFormatter, LogFile
 from pocketmq.cli.servers.server_log import LINES_AT_ONCE, LineLimit, start_logging
 from pocketmq.cli.servers.server_options import ServerOptions, parse
 from pocketmq.client.errors import BrokerFailed
-from pocketmq.remoting.clock import ManualClock
+from pocketmq.controller import Controller, ControllerConfig
+from pocketmq.controller.keeping import FileKeeper
+from pocketmq.namesrv import NameServer, NamesrvConfig
+from pocketmq.remoting.clock import ManualClock, SystemClock
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.transport.client import RemotingClient
+from pocketmq.store import ConfigFile
 from pocketmq.testing import InProcess
 from tests.cli.servers import Server
 from tests.kit.waiting import until
@@ -160,3 +167,36 @@ def test_levels_by_module_change_at_run_time() -> None:
                 update(server.broker, logLevels=wrong)
         update(server.broker, logLevels="")
         assert logging.getLogger("pocketmq.namesrv").level == logging.NOTSET
+
+
+@pytest.mark.parametrize("kind", ["namesrv", "controller"])
+async def test_levels_change_in_a_name_server_and_a_controller_alone(kind: str) -> None:
+    """With all their settings shown; a path, or what needs a restart, is refused."""
+    clock = SystemClock()
+    server: NameServer | Controller
+    if kind == "namesrv":
+        server = NameServer(NamesrvConfig(listen_port=0), clock)
+        change, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
+    else:
+        config = ControllerConfig(listen_port=0)
+        server = Controller(config, clock, FileKeeper(ConfigFile(config.path)))
+        change, show = RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG
+    async with server, RemotingClient({}, clock) as client:
+        await server.listen()
+
+        async def ask(code: RequestCode, text: str = "") -> RemotingCommand:
+            request = RemotingCommand(code, body=text.encode())
+            return await client.invoke(server.address, request, 60_000)
+
+        wanted = "pocketmq.namesrv=DEBUG,pocketmq.controller=ERROR"
+        assert (await ask(change, f"logLevels={wanted}")).code == ResponseCode.SUCCESS
+        try:
+            assert logging.getLogger("pocketmq.controller").level == logging.ERROR
+            assert f"logLevels={wanted}" in bytes((await ask(show)).body).decode()
+            assert "such as" in ((await ask(change, "logLevels=LOUD")).remark or "")
+            port = "listenPort" if kind == "namesrv" else "controllerListenPort"
+            for text in ("kvConfigPath=/x", f"{port}=1"):
+                assert (await ask(change, text)).code == ResponseCode.NO_PERMISSION
+        finally:
+            assert (await ask(change, "logLevels=")).code == ResponseCode.SUCCESS
+        assert logging.getLogger("pocketmq.controller").level == logging.NOTSET

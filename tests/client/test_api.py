@@ -67,6 +67,13 @@ def test_the_public_face_is_the_recorded_one() -> None:
     assert api().splitlines() == API.read_text().splitlines(), "python -m tests.client.test_api"
 
 
+def test_a_star_takes_the_names_of_the_client() -> None:
+    """It took none, without a word."""
+    names: dict[str, Any] = {}
+    exec("from pocketmq import *", names)
+    assert names["Producer"] is Producer
+
+
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.__name__)
 def test_blocking_clients_have_the_same_methods_and_arguments(kind: type) -> None:
     twin = public(getattr(sync, kind.__name__))

@@ -17,12 +17,14 @@ from pocketmq.client import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    sync,
 )
 from pocketmq.client.argument_types import check_time_ms
 from pocketmq.client.producer import delayed
 from pocketmq.client.send.encode import Packer
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
+from pocketmq.testing import InProcess
 
 SITE = "127.0.0.1:9876"
 
@@ -140,6 +142,24 @@ def test_a_delivery_time_in_seconds_is_recognised() -> None:
     check_time_ms("deliver_at_ms", now * 1000)
     with pytest.raises(CallerError, match="deliver_at_ms must be a whole number"):
         delayed(Message("T", b"x"), None, 1.5)  # type: ignore[arg-type]
+
+
+def test_a_time_out_that_is_no_number_is_refused() -> None:
+    """It was a TypeError from inside, and a coroutine that was never awaited."""
+    text: Any = "3"
+    with (
+        InProcess() as server,
+        sync.Producer("p", name_server=server.namesrv) as producer,
+        sync.LitePullConsumer("g", name_server=server.namesrv) as consumer,
+    ):
+        calls: list[Callable[[], object]] = [
+            lambda: producer.send(Message("T", b"x"), timeout_ms=text),
+            lambda: producer.request(Message("T", b"x"), timeout_ms=text),
+            lambda: consumer.poll(text),
+        ]
+        for call in calls:
+            with pytest.raises(CallerError, match="timeout_ms must be a whole number or a number"):
+                call()
 
 
 def test_a_body_beyond_a_frame_is_refused_before_it_is_sent() -> None:

@@ -28,8 +28,9 @@ def test_a_full_disk_is_explained_once(
     with InProcess({"diskSpaceWarningLevelRatio": 0.9}) as server:
         server.clock.advance(60)
         until(lambda: health_page([server.running])[0] == 503, "the store to notice")
-        with pytest.raises(SendFailed) as caught:
-            server.send("T", "x")
+        for _ in range(2):
+            with pytest.raises(SendFailed) as caught:
+                server.send("T", "x")
     text = str(caught.value)
     assert text.count("is full") == 1
     assert text.count("free some space") == 1
@@ -45,6 +46,10 @@ def test_advice_is_given_where_the_remark_has_none() -> None:
     bare = refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "I am going away", "b:1", "sending")
     assert isinstance(bare, BrokerNotServing)
     assert str(bare).endswith("see its log")
+    general = "the message is illegal, maybe msg body or properties length not matched."
+    for remark, advised in (general, True), ("TIMER_DELIVER_MS is 5 s too far ahead", False):
+        error = refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "b:1", "sending")
+        assert ("Send a smaller body" in str(error)) == advised
 
 
 def test_the_link_to_rocketmqs_faq_is_left_out() -> None:

@@ -16,6 +16,7 @@ from pocketmq.cli.commands.top import look, ranked
 from pocketmq.cli.group_report import examine
 from pocketmq.client import (
     ConsumeContext,
+    ConsumeFromWhere,
     ConsumeResult,
     LitePullConsumer,
     Message,
@@ -120,8 +121,13 @@ async def hanging_is_no_consumption(admin: Admin, user: User) -> None:
     assert (lag["severity"], lag["parameters"]["out"]) == ("error", 0)
     assert "0.0 out/s: never empty" in lag["text"]
     assert (await user.read("/groups/Stuck"))["out"] == 0
-    rows = {each["group"]: each for each in ranked(await look(admin, False), 10)["groups"]}
-    assert (rows["Stuck"]["out"], rows["Stuck"]["emptyInS"]) == (0, "never")
+
+    async def committed() -> Any:
+        rows = {each["group"]: each for each in ranked(await look(admin, False), 10)["groups"]}
+        return rows["Stuck"] if rows["Stuck"]["lag"] else None
+
+    row = await until_async(committed)
+    assert (row["out"], row["emptyInS"]) == (0, "never")
     overview = await user.read("/overview")
     assert {each["group"]: each["out"] for each in overview["topGroups"]}["Stuck"] == 0
     [topic] = [each for each in overview["topTopics"] if each["topic"] == "T"]
@@ -240,3 +246,41 @@ async def test_today_is_what_was_stored_since_midnight(tmp_path: Path) -> None:
                 found = await running.user.read("/topics/T")
                 assert found["inToday"] == found["messages"]
         assert found["inToday"] == 8
+
+
+async def test_what_members_hold_before_their_first_commit_is_behind(tmp_path: Path) -> None:
+    """A slow group was well, and 0 behind, until it had committed for the first time."""
+    async with site(tmp_path, doctor_lag_max=20) as running:
+        await running.user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        go_on = asyncio.Event()
+
+        async def hanging(messages: list[MessageExt], context: ConsumeContext) -> None:
+            await go_on.wait()
+
+        where = running.name_server
+        consumer = PushConsumer(
+            "New",
+            listener=hanging,
+            name_server=where,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            persist_offset_interval_ms=600_000,
+        )
+        consumer.subscribe("T")
+        async with (
+            Producer("P", name_server=where) as producer,
+            Admin(name_server=where) as admin,
+            AsyncExitStack() as last,
+        ):
+            for _ in range(20):
+                await producer.send(Message("T", b"x"))
+            await last.enter_async_context(consumer)
+            last.callback(go_on.set)
+
+            async def lagging() -> Any:
+                [found] = await examine(admin, "New")
+                return [each for each in found["symptoms"] if each["kind"] == "LAG"]
+
+            [lag] = await until_async(lagging)
+            assert lag["parameters"]["lag"] == 20
+            rows = await admin.groups.progress("New")
+            assert [row for row in rows if row.queue.topic == "T"] == []

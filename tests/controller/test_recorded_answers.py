@@ -33,7 +33,11 @@ class Replay:
         self.controller = Controller(ControllerConfig(group=_GROUP), clock, keeper)
         self.now_ms = clock.monotonic_ms
         processors = ControllerProcessors(
-            self.controller.sets, self.controller.living, self.controller, clock.monotonic_ms
+            self.controller.sets,
+            self.controller.living,
+            self.controller,
+            clock.monotonic_ms,
+            self.controller.config,
         )
         self.handlers = processors.handlers()
 

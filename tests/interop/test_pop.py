@@ -1,13 +1,25 @@
 """Pop consumption by the official Java 5.5.0 client and by ours: messages shared by message."""
 
 import asyncio
+import json
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer
+from pocketmq.admin import Admin
+from pocketmq.client import (
+    ConsumeFromWhere,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    Producer,
+    SimpleConsumer,
+)
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode
 from tests.interop.brokers import PocketBroker, RunningBroker, make_broker
 from tests.interop.conftest import MakeTopic, Shared, or_missing
 from tests.interop.driver import PushConsumer, Session, message
@@ -54,6 +66,73 @@ def test_a_pop_consumer_gets_each_message_and_failures_again(
     # A message that comes now wakes the pop that waits.
     producer.send(message(topic, "late", tags="A"))
     until(lambda: texts(consumer)["late"] == 1, "the message for a waiting pop")
+
+
+async def test_an_operators_mode_decides_what_a_member_is_told(
+    five_broker: RunningBroker, shared: Shared, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    """mqadmin's setConsumeMode in each form, and QUERY_ASSIGNMENT after it: the same at the real broker."""
+    tool = shared.mqadmin("5.5.0").at(five_broker.namesrv)
+    await asyncio.to_thread(make_topic, five_broker, topic, queues=2)
+
+    async def mode(*words: object) -> str:
+        named = words if "-t" in words else ("-t", topic, *words)
+        printed = await asyncio.to_thread(tool, "setConsumeMode", "-g", group, *named)
+        return printed.out + printed.err
+
+    consumer = LitePullConsumer(group, name_server=five_broker.namesrv)
+    consumer.subscribe(topic)
+    async with consumer, Admin(name_server=five_broker.namesrv) as admin:
+        asked = {
+            "clientId": consumer.client_id,
+            "consumerGroup": group,
+            "messageModel": "CLUSTERING",
+            "strategyName": "AVG",
+            "topic": topic,
+        }
+
+        async def assigned(**more: str) -> Any:
+            answer = await admin.site.api.requests.ask(
+                five_broker.address,
+                RequestCode.QUERY_ASSIGNMENT,
+                None,
+                json.dumps({**asked, **more}).encode(),
+            )
+            return fastjson.loads(answer.body).get("messageQueueAssignments")
+
+        def told(how: str, *queues: int, of: str = topic) -> list[dict[str, Any]]:
+            return [
+                {
+                    "messageQueue": {
+                        "brokerName": "broker-a",
+                        "queueId": queue,
+                        "topic": of,
+                    },
+                    "mode": how,
+                }
+                for queue in queues
+            ]
+
+        await until_async(assigned, "the member is known")
+        at = ("-b", five_broker.address)
+        assert await assigned() == told("PULL", 0, 1)
+        assert "success" in await mode(*at, "-m", "POP", "-q", 0)
+        assert await assigned() == told("POP", -1)
+        assert await assigned(topic=f"%RETRY%{group}") == told("PULL", 0, of=f"%RETRY%{group}")
+        assert await assigned(strategyName="DICE") is None
+        # One member's share is all there is, whatever -q says.
+        assert "success" in await mode(*at, "-m", "POP", "-q", 1)
+        assert await assigned() == told("POP", -1)
+        assert "success" in await mode(*at, "-m", "PULL")
+        assert await assigned() == told("PULL", 0, 1)
+        assert "success" in await mode("-c", "DefaultCluster", "-m", "POP", "-q", 0)
+        assert await assigned() == told("POP", -1)
+        for words, refused in (
+            (("-t", f"no{topic}", *at, "-m", "POP"), "CODE: 17"),
+            (("-t", f"%RETRY%{group}", *at, "-m", "POP"), "CODE: 16"),
+        ):
+            assert refused in await mode(*words)
+        assert await assigned() == told("POP", -1)
 
 
 def test_no_loss_when_a_consumer_and_the_broker_are_killed(

@@ -40,7 +40,9 @@ def test_a_group_that_does_its_work_has_no_symptom() -> None:
             "error",
             "12,500 messages behind, 15.0 in/s, 0.5 out/s: never empty at this rate",
         ),
-        (1_000, 15.0, 0.5, "warning", "never empty"),
+        (1_000, 15.0, 0.5, "error", "never empty"),
+        (1_000, 15.0, 5.0, "warning", "never empty"),
+        (2_680, 0.0, 3.8, "warning", "empty in 12 min"),
         (12_000, 0.0, 0.0, "error", "never empty"),
         (12_000, 10.0, 50.0, "warning", "empty in 5 min"),
         (12_000, None, None, "warning", "12,000 messages behind"),
@@ -57,7 +59,16 @@ def test_lag_is_judged_by_where_it_goes(
 
 def test_a_small_lag_and_one_that_gets_less_are_nothing() -> None:
     assert kinds(lagging(999, 15.0, 0.5)) == []
-    assert kinds(lagging(9_999, 0.0, 1.0)) == []
+    assert kinds(lagging(999, 0.0, 0.5)) == []
+    assert kinds(lagging(9_999, 0.0, 20.0)) == []
+
+
+def test_a_group_that_has_just_begun_is_no_error_yet() -> None:
+    """3,000 wait and its members have finished none so far: a warning for ten seconds, then an error."""
+    for idle_ms, severity in (9_000, "warning"), (11_000, "error"):
+        members = [MemberFacts("c1", {"T": 4}, idle_ms=idle_ms)]
+        topics = [TopicFacts("T", 3_000, 0.0, 0.0, 4)]
+        assert kinds(GroupFacts("g", members, topics=topics)) == [("LAG", severity)]
 
 
 def test_failures_and_dead_letters_are_warnings() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin.admin import Admin
+from pocketmq.admin.first_offsets import with_first
 from pocketmq.admin.groups import with_owners
 from pocketmq.admin.types import GroupConnection, Member, QueueProgress, RunningInfo
 from pocketmq.client.errors import ConsumerNotOnline
@@ -193,7 +194,7 @@ async def group_view(admin: Admin, group: str) -> GroupView:
     told = {broker: groups[0] for broker, groups in sorted(doctor.items()) if groups}
     members = () if connection is None else connection.members
     infos = await admin.groups.running_infos(group, members)
-    progress = await admin.groups.progress(group, partial=True)
+    progress = await with_first(admin, await admin.groups.progress(group, partial=True), infos)
     if connection is not None:
         progress = with_owners(progress, connection, infos)
     own, seen_ms = _own(told, infos)

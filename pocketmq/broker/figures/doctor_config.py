@@ -16,7 +16,7 @@ class DoctorConfig(Settings):
         min=1,
         runtime=True,
         help="A group counts as sick when it is this many messages behind in a topic, or a tenth of it "
-        "while the lag does not shrink (group doctor, console and /metrics).",
+        "that takes more than ten minutes (group doctor, console and /metrics).",
     )
     doctor_retries_per_minute_max: int = key(
         10,

@@ -1,7 +1,7 @@
 """`pocketmq doctor`: what is wrong, in words. Exit code 1 when something is."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from pocketmq.model.as_json import as_object
 from pocketmq.remoting.address_list import split_addresses
 
 if TYPE_CHECKING:
+    from pocketmq.admin import Admin
     from pocketmq.cli.network_check import NetworkFinding
 
 app = typer.Typer()
@@ -50,26 +51,47 @@ def _print_network(findings: "Sequence[NetworkFinding]") -> None:
 
 @app.command("all")
 def doctor_all(namesrv: NameServer, as_json: Json = False) -> None:
-    """Both: can the servers be reached, and what is wrong with any group. `pocketmq doctor` alone is this.
+    """All: can the servers be reached, what fails in a broker, and what is wrong with any group.
 
-    The groups are left out while a server cannot be reached.
+    `pocketmq doctor` alone is this. Brokers and groups are left out while a server cannot be reached.
     """
     from pocketmq.cli.connecting import asking_options
     from pocketmq.cli.network_check import NetworkCheck
 
     network = NetworkCheck(asking_options(3_000)).run(split_addresses(namesrv))
     is_reached = all(finding.ok for finding in network)
-    groups = with_admin(namesrv, lambda admin: examine(admin, None)) if is_reached else []
+    brokers, groups = with_admin(namesrv, _brokers_and_groups) if is_reached else ([], [])
+    failing = [each for each in brokers if each["state"] != "ok"]
     sick = [each for each in groups if each["state"] == "sick"]
     if as_json:
-        print_json({"network": as_object(network), "groups": groups})
+        print_json({"network": as_object(network), "brokers": brokers, "groups": groups})
     else:
         _print_network(network)
+        for each in failing:
+            print_line(f"BAD broker {each['broker']} at {each['address']} fails: {each['state']}")
         if is_reached:
             print_line(f"sick groups: {len(sick)} of {len(groups)}")
             print_diagnosis(groups)
-    if sick or not is_reached:
+    if failing or sick or not is_reached:
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+async def _brokers_and_groups(
+    admin: "Admin",
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the state of each broker, and the diagnosis of each group."""
+    from pocketmq.admin.views.broker import cluster_view
+
+    brokers = [
+        {
+            "broker": each.broker.name,
+            "brokerId": each.broker.broker_id,
+            "address": each.broker.address,
+            "state": each.state,
+        }
+        for each in await cluster_view(admin)
+    ]
+    return brokers, await examine(admin, None)
 
 
 @app.command("group")

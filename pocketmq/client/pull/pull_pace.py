@@ -6,9 +6,9 @@ once, and its answer leads nowhere: asked again at once, it would be asked thous
 
 import logging
 
-from pocketmq.client.consume.listener_log import PAUSE_MS
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.serving.log_pause import LogPause
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,11 @@ class PullFailures:
     """
 
     def __init__(self) -> None:
-        # By what fails: when it was logged, and how often it has happened since.
-        self._told: dict[tuple[str, str, type[PocketMQError]], tuple[int, int]] = {}
+        self._pause = LogPause()
 
     def log(self, queue: MessageQueue, error: PocketMQError, now_ms: int) -> None:
-        kind = (queue.topic, queue.broker_name, type(error))
-        told_ms, count = self._told.get(kind, (now_ms - PAUSE_MS, 0))
-        if now_ms - told_ms < PAUSE_MS:
-            self._told[kind] = told_ms, count + 1
+        count = self._pause.due((queue.topic, queue.broker_name, type(error)), now_ms)
+        if count is None:
             return
         log.warning(
             "execute the pull request exception; it is tried again, and more of this kind are counted "
@@ -67,4 +64,3 @@ class PullFailures:
             count,
             error,
         )
-        self._told[kind] = now_ms, 0

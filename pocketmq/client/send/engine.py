@@ -8,10 +8,10 @@ Source: DefaultMQProducerImpl, RocketMQ 4.9.7.
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pocketmq.client.argument_types import check_type
 from pocketmq.client.errors import (
     NoAnswer,
     NoRoute,
@@ -32,6 +32,7 @@ from pocketmq.client.send.frozen import unless_frozen
 from pocketmq.client.send.limits import Deadlines, SendLimits
 from pocketmq.client.send.result import SendResult, SendStatus
 from pocketmq.client.send.retries import NotStoredSafely, SendAttempts
+from pocketmq.client.send.retry_log import RetryLog
 from pocketmq.model.message import Message, MessageQueue
 from pocketmq.remoting.errors import (
     ConnectionLost,
@@ -42,7 +43,6 @@ from pocketmq.remoting.errors import (
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
 
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -92,6 +92,7 @@ class SendEngine:
         self._namespace = namespace
         self._deadlines = Deadlines(instance.clock.monotonic_ms, instance.runner.call_later)
         self._infos: dict[str, tuple[TopicRoute, TopicPublishInfo]] = {}
+        self._retry_log = RetryLog()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -264,7 +265,7 @@ class SendEngine:
             if flight.result is not None:
                 return flight.result
             raise error
-        _log_retry(plan, outgoing, flight.queue, error)
+        self._note_retry(plan, outgoing.topic, flight.queue, error)
         return await self._follow(plan, outgoing)
 
     async def _attempts(
@@ -276,7 +277,10 @@ class SendEngine:
         *,
         first: MessageQueue | None = None,
     ) -> SendResult:
-        timeout = timeout_ms if timeout_ms is not None else self.options.send_timeout_ms
+        timeout = self.options.send_timeout_ms
+        if timeout_ms is not None:
+            check_type("timeout_ms", timeout_ms, int, float)
+            timeout = timeout_ms
         if queue is not None:
             queue = MessageQueue(outgoing.topic, queue.broker_name, queue.queue_id)
             return await self._send_to(outgoing, queue, timeout)
@@ -312,7 +316,7 @@ class SendEngine:
             except PocketMQError as error:
                 self.instance.broker_failed(outgoing.topic, error)
                 if plan.failed(error):
-                    _log_retry(plan, outgoing, target, error)
+                    self._note_retry(plan, outgoing.topic, target, error)
                     continue
                 pause_ms = plan.pause_ms(error)
                 if pause_ms:
@@ -323,6 +327,11 @@ class SendEngine:
                 raise all_attempts_failed(outgoing.topic, self.group, plan.attempts) from error
             plan.succeeded()
             return result
+
+    def _note_retry(
+        self, plan: SendAttempts, topic: str, queue: MessageQueue, error: PocketMQError
+    ) -> None:
+        self._retry_log.note(plan, topic, queue, error, self.clock.monotonic_ms())
 
     def stored_too_loosely(self, result: SendResult) -> bool:
         """Return True if another broker should be tried although this one stored the message."""
@@ -462,17 +471,3 @@ async def _within(timeout_ms: int, topic: str, looking: Coroutine[Any, Any, T]) 
             f"looking up where to send messages of topic {topic!r}: no name server answered within "
             f"{timeout_ms} ms. Nothing was sent: try again, or increase the timeout"
         ) from None
-
-
-def _log_retry(
-    plan: SendAttempts, outgoing: OutgoingMessage, queue: MessageQueue, error: PocketMQError
-) -> None:
-    # An attempt that fails like the one before it says nothing new.
-    repeated = len(plan.attempts) > 1 and type(plan.attempts[-2].error) is type(error)
-    log.log(
-        logging.DEBUG if repeated else logging.WARNING,
-        "send failed, trying again topic=%s broker=%s reason=%r",
-        outgoing.topic,
-        queue.broker_name,
-        str(error),
-    )

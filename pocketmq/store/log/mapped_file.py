@@ -327,5 +327,6 @@ def _punch(descriptor: int, start: int, end: int) -> None:
 def refusal(path: str, error: OSError) -> StoreError:
     """Map a failed call to DiskFull or StoreUnreadable."""
     if error.errno in _NO_ROOM:
-        return DiskFull(path, os.strerror(error.errno))
+        # Each attempt may name another file: its folder is what a reader looks for.
+        return DiskFull(os.path.dirname(path), os.strerror(error.errno))
     return StoreUnreadable(path, error)

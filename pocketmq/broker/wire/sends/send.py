@@ -30,6 +30,7 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.quick.by_pattern import Cuttable
+from pocketmq.remoting.serving.log_pause import LogPause
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Reply
 
@@ -42,6 +43,8 @@ class SendMessageProcessor:
     def __init__(self, node: Node, messages: Messages, acts: SendActs) -> None:
         self._acts = acts
         self._once = messages.once
+        self._refusals = LogPause()
+        self._monotonic_ms = node.clock.monotonic_ms
         self.parts = parts = SendParts(node, messages, acts)
         self._long_batches = LongBatches(acts, self._stored_batch, self._refuse)
         self._kinds: dict[int, Singles | Batches] = {
@@ -158,8 +161,14 @@ class SendMessageProcessor:
     def _refuse(
         self, request: RemotingCommand, connection: Connection, refused: Refused
     ) -> RemotingCommand:
-        log.warning(
-            "send refused code=%d peer=%s remark=%r", refused.code, connection.peer, refused.remark
-        )
+        count = self._refusals.due((refused.code, refused.remark), self._monotonic_ms())
+        if count is not None:
+            log.warning(
+                "send refused; more like it are counted code=%d peer=%s since_the_last_line=%d remark=%r",
+                refused.code,
+                connection.peer,
+                count,
+                refused.remark,
+            )
         self.parts.count(request.code, refused.code, connection)
         return request.answer(refused.code, refused.remark, dict(self.parts.answer_ext))

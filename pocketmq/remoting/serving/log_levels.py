@@ -11,7 +11,7 @@ _OURS = "pocketmq"
 
 @dataclass
 class LogConfig(Settings):
-    """The log of this process; brokers of one process share it."""
+    """The log of this process; servers of one process share it."""
 
     log_levels: str = key(
         "",
@@ -32,3 +32,9 @@ def apply_levels(text: str) -> None:
             known.setLevel(logging.NOTSET)
     for name, level in wanted.items():
         logging.getLogger(name).setLevel(level)
+
+
+def start_with_levels(text: str) -> None:
+    """Apply the levels that a server starts with; without any, those that its program has set stay."""
+    if text:
+        apply_levels(text)

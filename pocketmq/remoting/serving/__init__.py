@@ -1,0 +1,1 @@
+"""What every server of ours has: levels of its log, and settings that change while it runs."""
