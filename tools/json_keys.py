@@ -536,6 +536,11 @@ COMMANDS: Mapping[str, Keys] = {
             "tables[].rows": "rows added to it",
             "files": "data files written",
             "losses[]": "what was missing or damaged, with --skip-losses",
+            "maintained": "what --compact and --keep-snapshots did; null without them",
+            "maintained.merged": "small files merged",
+            "maintained.into": "files in their place",
+            "maintained.expired": "snapshots expired",
+            "maintained.deleted": "files deleted that nothing named",
         }
     ),
     "top": _one(

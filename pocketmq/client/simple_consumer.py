@@ -77,6 +77,11 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         topic = with_namespace(self.config.namespace, message.topic)
         await self._running().renew(topic, message, invisible_ms)
 
+    async def dead_letter(self, message: MessageExt) -> None:
+        """Move the message to the dead letters, whatever retries it has left. Raises: BrokerRefused, ..."""
+        topic = with_namespace(self.config.namespace, message.topic)
+        await self._running().dead_letter(topic, message)
+
     async def give_up(self, message: MessageExt) -> None:
         """With the option `renews`: renew no more, so the message is redelivered when its time is over."""
         await self._running().renewals.give_up(message)

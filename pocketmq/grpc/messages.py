@@ -23,6 +23,7 @@ _SCALARS = {
     "bytes": _Field.TYPE_BYTES,
     "bool": _Field.TYPE_BOOL,
     "float": _Field.TYPE_FLOAT,
+    "double": _Field.TYPE_DOUBLE,
     "int32": _Field.TYPE_INT32,
     "int64": _Field.TYPE_INT64,
 }
@@ -97,7 +98,7 @@ def _add_map(
     field: descriptor_pb2.FieldDescriptorProto,
 ) -> None:
     """Add a map of texts by texts."""
-    name = "".join(word.title() for word in field.name.split("_")) + "Entry"
+    name = "".join(word[:1].upper() + word[1:] for word in field.name.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     for number, part in ((1, "key"), (2, "value")):

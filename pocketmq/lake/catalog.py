@@ -13,7 +13,8 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 
-from pocketmq.lake.columns import partition_spec, sort_order, table_name, table_schema
+from pocketmq.lake.columns import sort_order, table_name, table_schema
+from pocketmq.lake.partitions import DAY, is_partitioned_by, partition_spec
 from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
@@ -76,13 +77,23 @@ def _configured(warehouse: str, name: str) -> "Catalog":
         ) from error
 
 
-def table_of(catalog: "Catalog", topic: str) -> "Table":
-    """Return the table of a topic, created if need be."""
+def table_of(catalog: "Catalog", topic: str, partitions: tuple[str, ...] | None = None) -> "Table":
+    """Return the table of a topic, created if need be.
+
+    partitions: what partitions.py knows; None: by day, and a table that is there as it is.
+    Raises: IllegalArgument for a table that is partitioned in another way.
+    """
     identifier = (NAMESPACE, table_name(topic))
     try:
         table = catalog.load_table(identifier)
     except NoSuchTableError:
-        table = _created(catalog, identifier)
+        table = _created(catalog, identifier, partitions or DAY)
+    if partitions is not None and not is_partitioned_by(table, partitions):
+        fields = ", ".join(field.name for field in table.spec().fields) or "nothing"
+        raise IllegalArgument(
+            f"table {'.'.join(identifier)} is partitioned by {fields} and stays so: leave --partition away, "
+            "or write to another warehouse"
+        )
     if table.properties.get(_NO_RETRIES[0]) != _NO_RETRIES[1]:
         with table.transaction() as change:
             change.set_properties(dict([_NO_RETRIES]))
@@ -100,7 +111,9 @@ def add_columns(table: "Table", columns: pa.Schema) -> None:
         ) from error
 
 
-def _created(catalog: "Catalog", identifier: tuple[str, str]) -> "Table":
+def _created(
+    catalog: "Catalog", identifier: tuple[str, str], partitions: tuple[str, ...]
+) -> "Table":
     try:
         catalog.create_namespace(NAMESPACE)
     except NamespaceAlreadyExistsError:
@@ -110,7 +123,7 @@ def _created(catalog: "Catalog", identifier: tuple[str, str]) -> "Table":
         return catalog.create_table(
             identifier,
             schema,
-            partition_spec=partition_spec(schema),
+            partition_spec=partition_spec(schema, partitions),
             sort_order=sort_order(schema),
             properties=_PROPERTIES,
         )

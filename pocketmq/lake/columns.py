@@ -1,7 +1,7 @@
 """The columns of a lake table, and the name of a topic's table.
 
-The columns are those of pocketmq.bulk, without `propertiesRaw`, which repeats `properties`. A table is
-partitioned by the day of storeTimestamp (UTC) and its files are sorted by broker, queue and offset.
+The columns are those of pocketmq.bulk, without `propertiesRaw`, which repeats `properties`. The
+files of a table are sorted by broker, queue and offset.
 """
 
 import re
@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -29,7 +28,6 @@ from pocketmq.bulk.columns.schema import ALL, COLUMNS, STRING_MAP, TIMESTAMP
 NAMES = tuple(name for name in ALL if name != "propertiesRaw")
 #: Order within a data file.
 SORTED_BY = ("brokerName", "queueId", "queueOffset")
-_DAY_ID = 1000
 _TYPES: dict[pa.DataType, IcebergType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
@@ -66,11 +64,6 @@ def table_schema() -> Schema:
             type_ = _TYPES[column.type]
         fields.append(NestedField(number, name, type_, required=False, doc=column.help))
     return Schema(*fields)
-
-
-def partition_spec(schema: Schema) -> PartitionSpec:
-    source = schema.find_field("storeTimestamp").field_id
-    return PartitionSpec(PartitionField(source, _DAY_ID, DayTransform(), "storeTimestamp_day"))
 
 
 def sort_order(schema: Schema) -> SortOrder:

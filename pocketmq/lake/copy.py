@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pocketmq.bulk.errors import BulkError
 from pocketmq.lake.catalog import add_columns, existing_tables, table_of
 from pocketmq.lake.columns import table_name
+from pocketmq.lake.maintain import Maintained, Upkeep, maintain
 from pocketmq.lake.position import Head, Position
 from pocketmq.lake.source import LogWindow, Rows, with_bodies
 from pocketmq.lake.table import LakeTable
@@ -97,9 +98,11 @@ class LakeCopy:
         source: RowSource,
         limits: Limits | None = None,
         body: "BodyColumns | None" = None,
+        partitions: tuple[str, ...] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.copied = AddedRows()
+        self._partitions = partitions
         self._catalog = catalog
         self._source = source
         self._limits = limits or Limits()
@@ -127,6 +130,13 @@ class LakeCopy:
         self._commit_all()
         return self.copied.total - before
 
+    def maintain(self, upkeep: Upkeep, topics: Iterable[str] = ()) -> Maintained:
+        """Maintain the tables of some topics or all, between two rounds."""
+        done = maintain(self._catalog, upkeep, topics)
+        for table in self._tables.values():
+            table.table.refresh()
+        return done
+
     def _add(self, rows: Rows) -> None:
         table = self._table(rows.topic)
         columns = rows.rows if self._body is None else with_bodies(rows.rows, self._body)
@@ -142,7 +152,7 @@ class LakeCopy:
     def _table(self, topic: str) -> LakeTable:
         name = table_name(topic)
         if name not in self._tables:
-            table = table_of(self._catalog, topic)
+            table = table_of(self._catalog, topic, self._partitions)
             if self._body is not None:
                 add_columns(table, self._body.schema)
             self._tables[name] = LakeTable(table, self._clock)

@@ -2,7 +2,7 @@
 
 1. Rows and position are one commit: a process that is killed before it has written nothing that a reader
    sees, one that is killed after it finds its position when it starts again. Files without a commit are
-   removed by the next maintenance (maintain.py).
+   removed some days later (expire.py).
 2. A commit is made only onto the snapshot whose position the rows continue. If another writer was quicker
    (a compaction), it is repeated onto the new snapshot, as long as that has the same position.
 3. Rows are appended to a queue in order: those of a commit continue what was committed before.
@@ -10,7 +10,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
-from pocketmq.bulk.columns.arrays import Int64s
 from pocketmq.lake.columns import file_schema
+from pocketmq.lake.partitions import pieces
 from pocketmq.lake.position import Position, position_of
 from pocketmq.remoting.errors import PocketMQError
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _ROW_GROUP_ROWS = 1 << 17
-_DAY_US = 86_400_000_000
-_NO_TIME = -(1 << 62)
 _ATTEMPTS = 5
 # Columns in which values repeat: others are written plain, since a dictionary of them would be given up.
 _REPEATING = [
@@ -88,16 +87,15 @@ class LakeTable:
         return count
 
     def write(self) -> None:
-        """Write the rows that wait to files, one for each day."""
+        """Write the rows that wait to files, one for each partition."""
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting, self._waiting[0].schema)
         self._waiting = []
         self.written_bytes += self.waiting_bytes
         self.waiting_bytes = 0
-        rows = _sorted(rows)
-        for day in days_of(rows):
-            self._files.append(write_file(self.table, self._schema, day))
+        for partition, piece in pieces(self.table, in_order_of_queues(rows)):
+            self._files.append(write_file(self.table, self._schema, piece, partition))
 
     def commit(self) -> int:
         """Commit all rows that were added; return the number of files. Raises: TableInUse."""
@@ -122,11 +120,12 @@ class LakeTable:
         return len(files)
 
 
-def write_file(table: "Table", schema: pa.Schema, rows: pa.Table) -> DataFile:
-    """Write rows of one day to a new file of a table; return its entry, which a commit names."""
-    day = _day_text(rows.column("storeTimestamp")[0])
-    provider = table.location_provider()
-    path = provider.new_data_location(f"storeTimestamp_day={day}/{uuid.uuid4()}.parquet")
+def write_file(table: "Table", schema: pa.Schema, rows: pa.Table, partition: Record) -> DataFile:
+    """Write rows of one partition to a new file of a table; return its entry, which a commit names."""
+    folder = table.spec().partition_to_path(partition, table.schema())
+    path = table.location_provider().new_data_location(
+        "/".join((*([folder] if folder else []), f"{uuid.uuid4()}.parquet"))
+    )
     output = table.io.new_output(path)
     metadata: list[Any] = []
     with output.create() as stream:
@@ -151,7 +150,7 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table) -> DataFile:
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=statistics.partition(table.spec(), table.schema()),
+        partition=partition,
         file_size_in_bytes=len(output),
         sort_order_id=None,
         spec_id=table.spec().spec_id,
@@ -161,12 +160,7 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table) -> DataFile:
     )
 
 
-def _day_text(value: pa.Scalar) -> str:
-    moment = value.as_py()
-    return "null" if moment is None else moment.strftime("%Y-%m-%d")
-
-
-def _sorted(rows: pa.Table) -> pa.Table:
+def in_order_of_queues(rows: pa.Table) -> pa.Table:
     """Return the rows by broker, queue and offset, in one chunk."""
     rows = rows.combine_chunks()
     brokers = rows.column("brokerName").combine_chunks().dictionary_encode()
@@ -182,15 +176,3 @@ def _sorted(rows: pa.Table) -> pa.Table:
     if (np.diff(order) == 1).all():
         return rows
     return rows.take(pa.array(order))
-
-
-def days_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows of each day of store time, UTC; rows without a time apart."""
-    times = rows.column("storeTimestamp").cast(pa.int64())
-    days: Int64s = times.fill_null(_NO_TIME).to_numpy() // _DAY_US
-    found = np.unique(days)
-    if len(found) <= 1:
-        yield rows
-        return
-    for day in found.tolist():
-        yield rows.filter(pa.array(days == day))

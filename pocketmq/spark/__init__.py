@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pocketmq.remoting.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from pocketmq.spark.group_balance import balance
     from pocketmq.spark.environment import SetupError, java_problem, session, setup
+    from pocketmq.spark.group_balance import balance
     from pocketmq.spark.progress import commit_progress
     from pocketmq.spark.pruned import read
     from pocketmq.spark.source import PocketMQDataSource

@@ -68,6 +68,31 @@ def test_the_cluster_is_listed_with_its_numbers_and_settings(ask: Ask) -> None:
     assert ask("cluster", "config")["a"]["flushIntervalCommitLog"] == "321"
 
 
+def test_fields_of_bodies_stand_beside_the_messages_own(
+    ask: Ask,
+    namesrv: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    bodies = ('{"id":17,"broker":"theirs","sum":2.5}', "no JSON")
+    ids = [send(ask, "Bodies", body, "--key", "same")["msgId"] for body in bodies]
+    schema = "id INT, broker STRING, sum DOUBLE"
+    words = ("message", "find", "Bodies", "--key", "same", "--body-schema", schema)
+    found = {row["msgId"]: row["bodyFields"] for row in ask(*words)}
+    assert found.keys() == set(ids)
+    good, bad = (found[one] for one in ids)
+    assert good == {"id": 17, "broker": "theirs", "sum": 2.5, "_body_error": None}
+    assert bad["id"] is None
+    assert "JSON" in bad["_body_error"]
+    for more in (words, ("message", "find", "Bodies", "--id", ids[0], *words[-2:])):
+        assert run([*more, "--namesrv", namesrv]) == 0
+        shown = capsys.readouterr().out
+        # Neither hides the other.
+        assert ids[0] in shown
+        assert {"theirs", "17", "2.5"} <= set(shown.split())
+
+
 def test_a_topic_is_created_shown_and_deleted(ask: Ask, namesrv: str) -> None:
     assert ask("topic", "create", "Made", "--queues", "3", "--perm", "r") == {
         "topic": "Made",

@@ -16,6 +16,7 @@ from pocketmq.client.sync import SimpleConsumer as BlockingSimpleConsumer
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import InProcess
+from tests.kit.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +179,18 @@ def test_without_an_event_loop(server: InProcess) -> None:
         [message] = member.receive()
         member.renew(message, 60_000)
         member.ack(message)
+
+
+async def test_a_dead_letter_has_retries_left_and_comes_no_more(server: InProcess) -> None:
+    await asyncio.to_thread(server.send, "Dead", "x")
+    async with consumer(server, "undertakers", renews=True, invisible_ms=30_000) as member:
+        member.subscribe("Dead")
+        [message] = await member.receive()
+        await member.dead_letter(message)
+        # Its topic is made with it, and name servers hear of it later.
+        await asyncio.to_thread(until, lambda: server.messages("%DLQ%undertakers"), "a dead letter")
+        pass_time(server, 60)
+        assert await member.receive(wait_ms=0) == []
 
 
 async def test_what_is_available_is_known_without_taking_it(server: InProcess) -> None:

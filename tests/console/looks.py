@@ -127,6 +127,8 @@ TOO_WIDE = """
 const width = document.documentElement.clientWidth;
 return [...document.querySelectorAll('body *')]
   .filter((each) => !each.parentElement.closest('.table, pre, .hidden-text, svg'))
+  // What is folded keeps the size that it was laid out with last, for a wider window.
+  .filter((each) => each.checkVisibility())
   .filter((each) => each.getBoundingClientRect().right > width + 1)
   .map((each) => each.outerHTML.slice(0, 100));
 """

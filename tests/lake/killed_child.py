@@ -1,4 +1,6 @@
-"""Runs `pocketmq lake` again and again, and kills each run at a step: `killed_child.py STORE WAREHOUSE`.
+"""Runs `pocketmq lake` and its upkeep again and again, and kills each run at a step.
+
+    killed_child.py STORE WAREHOUSE
 
 Reads the number of a step from each line of standard input, forks, and lets the fork copy the store until it
 has come to that step, where it kills itself with -9. 0: it is not killed. Answers with the number of steps
@@ -15,20 +17,24 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile
 
+from pocketmq.lake import expire
 from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.copy import LakeCopy
 from pocketmq.lake.files import FileSource
+from pocketmq.lake.maintain import Upkeep
 from tests.lake.lakes import SMALL, source
 
 # What changes anything on the disk; each is two steps: before it, and after it.
-STEPS: list[tuple[type, str]] = [
+STEPS: list[tuple[object, str]] = [
     (SqlCatalog, "create_namespace"),
     (SqlCatalog, "create_table"),
     # Data, manifests, lists of manifests and metadata: afterwards the file is there, and empty.
     (PyArrowFile, "create"),
     (FileSource, "make_durable"),
     (SqlCatalog, "commit_table"),
+    (expire, "delete_file"),
 ]
+UPKEEP = Upkeep(merge=True, keep_ms=-(1 << 45), few=1, unnamed_ms=-(1 << 45))
 
 
 class Steps:
@@ -58,7 +64,9 @@ class Steps:
 def run(store: Path, warehouse: Path, last: int) -> int:
     steps = Steps(last)
     with opened_catalog(str(warehouse)) as catalog:
-        LakeCopy(catalog, source(store), SMALL).round()
+        copy = LakeCopy(catalog, source(store), SMALL)
+        copy.round()
+        copy.maintain(UPKEEP)
     return steps.made
 
 

@@ -17,11 +17,13 @@ from pocketmq.lake.check import Check, Compared
 from pocketmq.lake.columns import NAMES, file_schema
 from pocketmq.lake.copy import LakeCopy, Limits
 from pocketmq.lake.files import FileSource
-from pocketmq.lake.table import days_of, write_file
-from tests.store.bulk_stores import table_rows
+from pocketmq.lake.partitions import pieces
+from pocketmq.lake.table import write_file
+from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
 
 # So small that a few hundred messages take several files and commits.
 SMALL = Limits(waiting_bytes=20_000, commit_bytes=40_000)
+DAY_MS = 86_400_000
 
 
 def source(*paths: Path, **options: Any) -> FileSource:
@@ -84,9 +86,34 @@ def rewrite(table: Table, rows: pa.Table) -> None:
         for file in files:
             snapshot.delete_data_file(file)
         schema = file_schema(table.schema())
-        for day in days_of(rows.cast(schema_of(NAMES))):
-            snapshot.append_data_file(write_file(table, schema, day))
+        for partition, piece in pieces(table, rows.cast(schema_of(NAMES))):
+            snapshot.append_data_file(write_file(table, schema, piece, partition))
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (r["brokerName"], r["commitLogOffset"], r["queueOffset"]))
+
+
+def add(store: WrittenStore, first: int, count: int, topic: str = "Orders", **more: Any) -> None:
+    store.add(
+        Message(
+            topic=topic,
+            queue_id=i % 3,
+            body=b"%d" % i * 20,
+            properties=b"TAGS\x01t%d\x02KEYS\x01k%d\x02" % (i % 4, i),
+            store_ms=1_700_000_000_000 + i * DAY_MS // 200,
+            **more,
+        )
+        for i in range(first, first + count)
+    )
+
+
+def stored(store: WrittenStore) -> list[dict[str, Any]]:
+    rows = reference_rows(store.root, "broker-a")
+    for row in rows:
+        del row["propertiesRaw"]
+    return in_order(rows)
+
+
+def held(warehouse: Path) -> list[dict[str, Any]]:
+    return in_order(rows_by_pyiceberg(warehouse))

@@ -16,18 +16,19 @@ from pocketmq.lake.source import OtherLog
 from pocketmq.lake.table import LakeTable, TableInUse
 from pocketmq.remoting.errors import IllegalArgument
 from tests.lake.lakes import (
+    DAY_MS,
     SMALL,
+    add,
     check,
     copy,
+    held,
     in_order,
     rewrite,
-    rows_by_pyiceberg,
     source,
+    stored,
     tables,
 )
-from tests.store.bulk_stores import Message, WrittenStore, reference_rows
-
-DAY_MS = 86_400_000
+from tests.store.bulk_stores import Message, WrittenStore
 
 
 @pytest.fixture
@@ -38,31 +39,6 @@ def store(tmp_path: Path) -> WrittenStore:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
-
-
-def add(store: WrittenStore, first: int, count: int, topic: str = "Orders", **more: Any) -> None:
-    store.add(
-        Message(
-            topic=topic,
-            queue_id=i % 3,
-            body=b"%d" % i * 20,
-            properties=b"TAGS\x01t%d\x02KEYS\x01k%d\x02" % (i % 4, i),
-            store_ms=1_700_000_000_000 + i * DAY_MS // 200,
-            **more,
-        )
-        for i in range(first, first + count)
-    )
-
-
-def stored(store: WrittenStore) -> list[dict[str, Any]]:
-    rows = reference_rows(store.root, "broker-a")
-    for row in rows:
-        del row["propertiesRaw"]
-    return in_order(rows)
-
-
-def held(warehouse: Path) -> list[dict[str, Any]]:
-    return in_order(rows_by_pyiceberg(warehouse))
 
 
 def test_each_run_adds_what_is_new(store: WrittenStore, warehouse: Path) -> None:

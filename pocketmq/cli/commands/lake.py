@@ -2,12 +2,13 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.bulk.moments import AGO, UNITS_MS
 from pocketmq.cli import contexts
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from pocketmq.bulk.bodies.columns import BodyColumns
     from pocketmq.bulk.offsets import LossRule
     from pocketmq.lake.copy import LakeCopy, RowSource
+    from pocketmq.lake.maintain import Maintained, Upkeep
     from pocketmq.spark.brokers.connection import BrokerAccess
 
 _EVERY_S = 30.0
+_UPKEEP_S = 3600.0
 _RETRY_MS, _FIRST_CONTACT_MS = 120_000, 10_000
 _NAME_SERVERS = re.compile(r"[^/\\,;]+:\d+(;[^/\\,;]+:\d+)*;?")
 
@@ -78,6 +81,25 @@ _BodySchema = Annotated[
         "schema, the URL of a registry's subject, or orders.desc#shop.Order."
     ),
 ]
+_Partition = Annotated[
+    str | None,
+    typer.Option(
+        help="Partition new tables by hour, day, month or year of storeTimestamp, by topic, brokerName, "
+        "queueId, tags or bornHost; several with commas (default: day)."
+    ),
+]
+_Compact = Annotated[
+    bool,
+    typer.Option("--compact", help="Merge small files afterwards; with --follow once an hour."),
+]
+_KeepSnapshots = Annotated[
+    str | None,
+    typer.Option(
+        metavar="AGE",
+        help="Expire snapshots older than this, as 7d, and delete files that nothing names; with --follow "
+        "once an hour.",
+    ),
+]
 _BrokerName = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +122,9 @@ def lake(
     system_topics: _SystemTopics = False,
     broker_name: _BrokerName = None,
     body_schema: _BodySchema = None,
+    partition: _Partition = None,
+    compact: _Compact = False,
+    keep_snapshots: _KeepSnapshots = None,
     as_json: Json = False,
 ) -> None:
     """Write topics to Apache Iceberg tables, each message exactly once; run it again for what is new.
@@ -124,12 +149,16 @@ def lake(
             if check:
                 _check(opened, rows, as_json=as_json)
                 return
-            copy = LakeCopy(opened, rows, body=_body(body_schema))
+            copy = LakeCopy(
+                opened, rows, body=_body(body_schema), partitions=_partitions(partition)
+            )
+            upkeep = _upkeep(compact, keep_snapshots)
             if follow:
-                _follow(copy, every, as_json=as_json)
+                _follow(copy, every, upkeep, topic or [], as_json=as_json)
             else:
-                copy.round(lambda parts, total: with_progress(parts, "parts", total=total))
-                _report(copy, loss, as_json=as_json)
+                copy.round(_bar)
+                done = None if upkeep is None else copy.maintain(upkeep, topic or [])
+                _report(copy, loss, done, as_json=as_json)
         finally:
             rows.close()
 
@@ -212,12 +241,39 @@ def _body(text: str | None) -> "BodyColumns | None":
     return BodyColumns.of(text)
 
 
-def _follow(copy: "LakeCopy", every_s: float, *, as_json: bool) -> None:
-    """Copy until Ctrl-C; a line for each round that found something."""
+def _partitions(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    from pocketmq.lake.partitions import checked_partitions
+
+    return checked_partitions(text)
+
+
+def _upkeep(compact: bool, keep_snapshots: str | None) -> "Upkeep | None":
+    """Return what to do beside copying. Raises: CannotBegin for another text than an age."""
+    if not compact and keep_snapshots is None:
+        return None
+    from pocketmq.lake.maintain import Upkeep
+
+    age = None if keep_snapshots is None else AGO.fullmatch(keep_snapshots.strip())
+    if keep_snapshots is not None and age is None:
+        raise CannotBegin(f"--keep-snapshots {keep_snapshots}: give an age, as 7d or 12h")
+    return Upkeep(compact, None if age is None else int(age[1]) * UNITS_MS[age[2]])
+
+
+def _bar(parts: Iterable[Any], total: int) -> Iterator[Any]:
+    return with_progress(parts, "parts", total=total)
+
+
+def _follow(
+    copy: "LakeCopy", every_s: float, upkeep: "Upkeep | None", topics: list[str], *, as_json: bool
+) -> None:
+    """Copy until Ctrl-C; a line for each round that found something. Upkeep begins with the first round."""
+    due = time.monotonic()
     try:
         while True:
             began = time.monotonic()
-            added = copy.round()
+            added = copy.round(_bar)
             if added:
                 line = {
                     "rows": added,
@@ -225,18 +281,24 @@ def _follow(copy: "LakeCopy", every_s: float, *, as_json: bool) -> None:
                     "commits": copy.copied.commits,
                 }
                 print_line(json_text(line) if as_json else f"{added} rows added")
+            if upkeep is not None and began >= due:
+                due = began + _UPKEEP_S
+                copy.maintain(upkeep, topics)
             time.sleep(max(0.0, began + every_s - time.monotonic()))
     except KeyboardInterrupt:
         return
 
 
-def _report(copy: "LakeCopy", loss: "LossRule", *, as_json: bool) -> None:
+def _report(
+    copy: "LakeCopy", loss: "LossRule", done: "Maintained | None", *, as_json: bool
+) -> None:
     copied = copy.copied
     fields = {
         "rows": copied.total,
         "tables": [{"table": name, "rows": rows} for name, rows in sorted(copied.rows.items())],
         "files": copied.files,
         "losses": loss.losses,
+        "maintained": None if done is None else as_object(done),
     }
     if as_json:
         print_json(fields)
@@ -246,14 +308,17 @@ def _report(copy: "LakeCopy", loss: "LossRule", *, as_json: bool) -> None:
     for one in loss.losses:
         print_line(f"lost: {one}")
     print_line(f"{copied.total} rows added in {copied.files} files")
+    if done is not None:
+        print_line(
+            f"{done.merged} small files merged into {done.into}, {done.expired} snapshots expired, "
+            f"{done.deleted} files deleted that nothing names"
+        )
 
 
 def _check(catalog: "Catalog", source: "RowSource", *, as_json: bool) -> None:
     from pocketmq.lake.check import Check
 
-    found = Check(catalog, source).run(
-        lambda parts, total: with_progress(parts, "parts", total=total)
-    )
+    found = Check(catalog, source).run(_bar)
     fields = as_object(found)
     if as_json:
         print_json(fields)

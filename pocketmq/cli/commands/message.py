@@ -351,6 +351,15 @@ def _body_fields(found: list["MessageExt"], text: str) -> list[dict[str, Any]]:
     return plain
 
 
+def _with_body(row: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a row and the fields of its body, which hide none of the row's own.
+
+    >>> _with_body({"id": "7F00"}, {"id": 17, "sum": 2})
+    {'id': '7F00', 'body_id': 17, 'sum': 2}
+    """
+    return row | {f"body_{name}" if name in row else name: v for name, v in fields.items()}
+
+
 def _print_found(
     found: list["MessageExt"], as_json: bool, bodies: list[dict[str, Any]] | None
 ) -> None:
@@ -362,12 +371,12 @@ def _print_found(
     elif len(found) == 1:
         fields = message_fields(found[0])
         del fields["bodyBase64"]
-        print_fields(fields | (bodies[0] if bodies else {}), as_json=False)
+        print_fields(_with_body(fields, bodies[0]) if bodies else fields, as_json=False)
     else:
         rows = [message_row(message) for message in found]
         for row, fields in zip(rows, bodies or [], strict=False):
             del row["body"]
-            row.update(fields)
+            row.update(_with_body(row, fields))
         print_rows(rows, as_json=False, empty="no messages")
     if not found:
         raise typer.Exit(int(ExitCode.FAILED))

@@ -13,6 +13,7 @@
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 _ALL_QUEUES = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
 _AGAIN_MS = 1_000
+# A delay level: no delay, and no redelivery.
+_DEAD_LETTER = -1
 
 
 class PopSource(NamedTuple):
@@ -306,6 +309,15 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
             bname=receipt.broker_name,
         )
         await self.instance.api.ack(address, header)
+
+    async def dead_letter(self, topic: str, message: MessageExt) -> None:
+        """See SimpleConsumer. Between the two steps it may come again: then it is there twice."""
+        stored = message if topic == message.topic else replace(message, topic=topic)
+        address = await self.instance.master_address(topic, message.broker_name)
+        await self.instance.api.send_message_back(
+            address, stored, self.group, _DEAD_LETTER, 0, self.options.request_timeout_ms
+        )
+        await self.ack(topic, message)
 
     async def renew(self, topic: str, message: MessageExt, invisible_ms: int) -> None:
         """See SimpleConsumer."""

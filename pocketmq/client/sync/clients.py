@@ -146,6 +146,7 @@ class SimpleConsumer(_SubscribingConsumer):
     available = twin(simple_consumer.SimpleConsumer.available)
     ack = twin(simple_consumer.SimpleConsumer.ack)
     renew = twin(simple_consumer.SimpleConsumer.renew)
+    dead_letter = twin(simple_consumer.SimpleConsumer.dead_letter)
     give_up = twin(simple_consumer.SimpleConsumer.give_up)
 
 

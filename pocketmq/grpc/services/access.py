@@ -96,6 +96,29 @@ class GrpcAccess:
             made = hmac.new(secret.encode(), moment, "sha1").hexdigest()
             return hmac.compare_digest(made, given.lower())
 
+        self._check(call, key, holds, wanted)
+
+    def check_words(
+        self, call: GrpcCall, access_key: str, secret_key: str, wanted: NeededRights
+    ) -> None:
+        """Check a call of a client that cannot sign, and gives its secret. Raises: StatusFailure."""
+        given = secret_key.encode()
+        self._check(
+            call,
+            access_key or None,
+            lambda secret: hmac.compare_digest(secret.encode(), given),
+            wanted,
+        )
+
+    def _check(
+        self,
+        call: GrpcCall,
+        key: str | None,
+        holds: Callable[[str], bool],
+        wanted: NeededRights,
+    ) -> None:
+        if self._accounts is None:
+            return
         try:
             self._accounts.check_bearer(call.connection, key, holds, wanted)
         except AccessDenied as denied:

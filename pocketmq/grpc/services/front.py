@@ -10,6 +10,7 @@ from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.http2.call import Method
 from pocketmq.grpc.services.access import GrpcAccess
 from pocketmq.grpc.services.context import FrontAddress, RequestContext
+from pocketmq.grpc.services.keda import KedaScaler
 from pocketmq.grpc.services.offsets import Offsets
 from pocketmq.grpc.services.pulls import Pulls
 from pocketmq.grpc.services.receives import Receives
@@ -37,6 +38,7 @@ class Front:
         context = RequestContext(parts, config, place, self.clients, access)
         self._sessions = sessions = Sessions(context)
         self._transactions = transactions = Transactions(context)
+        self._keda = KedaScaler(context)
         self.methods: dict[bytes, Method] = {}
         for service in (
             sessions,
@@ -46,6 +48,7 @@ class Front:
             transactions,
             Offsets(context),
             Pulls(context),
+            self._keda,
             HealthService(),
             Reflection(),
         ):
@@ -65,3 +68,4 @@ class Front:
         """Remove silently lost clients and pick up changed groups; called periodically."""
         self.clients.scan()
         self._sessions.refresh()
+        self._keda.look()

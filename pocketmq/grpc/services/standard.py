@@ -10,6 +10,7 @@ from pocketmq.grpc.http2.call import GrpcCall, GrpcError, GrpcStatus, Method, fr
 from pocketmq.grpc.messages import WELL_KNOWN, file_descriptor, make
 from pocketmq.grpc.schema import ROCKETMQ, Rpc, Schema
 from pocketmq.grpc.services.context import parsed
+from pocketmq.grpc.services.keda import KEDA
 
 
 class ServingStatus(IntEnum):
@@ -56,7 +57,7 @@ REFLECTION, REFLECTION_ALPHA = (
     )
     for version in ("v1", "v1alpha")
 )
-SERVED = (ROCKETMQ, HEALTH, REFLECTION, REFLECTION_ALPHA)
+SERVED = (ROCKETMQ, KEDA, HEALTH, REFLECTION, REFLECTION_ALPHA)
 
 
 class HealthService:
