@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from pocketmq import Message, Producer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.metrics import snapshot
+from pocketmq.broker.once.window import KeyWindow
 from pocketmq.model.message_codec import get_property, properties_to_text
 from pocketmq.model.record import read_record
 from pocketmq.remoting.codes import RequestCode
@@ -157,3 +159,20 @@ async def test_our_producer_over_a_network_that_loses_answers(tmp_path: Path, on
             assert (doubled == 0) is once
             if once:
                 assert broker.parts.messages.once.repeated["T"] > 0
+
+
+def test_keys_entered_by_columns_are_found() -> None:
+    chance = random.Random(3)
+    keys = [chance.randrange(-(1 << 63), 1 << 63) for _ in range(9_000)] + [0, 1]
+    for has_numpy in (False, True):
+        window = KeyWindow(16_384, 1_000, lambda: 0, partial(bool, has_numpy))
+        for at in range(0, len(keys), 64):
+            some = keys[at : at + 64]
+            assert not window.knows_any(some)
+            window.put_all(some, range(at, at + len(some)))
+            assert window.knows_any(some)
+        # At least the last half is known, each where it is; of equal hashes the first.
+        kept = [window.find(key) for key in keys[-8_192:-2]]
+        assert kept == list(range(len(keys) - 8_192, len(keys) - 2))
+        assert not window.knows_any([2, 3])
+        assert window.knows_any([5, 5])
