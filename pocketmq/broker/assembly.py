@@ -49,6 +49,7 @@ from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.broker.waiting.long_polling import LongPolling
 from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model.record import Record
 from pocketmq.remoting.serving.log_levels import apply_levels, start_with_levels
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
@@ -67,7 +68,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
     delay = DelayService(store, node.clock, deliver=deliver)
     timer_log_size = node.config.mapped_file_size_timer_log
     timer = TimerService(store, node.clock, log_file_size=timer_log_size, deliver=deliver)
-    messages = _messages(node, tables, consumers, store, _put_ways(node, tables, delay, timer))
+    ways = _put_ways(node, tables, delay, timer)
+    messages = _messages(node, tables, consumers, store, ways, lambda it: half.is_undecided(it))
     strict = StrictGroups()
     pull_filters = PullFilters(node.config, consumers, tables.filters)
     members = Members(
@@ -256,6 +258,7 @@ def _messages(
     consumers: ConsumerManager,
     store: MessageStore,
     ways: tuple[DelayService, TimerAppend | None],
+    is_undecided: Callable[[Record], bool],
 ) -> Messages:
     config = node.config
 
@@ -282,7 +285,7 @@ def _messages(
         deliveries=deliveries,
         reach=PageCache(store),
         durability=Durability(store, replicas),
-        once=SendOnce(node, tables.topics, store),
+        once=SendOnce(node, tables.topics, store, is_undecided),
     )
 
 

@@ -24,6 +24,8 @@ from pocketmq.store.timer.service import TimerService
 Buffer = bytes | bytearray | memoryview
 
 HOST_V6_FLAGS = 0x30
+FIRST_STORED = b"__HALF_STORED_MS"
+"""Property of a half message that was replaced: when it was first stored, ms."""
 BROKERS_FLAGS = HOST_V6_FLAGS | WRAPPED_BATCH
 """Bits that no sender sets: how hosts are stored, and that a body is an inner batch. Consumers stop at one
 that they cannot unwrap."""

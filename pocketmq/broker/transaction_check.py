@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.producer_manager import ProducerManager
-from pocketmq.broker.internal_append import InternalAppend
+from pocketmq.broker.internal_append import FIRST_STORED, InternalAppend
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_STORED = b"__HALF_STORED_MS"
-"""When a replaced half message was first stored, ms."""
 _READ_COUNT = 64
 # Half messages looked at before other work gets its turn.
 _STEP = 256
@@ -157,6 +155,11 @@ class HalfMessages:
     def is_decided(self, half_offset: int) -> bool:
         """Return True if the half message was committed, rolled back or replaced; from half_offset on."""
         return half_offset in self._decided
+
+    def is_undecided(self, half: Record) -> bool:
+        """Return True if a half message, or the one that stands for it now, is still to be ended."""
+        current = self.current(half)
+        return current is not None and not self.is_decided(current)
 
     def count_end(self, half: Record, *, committed: bool) -> None:
         """Count a transaction that its producer ended."""

@@ -3,7 +3,8 @@
     app = Celery("tasks", broker="pocketmq://127.0.0.1:9876", backend="pocketmq://127.0.0.1:9876")
 
 1. Results are values of kombu/results.py: get() waits for the broker to bring them, any process may ask.
-2. A chord counts its finished parts by the offsets of a topic of its own: one queue, which counts exactly.
+2. A chord counts its finished parts in a topic of its own, of one queue, where each part is noted. A part's
+   place is that of its first note: one that runs again, or is noted again, does not end the chord early.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 _RETRIED = (TransientError, OutcomeUnknown)
 _VISIBLE_S = 5.0
 _LOOK_S = 0.02
+_WAIT_MS = 1_000
 
 
 class ResultConsumer(BaseResultConsumer):
@@ -103,6 +105,13 @@ class ResultConsumer(BaseResultConsumer):
                 self.on_state_change(meta, None)
 
 
+class _Counting(threading.local):
+    """The part of a chord that this thread is about to count; size: of the chord, 0 if it is not known."""
+
+    part = ""
+    size = 0
+
+
 class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     """Results in a topic. Options: `result_backend_transport_options`, as those of the transport."""
 
@@ -116,6 +125,7 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app=app, url=url, **options)
         self._opened: tuple[Link, Results] | None = None
+        self._counting = _Counting()
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -179,14 +189,17 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         link.call(_create_counter(link, topic_of(self.get_key_for_chord(group))))
 
     def incr(self, key: str) -> int:
-        """Count one more; return how many it is. Raises: NoRoute if the chord is over."""
+        """Note the part that has returned; return its place. Raises: NoRoute if the chord is over."""
         link, _ = self._running()
-        return link.call(_count(link, topic_of(key)))
+        return link.call(_count(link, topic_of(key), self._counting.part, self._counting.size))
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
         if request.group:
             link, results = self._running()
             link.call(_until_visible(results, self.get_key_for_group(request.group)))
+            # Celery says neither of them to incr().
+            self._counting.part = request.id
+            self._counting.size = (request.chord or {}).get("chord_size") or 0
         super().on_chord_part_return(request, state, result, **options)
 
 
@@ -195,10 +208,24 @@ async def _create_counter(link: Link, topic: str) -> None:
     await link.admin.topics.create(topic, queues=1, broker=master.name)
 
 
-async def _count(link: Link, topic: str) -> int:
+async def _count(link: Link, topic: str, part: str, size: int) -> int:
+    """Note a part; return its place, or any number less than size if it cannot be the last."""
     route = await link.admin.topics.route(topic)
     queue = MessageQueue(topic, route.brokers[0].broker_name, 0)
-    return (await link.send(Message(topic, b"1"), queue=queue)).queue_offset + 1
+    noted = (await link.send(Message(topic, part.encode()), queue=queue)).queue_offset + 1
+    return noted if noted < size else await _place(link, queue, part)
+
+
+async def _place(link: Link, queue: MessageQueue, part: str) -> int:
+    """Return the place of a part that is noted in the queue, from 1 on."""
+    places: dict[str, int] = {}
+    offset = 0
+    while part not in places:
+        result = await link.pull(queue, offset, "*", _WAIT_MS)
+        for message in result.messages:
+            places.setdefault(message.body.decode(), len(places) + 1)
+        offset = result.next_begin_offset
+    return places[part]
 
 
 async def _until_visible(results: Results, key: str) -> None:

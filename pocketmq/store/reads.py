@@ -3,11 +3,12 @@
 Returned slices stay valid, even if their file is deleted or the store is closed. Owner: MessageStore.
 """
 
+from array import array
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from pocketmq.files.layout import BLANK_SIZE, ENTRY, EXT_ADDRESS_MAX
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, EXT_ADDRESS_MAX
 from pocketmq.files.records import Entry
 from pocketmq.model.record import RECORD_SIZE_MIN, Record, read_record, store_ms_of
 from pocketmq.store.index.index_service import IndexService
@@ -135,6 +136,32 @@ class Reads:
             if piece is None:
                 break
             found.extend(ENTRY.iter_unpack(piece))
+        return found
+
+    def is_queued(self, record: Record) -> bool:
+        """Return True if the entry of its queue points at a record: not if its topic was deleted since."""
+        queue = self._table.get(record.topic, record.queue_id)
+        entry = None if queue is None else queue.entry(record.queue_offset)
+        return entry is not None and entry[0] == record.position
+
+    def positions_since(
+        self, topic: str, queue_id: int, since_ms: int, count_max: int
+    ) -> "array[int]":
+        """Return the log positions of a queue's newest messages, those that no reader may see yet included.
+
+        since_ms: their least store time; count_max: how many at most.
+        """
+        found = array("q")
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            return found
+        at = self.offset_by_time(topic, queue_id, since_ms, "LOWER")
+        at = max(at, queue.max_offset - count_max)
+        while (piece := queue.entries(at, count_max)) is not None:
+            found.extend(
+                place for place, size, _ in ENTRY.iter_unpack(piece) if size >= RECORD_SIZE_MIN
+            )
+            at += len(piece) // ENTRY_SIZE
         return found
 
     def min_offset(self, topic: str, queue_id: int) -> int:

@@ -1,9 +1,9 @@
 """sendOnce: what a client sends twice, because an answer was lost, stands in the log once."""
 
+import asyncio
 import random
 import shutil
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ import pytest
 from pocketmq import Message, Producer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.metrics import snapshot
-from pocketmq.broker.once.window import KeyWindow
 from pocketmq.model.message_codec import get_property, properties_to_text
-from pocketmq.model.record import read_record
+from pocketmq.model.record import BATCH_COUNT_MAX, read_record
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.pairs import name_server
@@ -28,7 +27,7 @@ async def send(peer: Peer, key: str = KEY, topic: str = "T", **how: Any) -> dict
     """What a send is answered with, without its own opaque."""
     properties = {"UNIQ_KEY": key, **how.pop("properties", {})}
     more = {"i": properties_to_text(properties)}
-    answer = await peer.produce(topic, b"x", more=more, **how)
+    answer = await peer.produce(topic, how.pop("body", b"x"), more=more, **how)
     assert answer.code == 0, answer
     return dict(answer.ext or {})
 
@@ -95,6 +94,106 @@ async def test_batches_delays_and_half_messages(tmp_path: Path) -> None:
         )
 
 
+async def test_a_message_of_the_same_key_is_another_one(tmp_path: Path) -> None:
+    """A program fills one object anew; another client that guesses a key keeps nothing out."""
+    half = {"TRAN_MSG": "true", "PGROUP": "pg"}
+    async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
+        different: list[dict[str, Any]] = [
+            {},
+            {"body": b"y"},
+            {"properties": {"TAGS": "t"}},
+            {"properties": {"KEYS": "k"}},
+        ]
+        answers = [await send(peer, **how) for how in [{"properties": half}, *different]]
+        assert count(broker) == len(different)
+        # Each of them is known.
+        assert [await send(peer, **how) for how in [{"properties": half}, *different]] == answers
+        assert count(broker) == len(different)
+
+
+async def end(peer: Peer, half: dict[str, str], decision: int) -> None:
+    ext = {"producerGroup": "pg", "tranStateTableOffset": half["queueOffset"], "msgId": KEY}
+    place = {"commitLogOffset": int(half["msgId"][16:], 16), "commitOrRollback": decision}
+    answer = await peer.ask(RequestCode.END_TRANSACTION, {**ext, **place, "transactionId": KEY})
+    assert answer.code == 0, answer
+
+
+async def test_a_transaction_that_was_rolled_back_may_be_tried_again(tmp_path: Path) -> None:
+    half: dict[str, Any] = {"properties": {"TRAN_MSG": "true", "PGROUP": "pg"}}
+    folder = tmp_path / "store"
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        first = await send(peer, **half)
+        await end(peer, first, 12)
+        second = await send(peer, **half)
+        assert second != first
+        folder = Path(shutil.copytree(folder, tmp_path / "killed"))
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        assert place(await send(peer, **half)) == place(second)
+        await end(peer, second, 8)
+        assert count(broker) == 1
+        # An attempt that was under way for long: it is committed.
+        assert place(await send(peer, **half)) == place(second)
+
+
+@pytest.mark.parametrize("properties", [{}, {"DELAY": "9"}, {"TRAN_MSG": "true", "PGROUP": "pg"}])
+async def test_a_message_that_went_with_its_topic_is_no_first_copy(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
+        first = await send(peer, properties=properties)
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+        assert (await set_attribute(peer, "true")).code == 0
+        second = await send(peer, properties=properties)
+        assert first["msgId"] != second["msgId"]
+        assert await send(peer, properties=properties) == second
+
+
+async def test_a_batch_that_is_stored_in_turns_is_stored_once(tmp_path: Path) -> None:
+    """Its repetition comes, over another connection, before it is stored wholly."""
+    members = [(b"x", b"UNIQ_KEY\x01%032d" % n) for n in range(2 * BATCH_COUNT_MAX + 1)]
+    how: dict[str, Any] = {"code": RequestCode.SEND_BATCH_MESSAGE, "more": {"m": "true"}}
+    async with (
+        serving(tmp_path, send_once=True) as broker,
+        await Peer.at(broker) as one,
+        await Peer.at(broker) as other,
+    ):
+        # A part was stored before.
+        part = batch(*members[:BATCH_COUNT_MAX])
+        first = await one.produce("T", part, **how)
+        answers = await asyncio.gather(
+            *(peer.produce("T", batch(*members), **how) for peer in (one, other))
+        )
+        assert count(broker) == len(members)
+        assert answers[0].ext == answers[1].ext
+        assert (first.ext or {})["msgId"] in (answers[0].ext or {})["msgId"]
+
+
+async def test_a_batch_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Also if its first messages are known. Those that are, in a batch with a new one, are no repetitions."""
+    members = [(b"%d" % n, b"UNIQ_KEY\x01%032d" % n) for n in range(3)]
+    how: dict[str, Any] = {"code": RequestCode.SEND_BATCH_MESSAGE, "more": {"m": "true"}}
+    async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
+        whole = batch(*members)
+        assert (await peer.produce("T", whole, **how)).code == 0
+        for broken in (whole + bytes(4), whole[:-3], whole + bytes(22)):
+            assert (await peer.produce("T", broken, **how)).code == 13
+        assert (await peer.produce("T", batch(*members, (b"new", b"")), **how)).code == 0
+        assert not broker.parts.messages.once.repeated.total()
+
+
+async def test_a_start_knows_the_last_messages_whatever_their_queue(tmp_path: Path) -> None:
+    """More than the window holds; of those the end is hidden from readers."""
+    keys = 16
+    once: dict[str, Any] = {"send_once": True, "send_once_keys": keys}
+    async with serving(tmp_path, **once) as broker, await Peer.at(broker) as peer:
+        sent = [await send(peer, f"{n:032d}", queue_id=n % 4) for n in range(3 * keys)]
+        store = broker.parts.messages.store
+        store.reads.limit.set(lambda: 0)
+        broker.parts.messages.once.load()
+        last = range(len(sent) - keys // 2, len(sent))
+        assert [await send(peer, f"{n:032d}") for n in last] == [sent[n] for n in last]
+
+
 async def test_copies_and_retry_topics_are_exempt(tmp_path: Path) -> None:
     async with serving(tmp_path, send_once=True) as broker, await Peer.at(broker) as peer:
         first = await send(peer)
@@ -159,20 +258,3 @@ async def test_our_producer_over_a_network_that_loses_answers(tmp_path: Path, on
             assert (doubled == 0) is once
             if once:
                 assert broker.parts.messages.once.repeated["T"] > 0
-
-
-def test_keys_entered_by_columns_are_found() -> None:
-    chance = random.Random(3)
-    keys = [chance.randrange(-(1 << 63), 1 << 63) for _ in range(9_000)] + [0, 1]
-    for has_numpy in (False, True):
-        window = KeyWindow(16_384, 1_000, lambda: 0, partial(bool, has_numpy))
-        for at in range(0, len(keys), 64):
-            some = keys[at : at + 64]
-            assert not window.knows_any(some)
-            window.put_all(some, range(at, at + len(some)))
-            assert window.knows_any(some)
-        # At least the last half is known, each where it is; of equal hashes the first.
-        kept = [window.find(key) for key in keys[-8_192:-2]]
-        assert kept == list(range(len(keys) - 8_192, len(keys) - 2))
-        assert not window.knows_any([2, 3])
-        assert window.knows_any([5, 5])

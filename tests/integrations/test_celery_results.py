@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chord, group
+from celery.app.task import Context
 from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as CeleryTimeout
 from celery.result import ResultSet
@@ -99,3 +100,30 @@ def test_the_url_is_known_once_the_module_is_imported() -> None:
         Celery(backend="pocketmq://localhost", set_as_current=False).backend,
         pocketmq.integrations.celery.ResultBackend,
     )
+
+
+def test_a_part_of_a_chord_that_runs_again_counts_once(
+    server: InProcess, app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three parts are done, one of them twice: the chord waits for the third, and ends then."""
+    backend = app.backend
+    parts = [app.AsyncResult(f"part-{number}") for number in range(3)]
+    header = app.GroupResult("again", parts)
+    header.save()
+    body = task(app, "total").set(queue="after_again", chord_size=3)
+    backend.apply_chord((header.id, header.results), body)
+    counted: list[int] = []
+    incr = backend.incr
+
+    def noted(key: str) -> int:
+        counted.append(incr(key))
+        return counted[-1]
+
+    monkeypatch.setattr(backend, "incr", noted)
+    for part in ("part-0", "part-1", "part-0", "part-2"):
+        backend.store_result(part, 7, "SUCCESS")
+        request = Context(id=part, group=header.id, chord={**body, "chord_size": 3})
+        backend.on_chord_part_return(request, "SUCCESS", 7)
+    assert (counted[0], counted[1], counted[3]) == (1, 2, 3)
+    assert counted[2] < 3
+    assert len(server.messages("after_again")) == 1

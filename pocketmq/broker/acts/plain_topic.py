@@ -1,7 +1,6 @@
 """PlainTopic: what a plain message is stored by, without a look at its topic."""
 
 from pocketmq.broker.figures.stats import BrokerStats, PutCounter
-from pocketmq.broker.once.send_once import OnceTopic
 
 # No number of queues has more.
 _DIGITS_MAX = 10
@@ -10,18 +9,14 @@ _DIGITS_MAX = 10
 class PlainTopic:
     """A topic whose plain messages need no check until topics or settings change.
 
-    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`. once:
-    what is to be asked for repetitions, where they are recognised.
+    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`.
     """
 
-    __slots__ = ("_count", "_stats", "name", "once", "queues")
+    __slots__ = ("_count", "_stats", "name", "queues")
 
-    def __init__(
-        self, name: str, count: int, stats: BrokerStats, once: OnceTopic | None = None
-    ) -> None:
+    def __init__(self, name: str, count: int, stats: BrokerStats) -> None:
         """count: of queues."""
         self.name = name
-        self.once = once
         self._count = count
         self._stats = stats
         self.queues: dict[bytes, tuple[int, PutCounter]] = {}

@@ -25,12 +25,11 @@ from pocketmq.broker.acts.send_properties import (
     with_transaction_id,
 )
 from pocketmq.broker.figures.stats import PutCounter
-from pocketmq.broker.internal_append import BROKERS_FLAGS
+from pocketmq.broker.internal_append import BROKERS_FLAGS, FIRST_STORED
 from pocketmq.broker.node import Node
 from pocketmq.broker.once.send_once import FirstCopy
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused, store_refusal
-from pocketmq.broker.transaction_check import FIRST_STORED
 from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.model.names import (
     FAQ,
@@ -49,10 +48,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import MessageSysFlag, Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.transport.peer import Peer
-from pocketmq.store import (
-    Appended,
-    StoreError,
-)
+from pocketmq.store import Appended, StoreError
 from pocketmq.store.timer.properties import OUT_MS
 
 log = logging.getLogger(__name__)
@@ -197,10 +193,10 @@ class SendActs:
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._durability.replicas.may_refuse
+            or self._once.applies(topic)
         ):
             return None
-        count = max(topic.read_queues, topic.write_queues)
-        return PlainTopic(name, count, self._stats, self._once.of_topic(topic))
+        return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
 
     # ------------------------------------------------------------ one message
 
@@ -263,12 +259,12 @@ class SendActs:
         if topic.by_priority:
             queue_id = queue_of_priority(properties, topic, queue_id)
         if self._once.applies(topic):
-            first = self._once.first(topic.topic, properties)
+            first = self._once.first(topic.topic, properties, body)
             if first is not None:
                 return self._repeated(first, topic.topic, properties, as_five=as_five)
         sent = self._send_new(ask, topic, body, peer, (properties, queue_id, times_max), as_five)
         if self._once.applies(topic):
-            self._once.note(topic.topic, properties, sent.position)
+            self._once.note(topic.topic, properties, body, sent.position)
         return sent
 
     def _repeated(
@@ -407,7 +403,7 @@ class SendActs:
 
     # ------------------------------------------------------------ a batch
 
-    def repeated_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer) -> SentBatch | None:
+    def _repeated_batch(self, ask: SendAsk, topic: TopicConfig, body: Buffer) -> SentBatch | None:
         """Return the answer to a batch that was stored before; None if it is new."""
         found = self._once.first_batch(topic, body)
         if not found:
@@ -420,6 +416,9 @@ class SendActs:
         self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer, *, as_five: bool = False
     ) -> SentBatch:
         """Store a batch of a topic that `check` returned. as_five: see `send`. Raises: Refused."""
+        repeated = self._repeated_batch(ask, topic, body)
+        if repeated is not None:
+            return repeated
         queue_id = ask.queue_id
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
@@ -427,7 +426,9 @@ class SendActs:
         counter = self._stats.put_counter(name, queue_id)
         sys_flag, text = _sys_flag(ask, topic), ask.properties or ""
         place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text, as_five)
-        return self.append_batch(place, body, peer.host, counter)
+        batch = self.append_batch(place, body, peer.host, counter)
+        self._once.note_batch(topic, body, batch.positions)
+        return batch
 
     def append_batch(
         self, place: "BatchPlace", body: Buffer, host: bytes, counter: PutCounter

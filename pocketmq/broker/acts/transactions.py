@@ -12,9 +12,10 @@ import logging
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pocketmq.broker.internal_append import FIRST_STORED
 from pocketmq.broker.parts import Messages
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.transaction_check import FIRST_STORED, HalfMessages
+from pocketmq.broker.transaction_check import HalfMessages
 from pocketmq.model.message_codec import get_property, remove_property
 from pocketmq.model.names import TRANS_HALF_TOPIC
 from pocketmq.model.record import Record, read_record

@@ -27,5 +27,6 @@ class OnceConfig(Settings):
         1 << 19,
         name="sendOnceKeys",
         min=2,
-        help="Messages among which repetitions are recognised, of all topics; 48 bytes each.",
+        max=1 << 26,
+        help="Messages among which repetitions are recognised, of all topics; 32 bytes each.",
     )

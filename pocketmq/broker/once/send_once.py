@@ -1,22 +1,27 @@
 """SendOnce: a repeated send gets the answer of the first one. Ours; off by default.
 
 1. Clients give a message its UNIQ_KEY once, before their retry loop: a message of a topic whose key is in the
-   window is a repetition, whatever queue it names. It gets the first one's position and queue offset.
+   window is a repetition, whatever queue it names. It gets the first one's position and queue offset. Only if
+   body, tags and keys are the same, and both are half messages or none is: programs fill one object anew and
+   send it again, and a key may be guessed.
 2. The window is rebuilt from the log at the start, and when a slave begins to lead: a kill forgets nothing.
 3. Exempt: retry topics and dead letters, and copies that name the message they are of (ORIGIN_MESSAGE_ID,
    RETRY_TOPIC), as those of a consumer's send-back or of a tool.
 4. Delayed and half messages are found where they wait, by their REAL_TOPIC; what is made of them later is
    no send.
 5. A repetition waits, as any send, until the log is safe up to the end of the first copy.
+6. A first copy that no consumer will get repeats nothing: its topic was deleted, or it was rolled back.
 Owner: the broker, on its event loop.
 """
 
 import logging
 import struct
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from pocketmq.broker.internal_append import FIRST_STORED
 from pocketmq.broker.node import Node
 from pocketmq.broker.once.window import KeyWindow
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -28,19 +33,22 @@ from pocketmq.model.names import (
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
 )
-from pocketmq.model.record import Record, read_record
+from pocketmq.model.record import Record, body_crc, read_record
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.errors import MessageCodecError
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
 ATTRIBUTE = "sendOnce"
 Buffer = bytes | bytearray | memoryview
+Identity = tuple[bytes, int, int, bytes | None, bytes | None, bool]
 _WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
 # Messages of a batch: size, magic, CRC, flag, size of the body; then the body and the size of the properties.
 _BATCHED = struct.Struct(">iiiii")
-_READ_MAX = 1_024
+_EXEMPT = (b"ORIGIN_MESSAGE_ID", b"RETRY_TOPIC")
+_TRANSACTION_MASK = 0xC
 
 
 class FirstCopy(NamedTuple):
@@ -55,18 +63,22 @@ class FirstCopy(NamedTuple):
 class SendOnce:
     """See the head of the file. repeated: repetitions since the start, by topic."""
 
-    def __init__(self, node: Node, topics: TopicConfigManager, store: MessageStore) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topics: TopicConfigManager,
+        store: MessageStore,
+        is_undecided: Callable[[Record], bool],
+    ) -> None:
+        """is_undecided: whether a half message is neither committed nor rolled back."""
         self._config = node.config
+        self._monotonic_ms = node.clock.monotonic_ms
         self._now_ms = node.clock.now_ms
         self._topics = topics
         self._store = store
-        self._window = KeyWindow(
-            node.config.send_once_keys,
-            node.config.send_once_window,
-            node.clock.monotonic_ms,
-            lambda: store.appends.has_numpy,
-        )
+        self._window = KeyWindow(node.config.send_once_keys, node.config.send_once_window)
         self.repeated: Counter[str] = Counter()
+        self._is_undecided = is_undecided
 
     def applies(self, topic: TopicConfig) -> bool:
         """Return True if repetitions are recognised in a topic."""
@@ -79,50 +91,75 @@ class SendOnce:
             and not self._topics.is_system(name)
         )
 
-    def first(self, topic: str, properties: bytes) -> FirstCopy | None:
+    def first(self, topic: str, properties: bytes, body: Buffer) -> FirstCopy | None:
         """Return the message that a send repeats, and count it; None if it is new."""
-        key = _key(properties)
-        if key is None:
+        found = self._find(topic, properties, body)
+        if found is not None:
+            self.repeated[topic] += 1
+        return found
+
+    def note(self, topic: str, properties: bytes, body: Buffer, position: int) -> None:
+        """Remember a message that was stored."""
+        identity = _identity(properties, body_crc(body), len(body))
+        if identity is not None:
+            self._window.add(_hash(topic, identity), position, self._monotonic_ms())
+
+    def _find(self, topic: str, properties: bytes, body: Buffer) -> FirstCopy | None:
+        identity = _identity(properties, body_crc(body), len(body))
+        if identity is None:
             return None
-        position = self._window.find(hash(key) ^ hash(topic))
+        position = self._window.find(_hash(topic, identity), self._monotonic_ms())
         record = None if position < 0 else self._record(position)
-        if record is None or _topic(record) != topic or _key(record.properties) != key:
+        if (
+            record is None
+            or _topic(record) != topic
+            or _identity(record.properties, record.body_crc, len(record.body)) != identity
+            or not self._counts(record, topic)
+        ):
             return None
-        self.repeated[topic] += 1
         queue = get_property(record.properties, b"REAL_QID")
         queue_id = int(queue) if queue is not None and record.topic != topic else record.queue_id
         return FirstCopy(position, position + record.size, queue_id, record.queue_offset)
 
-    def note(self, topic: str, properties: bytes, position: int) -> None:
-        """Remember a message that was stored."""
-        key = _key(properties)
-        if key is not None:
-            self._window.add(hash(key) ^ hash(topic), position)
+    def _counts(self, first: Record, topic: str) -> bool:
+        """Return True if consumers got a first copy, or may still get it (6)."""
+        store = self._store
+        if not store.reads.is_queued(first):
+            return False
+        if first.topic == topic:
+            return True
+        if store.deleted.has_waiting(topic, first.position):
+            return False
+        return (
+            first.topic != TRANS_HALF_TOPIC or self._is_undecided(first) or self._committed(first)
+        )
 
-    def of_topic(self, topic: TopicConfig) -> "OnceTopic | None":
-        """Return what plain sends to a topic ask; None if repetitions are not recognised there."""
-        return OnceTopic(topic.topic, self._window) if self.applies(topic) else None
+    def _committed(self, half: Record) -> bool:
+        key = get_property(half.properties, b"UNIQ_KEY") or b""
+        found = self._store.reads.records_of_key(_topic(half), key, half.position)
+        return any(_is_committed(each) and each.body_crc == half.body_crc for each in found)
 
     # ------------------------------------------------------------ batches
 
     def first_batch(self, topic: TopicConfig, body: Buffer) -> list[FirstCopy]:
-        """Return the messages that a batch repeats, all of it; [] if one of them is new."""
+        """Return the messages that a batch repeats, all of it; [] if one is new, or cannot be read."""
         found: list[FirstCopy] = []
         if not self.applies(topic):
             return found
-        for properties in _batched(body):
-            first = self.first(topic.topic, properties)
+        for member in _batched(body):
+            first = None if member is None else self._find(topic.topic, *member)
             if first is None:
                 return []
             found.append(first)
+        self.repeated[topic.topic] += len(found)
         return found
 
-    def note_batch(self, name: str, body: Buffer, positions: Sequence[int]) -> None:
+    def note_batch(self, topic: TopicConfig, body: Buffer, positions: Sequence[int]) -> None:
         """Remember the messages of a batch that was stored."""
-        topic = self._topics.get(name)
-        if topic is not None and self.applies(topic):
-            for properties, position in zip(_batched(body), positions, strict=False):
-                self.note(name, properties, position)
+        if self.applies(topic):
+            for member, position in zip(_batched(body), positions, strict=False):
+                if member is not None:
+                    self.note(topic.topic, *member, position)
 
     # ------------------------------------------------------------ the log
 
@@ -132,26 +169,26 @@ class SendOnce:
         names = {name for name, topic in self._topics.topics.items() if self.applies(topic)}
         if not names:
             return
-        since_ms = self._now_ms() - self._config.send_once_window
         count = 0
-        for topic, queue_id in self._store.queues():
-            if topic in names or topic in _WAITING:
-                begin = self._store.offset_by_time(topic, queue_id, since_ms, "LOWER")
-                end = self._store.max_offset(topic, queue_id)
-                begin = max(begin, end - self._config.send_once_keys)
-                for record in self._records(topic, queue_id, begin, end):
-                    if _topic(record) in names:
-                        self.note(_topic(record), record.properties, record.position)
-                        count += 1
+        # In the order of the log: the window keeps the last ones, whatever queue they are in.
+        for position in sorted({*self._recent(names), *self._recent(set(_WAITING))}):
+            record = self._record(position)
+            if record is not None and _topic(record) in names and not _is_made(record):
+                self.note(_topic(record), record.properties, record.body, position)
+                count += 1
         log.info("sendOnce: read the keys of recent messages topics=%d count=%d", len(names), count)
 
-    def _records(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[Record]:
-        for at in range(begin, end, _READ_MAX):
-            count = min(_READ_MAX, end - at)
-            for position, _, _ in self._store.entries(topic, queue_id, at, count):
-                record = self._record(position)
-                if record is not None:
-                    yield record
+    def _recent(self, names: set[str]) -> "array[int]":
+        """Return the positions of the newest messages of some topics, as many as the window holds."""
+        since_ms = self._now_ms() - self._config.send_once_window
+        keys_max = self._config.send_once_keys
+        found = array("q")
+        for topic, queue_id in self._store.queues():
+            if topic in names:
+                found.extend(self._store.reads.positions_since(topic, queue_id, since_ms, keys_max))
+                if len(found) > 2 * keys_max:
+                    found = array("q", sorted(found)[-keys_max:])
+        return array("q", sorted(found)[-keys_max:])
 
     def _record(self, position: int) -> Record | None:
         # Also a first copy that no reader may see yet (store/reading_limit.py): its repetition waits for it.
@@ -162,44 +199,18 @@ class SendOnce:
             return None
 
 
-class OnceTopic:
-    """The keys of a topic's recent messages, for sends that are known to be plain: no batch, not exempt."""
+def _identity(properties: bytes, crc: int, size: int) -> Identity | None:
+    """Return what repetitions have in common (1); None for what is exempt, or has no key.
 
-    __slots__ = ("_salt", "_window")
-
-    def __init__(self, topic: str, window: KeyWindow) -> None:
-        self._salt = hash(topic)
-        self._window = window
-
-    def may_repeat(self, key: bytes) -> bool:
-        """Return True if SendOnce has to look at a message with this UNIQ_KEY."""
-        return self._window.knows(hash(key) ^ self._salt)
-
-    def note(self, key: bytes, position: int) -> None:
-        """Remember a message that was stored."""
-        self._window.put(hash(key) ^ self._salt, position)
-
-    def hashes(self, keys: bytes, count: int) -> list[int] | None:
-        """Return what `note_all` takes for `count` keys of one size; None if one may repeat."""
-        salt, width = self._salt, len(keys) // count
-        found = [hash(keys[at : at + width]) ^ salt for at in range(0, len(keys), width)]
-        return None if self._window.knows_any(found) else found
-
-    def note_all(self, hashes: Sequence[int], positions: Sequence[int]) -> None:
-        """Remember messages that were stored."""
-        self._window.put_all(hashes, positions)
-
-
-def exempt(properties: str) -> bool:
-    """Return True for properties that may name the message that theirs is a copy of (3)."""
-    return "ORIGIN_MESSAGE_ID\x01" in properties or "RETRY_TOPIC\x01" in properties
-
-
-def _key(properties: bytes) -> bytes | None:
-    """Return what tells a repetition; None for what is exempt, or has no key."""
-    if any(get_property(properties, name) for name in (b"ORIGIN_MESSAGE_ID", b"RETRY_TOPIC")):
+    crc, size: of the body.
+    """
+    key = get_property(properties, b"UNIQ_KEY")
+    if not key or any(get_property(properties, name) for name in _EXEMPT):
         return None
-    return get_property(properties, b"UNIQ_KEY") or None
+    # Not more: clients' hooks change other properties when they try again.
+    tags, keys = get_property(properties, b"TAGS"), get_property(properties, b"KEYS")
+    is_half = (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+    return key, crc, size, tags, keys, is_half
 
 
 def _topic(record: Record) -> str:
@@ -207,14 +218,35 @@ def _topic(record: Record) -> str:
     return record.topic if real is None else real.decode("utf-8", "replace")
 
 
-def _batched(body: Buffer) -> Iterable[bytes]:
-    """Yield the properties of a batch's messages, up to the first that cannot be read."""
+def _is_committed(record: Record) -> bool:
+    decision = record.sys_flag & _TRANSACTION_MASK
+    return decision == int(MessageSysFlag.TRANSACTION_COMMIT)
+
+
+def _is_made(record: Record) -> bool:
+    """Return True if the broker made a record of another (4): delivered, committed, or replaced."""
+    if record.topic in _WAITING:
+        return get_property(record.properties, FIRST_STORED) is not None
+    return _is_committed(record) or get_property(record.properties, b"REAL_TOPIC") is not None
+
+
+def _hash(topic: str, identity: Identity) -> int:
+    return hash((topic, identity)) & (1 << 63) - 1 or 1
+
+
+def _batched(body: Buffer) -> Iterator[tuple[bytes, Buffer] | None]:
+    """Yield properties and body of a batch's messages; None, and no more, for one that cannot be read."""
     at = 0
-    while at + _BATCHED.size <= len(body):
-        size, _, _, _, body_size = _BATCHED.unpack_from(body, at)
-        begin = at + _BATCHED.size + body_size
-        if size < _BATCHED.size + 2 or body_size < 0 or begin + 2 > len(body):
-            return
-        count = int.from_bytes(body[begin : begin + 2], "big")
-        yield bytes(body[begin + 2 : begin + 2 + count])
+    while at < len(body):
+        try:
+            size, _, _, _, body_size = _BATCHED.unpack_from(body, at)
+        except struct.error:
+            size = body_size = -1
+        begin = at + _BATCHED.size
+        end = begin + body_size
+        count = int.from_bytes(body[end : end + 2], "big")
         at += size
+        if body_size < 0 or at != end + 2 + count or at > len(body):
+            yield None
+            return
+        yield bytes(body[end + 2 : at]), body[begin:end]

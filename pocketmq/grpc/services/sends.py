@@ -109,9 +109,6 @@ class Sends:
         stored = stored_of(message, name, client.address, parts.node.clock.now_ms())
         if stored.kind not in accepted:
             return None
-        once, key = plain.once, stored.message_id.encode()
-        if once is not None and (not key or once.may_repeat(key)):
-            return None
         try:
             put = context.acts.send.send_plain(
                 plain,
@@ -126,8 +123,6 @@ class Sends:
             return None
         if put is None:
             return None
-        if once is not None:
-            once.note(key, put.position)
         return sent(stored.message_id, put.queue_offset)
 
     def _remember(self, topic: TopicConfig) -> None:

@@ -57,7 +57,7 @@ class Batches:
         """Store and answer one batch; b"": later. None, with nothing done, if the act has to look."""
         topics, code, sys_flag, answer, text, as_five = known
         plain = topics.get(values[0])
-        if plain is None or plain.once is not None or is_long(body):
+        if plain is None or is_long(body):
             return None
         found = plain.queues.get(values[1]) or plain.open(values[1])
         if found is None or not values[2].isdigit():

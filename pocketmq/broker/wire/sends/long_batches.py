@@ -4,7 +4,8 @@ RocketMQ counts bytes only: 100,000 messages of a few bytes may come as one batc
 
 1. A turn checks or stores one piece, whichever batch it is from, in the order in which the batches came.
 2. A batch whose lengths do not add up is refused whole. A piece that fails later leaves the pieces before it
-   stored: the sender gets the error and sends all of them again.
+   stored: the sender gets the error and sends all of them again. With sendOnce each piece is a batch of its
+   own: those that were stored are recognised.
 3. A batch that is not wholly stored when the broker stops is stored then, by `drain`.
 """
 
@@ -157,5 +158,6 @@ def _illegal(number: int) -> Refused:
 
 def _joined(stored: list[SentBatch]) -> SentBatch:
     positions = [position for each in stored for position in each.positions]
-    first, last = stored[0], stored[-1]
-    return SentBatch(positions, first.queue_id, first.queue_offset, last.end)
+    first = stored[0]
+    end = max((each.end for each in stored if each.end is not None), default=None)
+    return SentBatch(positions, first.queue_id, first.queue_offset, end)

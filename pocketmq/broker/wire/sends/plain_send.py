@@ -52,8 +52,7 @@ class PlainSends(NamedTuple):
     """What plain messages share that differ in topic, queue, time of birth and values of properties.
 
     properties: with %b for each of these values; tag_at: which of the values is the tag, -1: tag_code is that
-    of all messages; key_at: which is UNIQ_KEY, -1: none, or it tells no repetition (once/send_once.py); wait:
-    whether the sender waits for what the broker promises.
+    of all messages; wait: whether the sender waits for what the broker promises.
     """
 
     topics: PlainTopics
@@ -64,7 +63,6 @@ class PlainSends(NamedTuple):
     properties: bytes
     tag_at: int
     tag_code: int
-    key_at: int
     wait: bool
 
 

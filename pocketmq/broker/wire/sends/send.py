@@ -42,7 +42,6 @@ class SendMessageProcessor:
 
     def __init__(self, node: Node, messages: Messages, acts: SendActs) -> None:
         self._acts = acts
-        self._once = messages.once
         self._refusals = LogPause()
         self._monotonic_ms = node.clock.monotonic_ms
         self.parts = parts = SendParts(node, messages, acts)
@@ -113,9 +112,6 @@ class SendMessageProcessor:
         self, ask: SendAsk, topic: TopicConfig, request: RemotingCommand, connection: Connection
     ) -> Reply:
         """Store a batch, at once or in turns. Raises: Refused."""
-        repeated = self._acts.repeated_batch(ask, topic, request.body)
-        if repeated is not None:
-            return self._stored_batch(request, connection, repeated)
         if is_long(request.body):
             self._long_batches.add(ask, request, connection)
             return None
@@ -146,7 +142,6 @@ class SendMessageProcessor:
     def _stored_batch(
         self, request: RemotingCommand, connection: Connection, batch: SentBatch
     ) -> bytes:
-        self._once.note_batch(parse_send(request).topic, request.body, batch.positions)
         answers = self.parts.answers[request.encoding]
         reply = answers.batch(request.opaque, batch.positions, batch.queue_id, batch.queue_offset)
         return self._when_kept(request, connection, batch.end, reply)

@@ -17,7 +17,6 @@ from pocketmq.store import StoreError
 
 if TYPE_CHECKING:
     from pocketmq.broker.wire.sends.send_run import BatchRun, SendRun, Taken
-    from pocketmq.remoting.quick.many import Cut
 
 # Larger frames cost more than what is done for a message otherwise; sizes of one shape.
 _RUN_FRAME_MAX, _RUNS_MAX = 8_192, 32
@@ -101,12 +100,6 @@ class SendRuns:
         if plain is None:
             return None
         ids = messages.queue_ids
-        once, hashes = plain.once, None
-        if once is not None:
-            keys = _keys_of(known, cut)
-            hashes = None if keys is None else once.hashes(keys, len(ids))
-            if hashes is None:
-                return None
         counters: dict[int, PutCounter] = {}
         for queue_id in set(ids):
             number = b"%d" % queue_id
@@ -123,9 +116,6 @@ class SendRuns:
         if stored is None:
             return None
         size, each = stored.size, messages.each
-        if once is not None and hashes is not None:
-            begin = stored.position
-            once.note_all(hashes, range(begin, begin + len(ids) * size, size))
         for queue_id, counter in counters.items():
             count = ids.count(queue_id)
             counter.nums += count * each
@@ -171,11 +161,3 @@ class SendRuns:
         layout = pattern.layout(frames[0])
         if layout is None or layout.places != run.layout.places:
             del pattern.runs[len(frames[0])]
-
-
-def _keys_of(known: PlainSends | PlainBatches, cut: "Cut") -> bytes | None:
-    """Return the UNIQ_KEYs of a run's messages, one behind the other; None if they are to be looked at."""
-    if isinstance(known, PlainBatches) or known.key_at < 0:
-        return None
-    # Before the properties are the queues and the times of birth.
-    return cut.values[2 + known.key_at]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pocketmq.broker.once.send_once import exempt
 from pocketmq.broker.wire.sends.plain_send import (
     PlainSends,
     SendFields,
@@ -47,11 +46,9 @@ class Singles:
         if kept is None or template is None:
             return None
         sys_flag, flag = flags
-        key_at = names.index("UNIQ_KEY") if "UNIQ_KEY" in names and not exempt(text) else -1
         answer = no_answer if request.is_oneway else parts.answers[request.encoding].one
         return PlainSends(
-            *(parts.topics, request.code, flag, sys_flag, answer),
-            *(*template, key_at, kept[1]),
+            parts.topics, request.code, flag, sys_flag, answer, *template, wait=kept[1]
         )
 
     def take(
@@ -63,7 +60,7 @@ class Singles:
         connection: Connection,
     ) -> bytes | None:
         """Store and answer one message; b"": later. None, with nothing done, if the act has to look."""
-        topics, code, flag, sys_flag, answer, text, tag_at, tag_code, key_at, wait = known
+        topics, code, flag, sys_flag, answer, text, tag_at, tag_code, wait = known
         plain = topics.get(values[0])
         if plain is None:
             return None
@@ -75,9 +72,6 @@ class Singles:
         properties = values[3:-1]
         if tag_at >= 0:
             tag_code = value_code(properties[tag_at])
-        once = plain.once
-        if once is not None and (key_at < 0 or once.may_repeat(properties[key_at])):
-            return None
         try:
             position, queue_offset, _, size = self._append(
                 plain.name,
@@ -94,8 +88,6 @@ class Singles:
             )
         except (ValueError, StoreError):
             return None
-        if once is not None:
-            once.note(properties[key_at], position)
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1
