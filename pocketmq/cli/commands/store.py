@@ -1,7 +1,7 @@
 """`pocketmq store`: look into a store directory, check it, mend it, take its messages out.
 
-ls, dump, verify and export only read, also beside a running broker; repair needs the broker stopped. Backups
-are in store_backup.py.
+ls, dump, balance, verify and export only read, also beside a running broker; repair needs the broker stopped.
+Backups are in store_backup.py.
 """
 
 import base64
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from pocketmq.cli.cluster import confirm
+from pocketmq.cli.commands.balance import of_files
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json, Yes
 from pocketmq.cli.output import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pocketmq.store.repair.reader import StoreReader
 
 app = typer.Typer()
+app.command("balance")(of_files)
 for each in (backup, backups, restore):
     app.command()(each)
 
