@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from pocketmq.backup.errors import BackupDamaged, BackupRefused
-from pocketmq.backup.place import Place
+from pocketmq.backup.place import BackupPlace
 
 PIECE = 64 << 20
 FORMAT = 1
@@ -107,28 +107,30 @@ def path_of(name: str) -> str:
     return f"{_OBJECTS}/{name[:2]}/{name}"
 
 
-def listed_objects(place: Place) -> dict[str, int]:
+def listed_objects(place: BackupPlace) -> dict[str, int]:
     """Return the size of each object by name, as it is stored."""
     return {path.rpartition("/")[2]: size for path, size in place.listed(_OBJECTS).items()}
 
 
-def names_of_cuts(place: Place) -> list[str]:
+def names_of_cuts(place: BackupPlace) -> list[str]:
     """Return the names of all cuts, by position and time."""
     return [f"{_CUTS}/{name}" for name in sorted(place.listed(_CUTS)) if name.endswith(".json")]
 
 
-def read_cut(place: Place, name: str) -> StoreCut:
+def read_cut(place: BackupPlace, name: str) -> StoreCut:
     """Raises: BackupDamaged, BackupRefused, OSError."""
     return StoreCut.from_bytes(b"".join(place.read(name)), name)
 
 
-def read_cuts(place: Place) -> Iterator[StoreCut]:
+def read_cuts(place: BackupPlace) -> Iterator[StoreCut]:
     """Yield all cuts, by position and time. Raises: as `read_cut`."""
     for name in names_of_cuts(place):
         yield read_cut(place, name)
 
 
-def chosen_cut(place: Place, *, ms: int | None = None, position: int | None = None) -> StoreCut:
+def chosen_cut(
+    place: BackupPlace, *, ms: int | None = None, position: int | None = None
+) -> StoreCut:
     """Return the last cut that is not after a time or position; the last of all without them.
 
     Raises: BackupRefused without one, BackupDamaged, OSError.

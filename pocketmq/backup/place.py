@@ -1,4 +1,4 @@
-"""Place: where a backup is, a folder or an object store by fsspec; names to whole files.
+"""BackupPlace: where a backup is, a folder or an object store by fsspec; names to whole files.
 
 1. A file is there whole or not at all: in a folder it is written beside, synced and renamed; an object store
    shows an object once it is whole.
@@ -20,7 +20,7 @@ _PART = ".part"
 _CHUNK = 1 << 20
 
 
-class Place(Protocol):
+class BackupPlace(Protocol):
     """See the head of the file. Names have `/` between folders. Raises (each method): OSError."""
 
     def write(self, name: str, data: Iterable[bytes | memoryview]) -> None:
@@ -44,7 +44,7 @@ class Place(Protocol):
         ...
 
 
-def opened_place(dest: str) -> Place:
+def opened_place(dest: str) -> BackupPlace:
     """Return the place with this path or URI, such as s3://bucket/broker-a. Raises: BackupRefused."""
     if not _URI.match(dest):
         return FolderPlace(Path(dest).expanduser().absolute())

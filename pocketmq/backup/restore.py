@@ -17,7 +17,7 @@ from typing import Any
 
 from pocketmq.backup.cut import CutFile, CutPiece, StoreCut, listed_objects, path_of, read_cuts
 from pocketmq.backup.errors import BackupDamaged, BackupRefused
-from pocketmq.backup.place import Place
+from pocketmq.backup.place import BackupPlace
 from pocketmq.remoting.clock import Clock
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.folder import sync_folder
@@ -40,7 +40,7 @@ class RestoreReport:
 class Restore:
     """One restore. Raises (each method): BackupRefused, BackupDamaged, StoreError, OSError."""
 
-    def __init__(self, place: Place, cut: StoreCut, folder: str, clock: Clock) -> None:
+    def __init__(self, place: BackupPlace, cut: StoreCut, folder: str, clock: Clock) -> None:
         self._place = place
         self._cut = cut
         self._folder = Path(folder).expanduser().absolute()
@@ -155,7 +155,7 @@ def _unpacked(stored: Iterator[bytes]) -> Iterator[bytes]:
         raise zlib.error("its end is missing")
 
 
-def check_backup(place: Place) -> Iterator[str]:
+def check_backup(place: BackupPlace) -> Iterator[str]:
     """Compare every object of every cut with its name. Yields: what is wrong."""
     there, seen = listed_objects(place), set[str]()
     for cut in read_cuts(place):

@@ -25,7 +25,7 @@ from pocketmq.backup.cut import (
     read_cut,
 )
 from pocketmq.backup.errors import BackupRefused
-from pocketmq.backup.place import Place
+from pocketmq.backup.place import BackupPlace
 from pocketmq.backup.source import SideFile, StoreSource
 from pocketmq.files.layout import FileSpan
 from pocketmq.store.store_config import sizes_of
@@ -47,7 +47,7 @@ class Backup:
     """Adds one cut of a store to a place. Raises (each method): BackupRefused, BackupDamaged, OSError."""
 
     def __init__(
-        self, folder: str, place: Place, now_ms: Callable[[], int], *, piece: int = PIECE
+        self, folder: str, place: BackupPlace, now_ms: Callable[[], int], *, piece: int = PIECE
     ) -> None:
         """now_ms: wall time. Raises: StoreForeign."""
         self._source = StoreSource(folder)
@@ -157,7 +157,7 @@ class Backup:
         self._objects += 1
 
 
-def remove_old(place: Place, keep: int) -> int:
+def remove_old(place: BackupPlace, keep: int) -> int:
     """Remove all but the last `keep` cuts, and what no other names. Returns: how many."""
     names = names_of_cuts(place)
     old = names[:-keep]

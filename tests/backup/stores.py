@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pocketmq.backup.cut import chosen_cut
-from pocketmq.backup.place import Place, opened_place
+from pocketmq.backup.place import BackupPlace, opened_place
 from pocketmq.backup.restore import Restore, RestoreReport, check_backup
 from pocketmq.backup.take import Backup, BackupReport
 from pocketmq.remoting.clock import SystemClock
@@ -38,6 +38,6 @@ def unlike(one: Path, other: Path) -> list[object]:
     return [*differences(StoreReader(str(one)), StoreReader(str(other)))]
 
 
-def damaged(place: Place) -> list[str]:
+def damaged(place: BackupPlace) -> list[str]:
     """What is wrong with a backup."""
     return [*check_backup(place)]
