@@ -1,21 +1,25 @@
 """Sets of three brokers under a controller: how long a failover takes, and what a set costs.
 
-    python -m benchmarks.bench_failover             about five minutes
+    python -m benchmarks.bench_failover             about eight minutes
     python -m benchmarks.bench_failover --quick     fewer rounds, without Apache's brokers: about a minute
 
 killed      kill -9 of the master under four senders: until the controller has elected another, until that one
             stands in the topic's route, and the longest time between two acknowledged sends of our client
 stopped     SIGTERM of the master: the longest time between two acknowledged sends
-return      from the moment at which the restarted broker listens until it is in sync
+return      from the moment at which the restarted broker listens until it is in sync, and until all are
+clients     kill -9 of the master under the unmodified Java producer of 5.5.0, and under ours, both with their
+            default route poll of 30 s
 sends       a master with two brokers in sync, 64 sends in flight; CPU of all three brokers for one send
 idle        three brokers and a controller without clients
 """
 
 import argparse
+import itertools
 import os
 import socket
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,7 +34,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError
 from tests.cli.servers import Server
-from tests.interop.brokers import RunningBroker
+from tests.interop.brokers import JavaBroker, RunningBroker
+from tests.interop.driver import Driver, PeerError, java_client, message
 from tests.interop.failover.load import TOPIC, Load
 from tests.interop.failover.scenarios import Judged, cut_off, frozen, two_elections
 from tests.interop.failover.sets import BrokerSet, Controller
@@ -98,7 +103,9 @@ class Deaths:
         self.elected: list[float] = []
         self.routed: list[float] = []
         self.longest: list[float] = []
-        self.returned: list[float] = []
+        # By kind of broker.
+        self.returned: dict[str, list[float]] = {}
+        self.level: list[float] = []
         self.acknowledged = 0
         self.wrong = 0
 
@@ -129,8 +136,16 @@ class Deaths:
         self.longest.append(load.longest_wait_s(began_s - 0.5))
         master.launch()
         there_s = quickly(lambda: listens(master), "the broker listens")
+        back_s = quickly(lambda: master.address in in_sync(brokers), "it is in sync")
+        kind = "Apache" if isinstance(master, JavaBroker) else "PocketMQ"
+        self.returned.setdefault(kind, []).append(back_s - there_s)
         brokers.in_sync()
-        self.returned.append(time.monotonic() - there_s)
+        self.level.append(time.monotonic() - there_s)
+
+
+def in_sync(brokers: BrokerSet) -> set[str]:
+    """The addresses of the brokers in sync, by the controller."""
+    return {each["brokerAddress"] for each in brokers.controller.row().get("inSyncReplicas", ())}
 
 
 def leads_in_route(brokers: BrokerSet, dead: RunningBroker) -> bool:
@@ -160,12 +175,73 @@ def deaths(rounds: int, *, with_apache: bool) -> Iterator[Row]:
             yield f"{name}: `kill -9`, elected", ms(found.elected)
             yield f"{name}: in the route", ms(found.routed)
             yield f"{name}: longest wait between acknowledged sends", ms(found.longest)
-            yield f"{name}: back in sync, once it listens", ms(found.returned)
+            for kind, returned in found.returned.items():
+                yield f"{name}: a broker of {kind} back in sync, once it listens", ms(returned)
+            yield f"{name}: all three in sync, once it listens", ms(found.level)
             yield f"{name}: acknowledged, lost", f"{found.acknowledged:,}, {found.wrong}"
             if kinds == APACHE:
                 return
             stopped = Deaths().of(brokers, few, clean=True)
             yield f"{name}: `SIGTERM`, longest wait between acknowledged sends", ms(stopped.longest)
+
+
+class JavaLoad:
+    """One official producer of 5.5.0 as it comes, in a thread. times_s: of acknowledgements, monotonic."""
+
+    def __init__(self, namesrv: str, client: Driver) -> None:
+        self._client = client
+        # The driver's own time-out is longer.
+        settings = {"sendMsgTimeout": 3_000}
+        client.call("producer", name="load", namesrv=namesrv, group="load", set=settings)
+        self._over = threading.Event()
+        self.times_s: list[float] = []
+        self._thread = threading.Thread(target=self._send)
+        self._thread.start()
+
+    def _send(self) -> None:
+        while not self._over.wait(0.005):
+            try:
+                self._client.call("send", producer="load", messages=[message(TOPIC, b"x")])
+            except PeerError:
+                continue
+            self.times_s.append(time.monotonic())
+
+    def longest_wait_s(self, since_s: float) -> float:
+        """Wait for another acknowledgement first."""
+        count = len(self.times_s)
+        until(lambda: len(self.times_s) > count + 5, "its sends succeed")
+        times = [each for each in self.times_s if each >= since_s]
+        return max(b - a for a, b in itertools.pairwise(times))
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def default_clients(rounds: int) -> Iterator[Row]:
+    """Both clients at once, so that they see the same deaths."""
+    ours: list[float] = []
+    java: list[float] = []
+    with running("pocket", OURS, **DEFAULTS) as brokers, tempfile.TemporaryDirectory() as place:
+        load = Load(brokers.namesrv, poll_ms=30_000)
+        with java_client("5.5.0", Path(place)) as client, load.running():
+            load.more(10)
+            theirs = JavaLoad(brokers.namesrv, client)
+            try:
+                for _ in range(rounds):
+                    master = brokers.in_sync()
+                    theirs.longest_wait_s(0)
+                    load.more(50)
+                    began_s = time.monotonic() - 0.5
+                    master.process.kill()
+                    load.more(50)
+                    ours.append(load.longest_wait_s(began_s))
+                    java.append(theirs.longest_wait_s(began_s))
+                    master.launch()
+            finally:
+                theirs.end()
+    yield "unmodified Java producer 5.5.0, route poll of 30 s: longest wait", ms(java)
+    yield "PocketMQ's client, route poll of 30 s: longest wait", ms(ours)
 
 
 def judged(name: str, found: Judged) -> Row:
@@ -246,6 +322,7 @@ def main() -> None:
     for rows in (
         idle(),
         deaths(6 if full else 3, with_apache=full),
+        default_clients(3) if full else (),
         lost_masters(),
         sends(3, 20_000 if full else 10_000, with_apache=full),
     ):

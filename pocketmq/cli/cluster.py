@@ -8,7 +8,7 @@ import typer
 
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.model.names import FAQ
-from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError, did_you_mean
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -28,8 +28,16 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
     from pocketmq.cli.connecting import client_options
 
     async def run() -> _T:
+        from pocketmq.client.errors import NoRoute
+
         async with Admin(**client_options(namesrv)) as admin:
-            return await work(admin)
+            try:
+                return await work(admin)
+            except NoRoute as error:
+                near = await _near(admin, error.topic)
+                if not near:
+                    raise
+                raise ClusterRefused(one_line(error) + near) from error
 
     # The command's own error line says what a wrong port answered.
     log, nowhere = logging.getLogger("pocketmq.remoting.transport"), logging.NullHandler()
@@ -38,6 +46,14 @@ def with_admin(namesrv: str, work: Callable[["Admin"], Awaitable[_T]]) -> _T:
         return completed(run)
     finally:
         log.removeHandler(nowhere)
+
+
+async def _near(admin: "Admin", topic: str) -> str:
+    """Return a question for the topic whose name is nearest, or an empty text."""
+    try:
+        return did_you_mean(topic, await admin.topics.names())
+    except PocketMQError:
+        return ""
 
 
 def completed(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

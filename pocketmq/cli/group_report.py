@@ -7,6 +7,7 @@ from pocketmq.cli.cluster import ClusterRefused
 from pocketmq.cli.output import print_rows
 from pocketmq.model.as_json import as_object
 from pocketmq.model.names import is_system_group
+from pocketmq.remoting.errors import did_you_mean
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -108,11 +109,12 @@ def _of(finding: Mapping[str, Any]) -> dict[str, Any]:
 
 async def check_known(admin: "Admin", group: str) -> None:
     """Refuse a group that no broker has heard of. Raises: ClusterRefused."""
-    if group in await admin.groups.names() or await admin.groups.progress(group):
+    names = await admin.groups.names()
+    if group in names or await admin.groups.progress(group):
         return
     raise ClusterRefused(
-        f"there is no group {group!r}: it has neither members online, nor offsets, nor a "
-        "configuration. See: pocketmq group list"
+        f"there is no group {group!r}{did_you_mean(group, names)}: it has neither members online, nor "
+        "offsets, nor a configuration. See: pocketmq group list"
     )
 
 

@@ -6,6 +6,8 @@
 1. A master is replaced when its heartbeats stop for its own time-out, or when its connection closes and its
    port does not accept connections any more. While the port accepts, only the connection is lost: the broker
    has _AGAIN_S to send a heartbeat over another. RocketMQ elects at once, also after a reset by a middle box.
+   Of the others no candidate is one whose machine does not answer at all, though its last heartbeat is less
+   than 10 s old. If none does, perhaps for a firewall, those are that send another heartbeat within _AGAIN_S.
 2. After each election all living brokers of the name are notified (1008), once and without an answer; a lost
    notice costs a broker its poll's interval.
 3. While no controller leads, brokers keep their roles, and no other master is elected (keeping.py).
@@ -101,7 +103,7 @@ class Controller:
         found = await self.sets.elect(
             name,
             broker_id,
-            self.living.of(name),
+            await self._candidates(name, None if designated else known),
             designated=designated,
             may_replace=designated or not unheard,
         )
@@ -113,6 +115,21 @@ class Controller:
             master,
         )
         self._notify(found)
+        return found
+
+    async def _candidates(self, name: str, known: ReplicaSet | None) -> dict[int, LiveReplica]:
+        """Return the brokers that may be elected for a dead master (invariant 1)."""
+        live = self.living.of(name)
+        if known is None or not known.master_epoch or known.master in live:
+            return live
+        live = {n: each for n, each in live.items() if n in known.in_sync}
+        silent = await asyncio.gather(*(_is_silent(each.address) for each in live.values()))
+        found = {n: live[n] for n, is_silent in zip(live, silent, strict=True) if not is_silent}
+        until_s = asyncio.get_running_loop().time() + _AGAIN_S
+        while live and not found and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(_KNOCK_AGAIN_S)
+            now = self.living.of(name)
+            found = {n: now[n] for n, each in live.items() if n in now and now[n] is not each}
         return found
 
     def _notify(self, found: ReplicaSet) -> None:
@@ -205,11 +222,21 @@ class Controller:
 
 async def _accepts(address: str) -> bool:
     """Return True if a port accepts connections."""
+    return await _knock(address) is None
+
+
+async def _is_silent(address: str) -> bool:
+    """Return True if a machine neither accepts nor refuses a connection."""
+    return isinstance(await _knock(address), TimeoutError)
+
+
+async def _knock(address: str) -> Exception | None:
+    """Return why a port accepts no connection; None: it does."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_KNOCK_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except (OSError, ValueError, TimeoutError):
-        return False
+    except (OSError, ValueError) as error:
+        return error
     writer.close()
-    return True
+    return None

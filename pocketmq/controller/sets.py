@@ -99,7 +99,8 @@ class ReplicaSet:
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any]) -> "ReplicaSet":
         """Parse a saved set. Raises: KeyError, TypeError, ValueError."""
-        master = data["master"]
+        # A file leaves out what is None.
+        master = data.get("master")
         return cls(
             name,
             str(data["cluster"]),

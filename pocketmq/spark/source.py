@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.spark.given_options import check_use, is_table, parse_options, table_options
 from pocketmq.spark.options import READ, STREAM, WRITE, Options
 from pocketmq.spark.settled import sentence_first, settle
@@ -84,6 +84,14 @@ class PocketMQDataSource(DataSource):
         return BrokerReader(options, projection, self._cores(), pushes=self.push_filters)
 
     def streamReader(self, schema: StructType) -> Any:
+        try:
+            return self._stream(schema)
+        except PocketMQError as error:
+            from pocketmq.spark.stream import RefusedStream
+
+            return RefusedStream(error)
+
+    def _stream(self, schema: StructType) -> Any:
         self._use(schema, STREAM)
         from pocketmq.spark.columns import projection_of
 

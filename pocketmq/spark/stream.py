@@ -32,6 +32,7 @@ from pocketmq.bulk.offsets import (
     starting_offset,
     store_at,
 )
+from pocketmq.remoting.errors import PocketMQError
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
 from pocketmq.spark.retry import RetryPause
@@ -457,3 +458,26 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
 
 
 Batches = Iterator[pa.RecordBatch]
+
+
+@sentence_first
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot be made: its first call raises why.
+
+    Spark 4 loses an error of `streamReader` itself: it says "cannot access local variable 'reader'" instead.
+    """
+
+    def __init__(self, error: PocketMQError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        raise self._error

@@ -119,7 +119,9 @@ def _server(config: pytest.Config, settings: dict[str, object]) -> "PocketMQ":
     try:
         return InProcess({**_settings(config), **settings}, store=_store(config))
     except IllegalArgument as error:
-        pytest.fail(f"the broker of the fixture cannot be made: {error}", pytrace=False)
+        why = str(error)
+    # Not inside: pytest would print the same words a second time, as the cause.
+    pytest.fail(f"the broker of the fixture cannot be made: {why}", pytrace=False)
 
 
 def _name_clients_left(server: "PocketMQ") -> None:
@@ -130,7 +132,7 @@ def _name_clients_left(server: "PocketMQ") -> None:
         warnings.warn(
             f"{', '.join(left)} of this test still run{'s' if len(left) == 1 else ''}: use `with`, or call "
             "shutdown(), before the test ends",
-            ResourceWarning,
+            pytest.PytestWarning,
             stacklevel=1,
         )
 

@@ -1,6 +1,8 @@
 """Lost messages are given back to their group alone, once, to members that want them."""
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,11 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import get_property
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode
+from pocketmq.store import MessageStore
 from tests.broker.popping import Popper
-from tests.broker.serving import Peer, body_of, records, serving
+from tests.broker.serving import Peer, batch, body_of, records, serving
 from tests.broker.test_balance import G, T, books, commit, listed, send
 
 RETRY = f"%RETRY%{G}"
@@ -67,7 +71,8 @@ async def test_lost_messages_come_back_once_and_count_as_redelivered(
         await lose(broker, asker, member, *"AAAB")
         assert await books(asker) == {"stored": 4, "lost": 4}
         assert await redeliver(asker, 0) == about(0, left=3, unwanted=1)
-        assert await redeliver(asker, 2) == about(2, left=1, unwanted=1)
+        # It looks no further than it gives.
+        assert await redeliver(asker, 2) == about(2, left=2)
         assert await redeliver(asker) == about(1, unwanted=1)
         assert await redeliver(asker) == about(0, unwanted=1)
         assert await books(asker) == {"stored": 4, "lost": 1, "retry": 3}
@@ -80,6 +85,47 @@ async def test_lost_messages_come_back_once_and_count_as_redelivered(
         await commit(member, 3, RETRY)
         assert await books(asker) == {"stored": 4, "lost": 1, "redelivered": 3}
         assert [(row["first"], row["last"]) for row in await listed(asker, "lost")] == [(3, 3)]
+
+
+async def test_two_that_give_a_long_list_give_each_message_once(
+    broker: Broker, asker: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all others have their turn in between."""
+    turn, looked_at, look = 0, Counter[int](), MessageStore.record_at
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    def counted(self: MessageStore, position: int, size: int = 1) -> memoryview | None:
+        looked_at[turn] += 1
+        return look(self, position, size)
+
+    count = 1_500
+    async with await Peer.at(broker) as member:
+        await member.heartbeat(G, {T: "*", RETRY: "*"}, client_id="me")
+        await send(asker, "A")
+        records(await member.pull(G, T, 0))
+        how: dict[str, Any] = {"code": RequestCode.SEND_BATCH_MESSAGE, "more": {"m": "true"}}
+        assert (await asker.produce(T, batch(*[(b"x", b"")] * count), **how)).code == 0
+        await commit(member, 1)
+        await commit(asker, 1 + count)
+        monkeypatch.setattr(MessageStore, "record_at", counted)
+        next_turn()
+        told = await asyncio.gather(
+            *(redeliver(each, 10_000, "skipped") for each in (asker, member))
+        )
+        assert sum(each["given"] for each in told) == count
+        assert broker.parts.messages.store.max_offset(RETRY, 0) == count
+        assert count <= looked_at.total()
+        assert max(looked_at.values()) < 600
+
+
+async def test_a_group_that_does_not_exist_is_not_made(broker: Broker, asker: Peer) -> None:
+    ext = {"group": "mistyped", "state": "lost", "count": 0}
+    assert (await asker.ask(PocketRequestCode.REDELIVER, ext)).code == 26
+    assert broker.parts.tables.groups.get("mistyped") is None
 
 
 async def test_no_message_is_given_twice_after_a_kill(tmp_path: Path) -> None:

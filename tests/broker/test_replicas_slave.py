@@ -166,6 +166,8 @@ async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
         for _ in range(4):
             await copied(slave)
         assert {topic for topic, _ in slave.parts.messages.store.queues()} == {"forgotten"}
+        assert mine.topics.get("forgotten") is not None
+        assert mine.topics.get("deleted") is None
         async with await Peer.at(master) as peer:
             await fill(peer, 4, 100, "forgotten")
         await caught_up(slave, master)

@@ -421,6 +421,16 @@ def test_completion_is_offered_for_the_usual_shells() -> None:
     assert "complete_bash" in shown.stdout
 
 
+def test_a_mistyped_name_is_answered_with_the_one_that_is_near(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ("topic create Today", "group create today"):
+        assert run([*words.split(), "--namesrv", site.namesrv]) == 0
+    for words, meant in ("topic show Todya", "Today"), ("group balance todya", "today"):
+        assert run([*words.split(), "--namesrv", site.namesrv]) == 1
+        assert f"(did you mean '{meant}'?)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", ["up", "broker", "topic list", "doctor net", "mqadmin"])
 def test_a_client_only_installation_says_what_to_install(words: str, tmp_path: Path) -> None:
     """An installation without extras has the commands, but not their dependencies: no stack trace then."""

@@ -143,6 +143,16 @@ async def test_sets_survive_their_file(tmp_path: Path) -> None:
     assert other.sets == sets.sets
 
 
+async def test_a_set_without_a_master_survives_its_file(tmp_path: Path) -> None:
+    keeper = FileKeeper(ConfigFile(str(tmp_path / "controller.json")))
+    sets = await of_two(keeper)
+    await code_of(sets.elect, "b", NO_BROKER, {})
+    again = ReplicaSets(keeper.keep)
+    await keeper.start("10.0.0.9:1", again.begin)
+    assert again.sets == sets.sets
+    assert again.get("b").master is None
+
+
 async def test_brokers_are_forgotten_when_they_are_dead() -> None:
     sets = await of_two()
     assert await code_of(sets.clean, "b", [2], lambda n: True, living=False) == (

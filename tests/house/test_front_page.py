@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import write
-from tests.house.doc_blocks import ROOT
+from tests.house.doc_blocks import ROOT, blocks
 from tests.house.test_house_rules import text_files
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -19,6 +19,16 @@ _BY_NAME = re.compile(
 
 def test_the_readme_fits_two_screens() -> None:
     assert len(README.splitlines()) <= 80
+
+
+def test_a_first_message_takes_five_commands_or_eleven_lines() -> None:
+    """A clone, its folder, and the commands of the page; and below its imports the program."""
+    page = ROOT / "README.md"
+    commands = [each for block in blocks(page, "sh") for each in block.text.splitlines() if each]
+    assert len(["git clone", "cd", *commands]) <= 5
+    [program] = blocks(page, "python")
+    written = [each for each in program.text.splitlines() if each.strip()]
+    assert len([each for each in written if not re.match("import |from ", each)]) <= 11
 
 
 def test_each_figure_of_the_readme_is_in_the_measured_table() -> None:

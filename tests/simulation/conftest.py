@@ -15,3 +15,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "failover" in metafunc.fixturenames:
         count = metafunc.config.getoption("--simulations")
         metafunc.parametrize("failover", range(-(-count // _FOR_A_FAILOVER)))
+    if "trio" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--simulations")
+        metafunc.parametrize("trio", range(count if count > _BLOCK * 10 else count // 2))

@@ -34,12 +34,15 @@ _CLOSE_S = 0.00002
 
 
 class Host:
-    """An address, its ports and its ends of connections. up: False from its death to its next start."""
+    """An address, its ports and its ends of connections. up: False from its death to its next start.
+    is_frozen: its process does nothing for a while (freezing.py).
+    """
 
     def __init__(self, network: "Network", ip: str) -> None:
         self.network = network
         self.ip = ip
         self.up = True
+        self.is_frozen = False
         self.bound: set[int] = set()
         self.listeners: dict[int, Listener] = {}
         self.ends: dict[int, End] = {}
@@ -145,6 +148,11 @@ class End(asyncio.Transport):
         self.over = False
         self.told_end = False
         host.ends[self.number] = self
+
+    def begin(self, factory: Callable[[], Any]) -> None:
+        """Give the process that listens its end."""
+        self.protocol = factory()
+        self.protocol.connection_made(self)
 
     # ------------------------------------------------------------ what the protocol may call
 
@@ -304,7 +312,10 @@ class End(asyncio.Transport):
 
     def cut_off(self, *, silently: bool) -> None:
         """The process of this end has died; its protocol unwinds without an effect on others."""
-        if not silently and not self._closing:
+        if silently:
+            # The machine had not sent it yet.
+            self._held.clear()
+        elif not self._closing:
             self._send("reset", b"")
         self._closing = True
         self.loop.call_soon(self._lost, None, context=self.context)
@@ -412,7 +423,10 @@ class Network:
             near.is_close = far.is_close = True
         far.context = listener.context
         near.protocol = factory()
-        far.protocol = listener.context.run(listener.factory)
+        if there.is_frozen:
+            # Its machine takes the connection; it learns of it when it is thawed.
+            self.loop.call_soon(far.begin, listener.factory, context=far.context)
+        else:
+            far.context.run(far.begin, listener.factory)
         near.protocol.connection_made(near)
-        listener.context.run(far.protocol.connection_made, far)
         return near, near.protocol

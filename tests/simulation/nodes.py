@@ -11,16 +11,20 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.broker_conf import read_broker_conf
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
+from pocketmq.controller.config import ControllerConfig
+from pocketmq.controller.controller import Controller
+from pocketmq.controller.keeping import FileKeeper
 from pocketmq.grpc.config import GrpcConfig
 from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
-from pocketmq.store import MessageStore, StoreError
+from pocketmq.store import ConfigFile, MessageStore, StoreError
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
 from tests.simulation.machine import START_MS, Machine
@@ -29,8 +33,10 @@ from tests.simulation.network import HOST, Host, Network
 NAME_SERVER = "10.0.0.1:9876"
 ADDRESSES = {
     "name-server": "10.0.0.1",
+    "controller": "10.0.0.2",
     "broker-a": "10.0.1.1",
     "broker-b": "10.0.1.2",
+    "broker-c": "10.0.1.3",
     "producer-1": "10.0.2.1",
     "reader-1": "10.0.3.1",
     "reader-2": "10.0.3.2",
@@ -45,7 +51,8 @@ ADDRESSES = {
     "sorted-1": "10.0.7.1",
     "receiver-1": "10.0.8.1",
 }
-BROKER_PORT, GRPC_PORT = 10_911, 8_081
+BROKER_PORT, GRPC_PORT, CONTROLLER_PORT = 10_911, 8_081, 9_878
+HEARTBEAT_MS = 3_000
 SETTINGS: dict[str, object] = {
     "listenPort": BROKER_PORT,
     "fastListenEnable": "false",
@@ -175,6 +182,38 @@ class NameServerNode(Node):
             await server.listen()
             self.ready = True
             await ending.wait()
+
+
+class ControllerNode(Node):
+    """One controller with a file. running: what runs."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__("controller", *parts)
+        self.disk: Disk = self._machine.disk(self.name)
+        self.running: Controller | None = None
+
+    async def _process(self, host: Host, ending: asyncio.Event) -> None:
+        config = ControllerConfig(
+            bind_address=self.ip, heartbeat_timeout=HEARTBEAT_MS, listen_port=CONTROLLER_PORT
+        )
+        keeper = FileKeeper(ConfigFile(os.path.join(self.disk.root, "controller.json")))
+        async with Controller(config, self.clock, keeper) as running:
+            await running.listen()
+            if host.up:
+                self.running, self.ready = running, True
+            await ending.wait()
+
+    def kill(self) -> None:
+        self._end(self.disk.after_kill, silently=False)
+
+    def cut_power(self) -> None:
+        self._end(self.disk.after_power_cut, silently=True)
+
+    def _end(self, disk: Callable[[], object], *, silently: bool) -> None:
+        if self.host is not None and self.host.up:
+            disk()
+            self.running = None
+            self.crash(silently=silently)
 
 
 class BrokerNode(Node):

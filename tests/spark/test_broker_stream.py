@@ -290,4 +290,4 @@ def test_commit_offsets_needs_a_group(broker: RunningBroker) -> None:
         {"nameServer": broker.namesrv, "subscribe": "T", "commitOffsets": "source"}
     )
     with pytest.raises(IllegalArgument, match="commitOffsets needs option group"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()

@@ -339,6 +339,17 @@ def run(spark: "SparkSession", store: Path, checkpoint: Path, out: Path, **optio
     return query
 
 
+def test_a_stream_that_cannot_be_made_says_why(
+    spark: "SparkSession", store: WrittenStore, tmp_path: Path
+) -> None:
+    """It was Spark's own: cannot access local variable 'reader'."""
+    with pytest.raises(StreamingQueryException) as caught:
+        run(spark, store.root, tmp_path / "checkpoint", tmp_path / "out", endingTimestamp="2h")
+    text = str(caught.value)
+    assert "endingTimestamp" in text
+    assert "local variable" not in text
+
+
 def places(spark: "SparkSession", out: Path) -> list[tuple[str, int, int]]:
     rows = spark.read.parquet(str(out)).select("topic", "queueId", "queueOffset").collect()
     return sorted((r.topic, r.queueId, r.queueOffset) for r in rows)

@@ -7,6 +7,8 @@ RocketMQ 5.5.0.
    requests that follow.
 """
 
+from typing import Any, NamedTuple
+
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.election.verdict import Elected, set_of, verdict_of
 from pocketmq.remoting import admin_headers as ah
@@ -18,6 +20,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.errors import PocketMQError, RemotingError
 from pocketmq.remoting.header import Header
+from pocketmq.remoting.java_number import number
 from pocketmq.remoting.transport.client import RemotingClient
 
 _C, _R = RequestCode, ResponseCode
@@ -41,12 +44,14 @@ class Controllers:
     def addresses(self) -> list[str]:
         return split_addresses(self._config.controller_addr)
 
-    async def ask(self, code: RequestCode, header: Header, body: bytes = b"") -> RemotingCommand:
+    async def ask(
+        self, code: RequestCode, header: Header | None, body: bytes = b""
+    ) -> RemotingCommand:
         """Ask the controller that leads. Raises: NoController."""
-        leader = self.leader or await self._find()
+        leader, ext = self.leader or await self._find(), {} if header is None else header.ext()
         try:
             answer = await self._client.invoke(
-                leader, RemotingCommand(code, header.ext(), body), _TIMEOUT_MS, signed=False
+                leader, RemotingCommand(code, ext, body), _TIMEOUT_MS, signed=False
             )
         except (OSError, RemotingError) as error:
             self.leader = ""
@@ -117,6 +122,42 @@ class Controllers:
         _check(answer)
         return verdict_of(answer)
 
+    async def replicas(self) -> dict[int, str]:
+        """Return the addresses of the brokers of this name. Raises: as above."""
+        name = self._config.broker_name
+        answer = await self.ask(_C.CONTROLLER_GET_SYNC_STATE_DATA, None, fastjson.dumps([name]))
+        _check(answer)
+        try:
+            row = fastjson.loads(answer.body)["replicasInfoTable"][name]
+            rows = [*row["inSyncReplicas"], *row["notInSyncReplicas"]]
+            return {number(each["brokerId"]): str(each["brokerAddress"]) for each in rows}
+        except (LookupError, TypeError, ValueError) as error:
+            raise ControllerSaysNo(
+                "the controller does not tell the brokers of this name"
+            ) from error
+
+    async def log_of(self, address: str) -> "LogOfReplica | None":
+        """Ask a broker of this name for its log; None: no answer, so it may have everything."""
+        try:
+            epochs = await self._told(address, _C.GET_BROKER_EPOCH_CACHE)
+            entries = epochs["epochList"]
+            status = await self._told(address, _C.GET_BROKER_HA_STATUS)
+            # RocketMQ's tells no election.
+            return LogOfReplica(
+                status.get("election", {}).get("mayLack") is True,
+                number(entries[-1]["epoch"]) if entries else -1,
+                number(epochs["maxOffset"]),
+            )
+        except (OSError, PocketMQError, AttributeError, LookupError, TypeError, ValueError):
+            return None
+
+    async def _told(self, address: str, code: RequestCode) -> Any:
+        answer = await self._client.invoke(
+            address, RemotingCommand(code), _TIMEOUT_MS, signed=False
+        )
+        _check(answer)
+        return fastjson.loads(answer.body)
+
     async def elect(self, broker_id: int, *, designated: bool) -> Elected:
         """Have a master elected: this broker or another; designated: this one or none. Raises: as above."""
         header = ah.ElectMasterHeader(*self._names, broker_id, designated, self._clock.now_ms())
@@ -137,6 +178,14 @@ class Controllers:
         if answer.code != _R.SUCCESS:
             return answer.code, frozenset(), 0
         return answer.code, *set_of(answer.body)
+
+
+class LogOfReplica(NamedTuple):
+    """What a broker says of its log; may_lack: see lapse.py. epoch: its last, -1: none."""
+
+    may_lack: bool
+    epoch: int
+    end: int
 
 
 class ControllerSaysNo(PocketMQError):

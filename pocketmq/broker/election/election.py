@@ -9,6 +9,7 @@ ReplicasManager, RocketMQ 5.5.0.
 1. Before the controller has decided this broker is registered nowhere, and takes no messages.
 2. A notice (1008) is a hint: any program can send one, so the controller is asked before it is believed.
 3. While no controller answers it is asked each _RETRY_S, and roles stay.
+4. A broker whose log may lack something sends no heartbeats and does not lead (lapse.py).
 """
 
 import asyncio
@@ -16,9 +17,10 @@ import contextlib
 import logging
 from typing import Protocol
 
-from pocketmq.broker.election.controllers import Controllers, ControllerSaysNo
+from pocketmq.broker.election.controllers import Controllers, ControllerSaysNo, LogOfReplica
 from pocketmq.broker.election.identity import Applied, ControllerIdentity
 from pocketmq.broker.election.in_sync import InSync, WantedSet
+from pocketmq.broker.election.lapse import Lapse
 from pocketmq.broker.election.verdict import Elected
 from pocketmq.broker.ha.outside import Outside
 from pocketmq.broker.node import Node
@@ -37,6 +39,8 @@ class Electable(Protocol):
 
     @property
     def in_sync(self) -> InSync: ...
+    @property
+    def lapse(self) -> Lapse: ...
     @property
     def last_epoch(self) -> int: ...
     @property
@@ -121,24 +125,28 @@ class Election:
 
     async def _beat_at(self, address: str) -> None:
         """Send heartbeats to one controller."""
-        config, replication = self._node.config, self._replication
         while True:
-            header = BrokerHeartbeatHeader(
-                cluster_name=config.broker_cluster_name,
-                broker_addr=self._node.address,
-                broker_name=config.broker_name,
-                broker_id=replication.in_sync.own_id,
-                epoch=replication.last_epoch,
-                max_offset=replication.end,
-                confirm_offset=replication.confirmed,
-                heartbeat_timeout_mills=config.controller_heart_beat_timeout_mills,
-                election_priority=config.broker_election_priority,
-            )
-            try:
-                await self.controllers.beat(address, header)
-            except (PocketMQError, OSError) as error:
-                log.info("no heartbeat to the controller %s: %s", address, error)
-            await asyncio.sleep(config.broker_heartbeat_interval / 1000)
+            await self._replication.lapse.over.wait()
+            await self._beat(address)
+            await asyncio.sleep(self._node.config.broker_heartbeat_interval / 1000)
+
+    async def _beat(self, address: str) -> None:
+        config, replication = self._node.config, self._replication
+        header = BrokerHeartbeatHeader(
+            cluster_name=config.broker_cluster_name,
+            broker_addr=self._node.address,
+            broker_name=config.broker_name,
+            broker_id=replication.in_sync.own_id,
+            epoch=replication.last_epoch,
+            max_offset=replication.end,
+            confirm_offset=replication.confirmed,
+            heartbeat_timeout_mills=config.controller_heart_beat_timeout_mills,
+            election_priority=config.broker_election_priority,
+        )
+        try:
+            await self.controllers.beat(address, header)
+        except (PocketMQError, OSError) as error:
+            log.info("no heartbeat to the controller %s: %s", address, error)
 
     # ------------------------------------------------------------ who leads
 
@@ -149,6 +157,8 @@ class Election:
         if verdict is None:
             await self.controllers.register(own_id, self._node.address)
             verdict = await self.controllers.who_leads()
+        if verdict is not None and verdict.master_id in (None, own_id):
+            await self._may_lead(verdict)
         if verdict is not None and verdict.master_id is None:
             if not self._replication.follows:
                 await self._replication.apply(verdict)
@@ -165,8 +175,51 @@ class Election:
             async with asyncio.timeout(self._node.config.sync_broker_metadata_period / 1000):
                 await self._hurry.wait()
 
+    async def _may_lead(self, verdict: Elected) -> None:
+        """Apply invariant 4. Raises: ControllerSaysNo while another broker may have what this one lacks."""
+        lapse, own_id = self._replication.lapse, self._replication.in_sync.own_id
+        if not lapse.may_lack:
+            return
+        rows = await self.controllers.replicas()
+        rows.pop(own_id, None)
+        if lapse.has_led(verdict):
+            rows = {n: address for n, address in rows.items() if n in verdict.in_sync}
+        whole: dict[int, LogOfReplica] = {}
+        for broker_id, address in rows.items():
+            found = await self.controllers.log_of(address)
+            if found is None:
+                raise _waits_for(f"broker {broker_id} ({address})")
+            if not found.may_lack:
+                whole[broker_id] = found
+        if not whole:
+            lapse.end()
+        elif verdict.master_id == own_id and not lapse.has_led(verdict):
+            await self._yield(verdict, max(whole, key=lambda n: (whole[n].epoch, whole[n].end)))
+        else:
+            raise _waits_for(f"one of the brokers {sorted(whole)}")
+
+    async def _yield(self, verdict: Elected, better: int) -> None:
+        """Let another broker lead: this one was elected while it was down, and may lack something.
+
+        The controller elects one in sync only, and only the master may add it. Raises: PocketMQError.
+        """
+        own_id = self._replication.in_sync.own_id
+        for address in self.controllers.addresses:
+            await self._beat(address)
+        members = frozenset((own_id, better))
+        await self.controllers.alter(own_id, verdict.master_epoch, members, verdict.in_sync_epoch)
+        await self.designate(better)
+        raise ControllerSaysNo(f"broker {better} is to lead: this one may lack messages")
+
+    async def designate_this(self) -> None:
+        """Have this broker elected, or none, whatever its log may lack. Raises: PocketMQError."""
+        self._replication.lapse.end()
+        for address in self.controllers.addresses:
+            await self._beat(address)
+        await self.designate(self._replication.in_sync.own_id)
+
     async def designate(self, broker_id: int) -> None:
-        """Have this broker elected, or none. Raises: PocketMQError."""
+        """Have a broker elected, or none. Raises: PocketMQError."""
         await self._replication.apply(await self.controllers.elect(broker_id, designated=True))
 
     async def designate_another(self) -> None:
@@ -210,6 +263,13 @@ class Election:
         verdict = Elected(in_sync.own_id, self._node.address, wanted.master_epoch, members, epoch)
         await self._replication.apply(verdict)
         log.info("in sync are %s epoch=%d", sorted(members), epoch)
+
+
+def _waits_for(who: str) -> ControllerSaysNo:
+    return ControllerSaysNo(
+        "this machine lost power, and the end of the log may be missing: it does not lead before it is sure "
+        f"that {who} has no more. If that never returns, designate this one (pocketmq ha promote)"
+    )
 
 
 class Act(Protocol):

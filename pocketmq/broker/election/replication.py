@@ -20,6 +20,7 @@ from pocketmq.broker.election.election import Election
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.history import ElectionHistory
 from pocketmq.broker.election.identity import ControllerIdentity
+from pocketmq.broker.election.lapse import Lapse
 from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollower
 from pocketmq.broker.election.switch_listener import SwitchListener
 from pocketmq.broker.election.switch_slaves import SetReplicas, SwitchSlaves
@@ -54,6 +55,7 @@ class ElectedReplication(Replication):
         self.in_sync = members.set
         folder = self._store.config.store_path_root_dir
         self.epochs = members.epochs = Epochs(folder)
+        self.lapse = Lapse(folder)
         self._verdict: Elected | None = None
         self._confirmed = 0
         self.election: Election | None = None
@@ -70,6 +72,7 @@ class ElectedReplication(Replication):
     async def _begin(self, outside: Outside) -> None:
         """Ask the controller, from now on."""
         self.epochs.load()
+        self.lapse.begin(self.last_epoch, lost_memory=self._store.recovery.is_other_memory)
         self.epochs.settle(self._end)
         self._limit_readers()
         config = self._node.config
@@ -152,6 +155,7 @@ class ElectedReplication(Replication):
             "masterEpoch": 0 if verdict is None else verdict.master_epoch,
             "inSync": sorted(self._known_in_sync(verdict)),
             "confirmed": self.confirmed,
+            "mayLack": self.lapse.may_lack,
             "elections": self.history.count,
             "history": self.history.newest_first(),
         }
@@ -195,7 +199,7 @@ class ElectedReplication(Replication):
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is already the master")
         assert self.election is not None
         try:
-            await self.election.designate(self.in_sync.own_id)
+            await self.election.designate_this()
         except (PocketMQError, OSError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"not elected: {error}") from error
 
@@ -332,6 +336,7 @@ class ElectedReplication(Replication):
             self.epochs,
         )
         follower.advanced.to(self._node.events.arrivals.release)
+        follower.caught_up.to(self.lapse.end)
         follower.confirmed = min(self._confirmed, self._end)
         return follower
 

@@ -66,7 +66,8 @@ class ElectedMaster(Master):
 
 class SwitchFollower(Follower):
     """Owner of the connection. confirmed: up to where every broker in sync has the log, as last heard;
-    advanced: emitted when that may have changed.
+    advanced: emitted when that may have changed. caught_up: when this log has all that the master's had at
+    the handshake.
     """
 
     retry_ms = 200
@@ -85,6 +86,8 @@ class SwitchFollower(Follower):
         self._epochs = epochs
         self.confirmed = 0
         self.advanced: Event[[]] = Event()
+        self.caught_up: Event[[]] = Event()
+        self._lacks_until = -1
 
     def _check_mode(self, settings: Mapping[str, str]) -> None:
         if settings.get("enableControllerMode") != "true":
@@ -114,6 +117,8 @@ class SwitchFollower(Follower):
             async with asyncio.timeout(CONNECT_S):
                 welcomed = await taking.welcomed
             taking.following = await self._agreed(following, welcomed, address, ends)
+            self._lacks_until = welcomed.end
+            self._look(taking.following.received)
         except BaseException:
             taking.abort()
             raise
@@ -188,6 +193,12 @@ class SwitchFollower(Follower):
             self._epochs.append(piece.epoch)
         self.confirmed = max(self.confirmed, min(piece.confirmed, received))
         self.advanced()
+        self._look(received)
+
+    def _look(self, received: int) -> None:
+        if 0 <= self._lacks_until <= received:
+            self._lacks_until = -1
+            self.caught_up()
 
 
 class SwitchTaking(Taking):

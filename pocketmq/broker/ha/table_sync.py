@@ -1,6 +1,6 @@
 """TableSync: the master's tables, copied to its slave. Source: SlaveSynchronize, RocketMQ 4.9.7, 5.3.3.
 
-    21 topics            whole table, if its version differs; a topic's queues go if the master has none
+    21 topics            whole table, if its version differs; one with messages goes if the master has none
     201 groups           whole table, if its version differs
     43 offsets           the larger one wins; a smaller one where the master was set back since the last round
     45 delay offsets     as they are
@@ -292,35 +292,48 @@ class TableSync:
         gone = topics.topics.keys() - rows.keys() - topics.system_topics
         for name in topics.system_topics & topics.topics.keys() - rows.keys():
             rows[name] = topics.topics[name]
+        for name in rows:
+            self._let_go_of.pop(name, None)
+        for name in gone:
+            if self._ends_of(name):
+                # Until it is sure that the master has deleted it: `_let_go`.
+                rows[name] = topics.topics[name]
         topics.take_all(rows, data.get("dataVersion"))
         self._events.topics_changed(list(rows.values()))
         self._let_go_of.update(dict.fromkeys(gone, _ASKED_MAX))
 
     async def _let_go(self, topic: str) -> None:
-        """Delete the queues of a topic that the master's table lacks, if the master has deleted them, too.
+        """Delete a topic that the master's table lacks, if the master has deleted its queues, too.
 
-        A master that has lost its table of topics still has the queues, and continues them with the next
-        send. If the topic is recreated, Following begins its queues anew. A master that deletes a topic
-        removes the name before the queues, so it is asked more than once.
+        A master that has lost its table of topics, or of RocketMQ was elected with an older one, still has
+        the queues, and continues them with the next send. If the topic is recreated, Following begins its
+        queues anew. A master that deletes a topic removes the name before the queues, so it is asked more
+        than once.
         """
         ends = self._ends_of(topic)
         asks_left = self._let_go_of.pop(topic) - 1
-        if not ends or self._tables.topics.get(topic) is not None:
+        if not ends:
+            self._forget_topic(topic)
             return
         queue_id = max(ends, key=lambda each: ends[each])
         try:
             end = await self._master.max_offset(topic, queue_id)
         except (MasterRefused, KeyError, ValueError) as error:
-            log.warning("kept the queues of a deleted topic topic=%s why=%s", topic, error)
+            log.warning("kept a topic that the master lacks topic=%s why=%s", topic, error)
             return
         # Messages that arrived during the question belong to a topic that was recreated.
         if not end and ends == self._ends_of(topic):
             log.warning("deleted a topic that the master has deleted topic=%s", topic)
             self._store.delete_topic(topic)
+            self._forget_topic(topic)
         elif asks_left:
             self._let_go_of[topic] = asks_left
         else:
-            log.warning("kept the queues of a topic that the master has forgotten topic=%s", topic)
+            log.warning("kept a topic that the master has forgotten topic=%s", topic)
+
+    def _forget_topic(self, topic: str) -> None:
+        if self._tables.topics.get(topic) is not None:
+            self._tables.topics.put(topic, None, keep=True)
 
     def _ends_of(self, topic: str) -> dict[int, int]:
         return {

@@ -6,10 +6,13 @@
    asks for. Only what a member wants is given.
 3. No message is given twice. What was given before a kill is found by the copies themselves, before more is
    given: the record may lack its last second.
-4. Messages in a queue that no member reads are left: they are delivered once the members agree, or the topic
+4. What is left is looked at no further than it is given, and in turns of the loop: it may be millions. One
+   call works at a time, so that two give nothing twice.
+5. Messages in a queue that no member reads are left: they are delivered once the members agree, or the topic
    has its queues again.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,6 +37,8 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.timer.properties import without_timer
 
 COUNT_MAX = 10_000
+# Messages looked at before other work gets its turn.
+_STEP = 256
 _TAKEN_FROM = {
     Cause.FILTERED.value: "missed",
     Cause.DISCARDED.value: "discarded",
@@ -46,7 +51,10 @@ _NOT_COPIED = (
 
 
 class Redelivered(NamedTuple):
-    """Numbers of messages. left: not given yet; unwanted: no member wants them now; deleted: not stored."""
+    """Numbers of messages. left: not given yet; unwanted: no member wants them now; deleted: not stored.
+
+    Those behind the last one that was given are left.
+    """
 
     given: int
     left: int
@@ -70,26 +78,37 @@ class GroupRedelivery:
         self._ledger = ledger
         # Groups whose copies have been looked at since the start.
         self._looked_at: set[str] = set()
+        self._one_at_a_time = asyncio.Lock()
 
     async def give(
         self, group: str, state: State, topic: str | None, since_ms: int, count_max: int
     ) -> Redelivered:
         """Give up to count_max messages, in the order of the queues; 0 only counts. Raises: Refused."""
-        self._check(group)
-        if group not in self._looked_at:
-            self._find_given(group)
-            self._looked_at.add(group)
-        rows = await self._ledger.listed(group, frozenset({state}), topic, since_ms)
+        async with self._one_at_a_time:
+            self._check(group)
+            if group not in self._looked_at:
+                await self._find_given(group)
+                self._looked_at.add(group)
+            rows = await self._ledger.listed(group, frozenset({state}), topic, since_ms)
+            return await self._give_of(group, rows, min(count_max, COUNT_MAX))
+
+    async def _give_of(self, group: str, rows: list[ListedMessages], count_max: int) -> Redelivered:
+        rows = [row for row in rows if row.cause not in (Cause.UNREAD, Cause.GONE)]
+        rest = sum(row.last - row.first + 1 for row in rows)
         given = left = unwanted = deleted = 0
         for row, offset in _each(rows):
-            if row.cause in (Cause.UNREAD, Cause.GONE):
-                continue
+            if given and given == count_max:
+                left = rest
+                break
+            rest -= 1
+            if not rest % _STEP:
+                await asyncio.sleep(0)
             record = self._record(row.topic, row.queue_id, offset)
             if record is None:
                 deleted += 1
             elif not wanted_by(record.properties, self._tables.wishes.of(group, row.topic)):
                 unwanted += 1
-            elif given >= min(count_max, COUNT_MAX):
+            elif not count_max:
                 left += 1
             else:
                 self._give(group, record, _TAKEN_FROM.get(row.cause, "skipped"))
@@ -99,7 +118,7 @@ class GroupRedelivery:
 
     def _check(self, group: str) -> None:
         """Apply 2. Raises: Refused."""
-        config = self._tables.groups.find(group)
+        config = self._tables.groups.get(group)
         if config is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -150,11 +169,11 @@ class GroupRedelivery:
         text = origin_text(record.topic, record.queue_id, record.queue_offset, taken_from)
         self._deliveries.event(EventKind.COPY, (group, retry, 0), at, at + 1, text)
 
-    def _find_given(self, group: str) -> None:
+    async def _find_given(self, group: str) -> None:
         """Record the copies that are stored already (3)."""
         for retry, _ in self._store.queues(retry_topic(group)) + self._pop_queues(group):
             at = self._store.min_offset(retry, 0)
-            while entries := self._store.entries(retry, 0, at, 1_024):
+            while entries := self._store.entries(retry, 0, at, _STEP):
                 for place, (position, size, _) in enumerate(entries):
                     found = self._store.record_at(position, size)
                     properties = b"" if found is None else properties_of(found)
@@ -163,6 +182,7 @@ class GroupRedelivery:
                     if origin is not None and taken_from is not None:
                         self._note(group, retry, at + place, origin, taken_from.decode())
                 at += len(entries)
+                await asyncio.sleep(0)
 
     def _pop_queues(self, group: str) -> list[tuple[str, int]]:
         return [

@@ -8,7 +8,7 @@ deliver_at_ms in the JSON is when the broker was asked to deliver it, expires_at
 
 import re
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from kombu.utils import json as kombu_json
 
@@ -89,11 +89,26 @@ def pack(
 def unpack(message: MessageExt) -> dict[str, Any]:
     """Return kombu's message. Raises: ValueError if it is no envelope."""
     head, newline, content = message.body.partition(b"\n")
-    payload = kombu_json.loads(head.decode()) if newline else None
-    if not isinstance(payload, dict) or not isinstance(payload.get("properties"), dict):
+    try:
+        payload = kombu_json.loads(head.decode()) if newline else None
+    except Exception as error:
+        # Kombu makes objects of what says that it is one: any error may come of another program's JSON.
+        raise ValueError(f"message {message.msg_id} was not sent by kombu") from error
+    if not _is_envelope(payload):
         raise ValueError(f"message {message.msg_id} was not sent by kombu")
     payload["body"] = content.decode() if payload.pop("text", False) else content
     return payload
+
+
+def _is_envelope(payload: object) -> TypeGuard[dict[str, Any]]:
+    """Return True if what is looked at before a worker has the message is of the right types."""
+    if not isinstance(payload, dict) or not isinstance(payload.get("properties"), dict):
+        return False
+    times = (payload.get("deliver_at_ms"), payload.get("expires_at_ms"))
+    tables = (payload.get("headers") or {}, payload["properties"].get("delivery_info", {}))
+    return all(each is None or type(each) is int for each in times) and all(
+        isinstance(each, dict) for each in tables
+    )
 
 
 def foreign(message: MessageExt) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class RecoveryReport:
     last_store_ms: int = 0
     # The end of the log may be missing: the machine lost power, or how the broker stopped is unknown.
     may_have_lost: bool = False
+    # The memory of the machine is another one than the last process had, or may be.
+    is_other_memory: bool = False
 
 
 class Recovery:
@@ -94,7 +96,9 @@ class Recovery:
         self._writes_again = last_stop is LastStop.FORGOTTEN
         self._levels = delay_levels
         self._now_ms = 1 << 62
-        self._report = RecoveryReport()
+        self._report = RecoveryReport(
+            is_other_memory=last_stop in (LastStop.UNKNOWN, LastStop.FORGOTTEN)
+        )
         self._claimed: array[int] | None = None
         self._claimed_end = 0
         self._topics: dict[bytes, str] = {}

@@ -63,8 +63,10 @@ class Direct:
 class Load:
     """Four senders, each one message after the other. acknowledged: the places, by body."""
 
-    def __init__(self, namesrv: str, size: int = 100) -> None:
+    def __init__(self, namesrv: str, size: int = 100, poll_ms: int = 1_000) -> None:
+        """poll_ms: how often the producer asks for routes without need."""
         self._namesrv = namesrv
+        self._poll_ms = poll_ms
         self._name = next(_LOADS)
         self._filling = b"x" * size
         self._over = False
@@ -76,7 +78,7 @@ class Load:
     @contextmanager
     def running(self) -> Iterator[None]:
         with Producer(
-            "load", name_server=self._namesrv, poll_name_server_interval_ms=1_000
+            "load", name_server=self._namesrv, poll_name_server_interval_ms=self._poll_ms
         ) as producer:
             threads = [
                 threading.Thread(target=self._send, args=(producer, n)) for n in range(SENDERS)

@@ -6,8 +6,9 @@ python -m pytest tests/interop/failover --reference --set-kills 30      every pa
 import logging
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,12 @@ from tests.interop.conftest import Shared, or_missing
 from tests.interop.failover.load import Load
 from tests.interop.failover.sets import NAME, BrokerSet, Controller
 from tests.interop.mqadmin import Printed
+from tests.kit.etcd import Etcd
 from tests.kit.waiting import until
 
 log = logging.getLogger(__name__)
 
-# Controller, brokers: the first one leads at first.
+# Controller, brokers: the first one leads at first. etcd: ours with three members of etcd behind it.
 SETS = [
     ("java", "pocket pocket"),
     ("pocket", "pocket java"),
@@ -32,6 +34,7 @@ SETS = [
             ("java", "pocket java pocket"),
             ("pocket", "pocket pocket"),
             ("pocket", "java java pocket"),
+            ("etcd", "pocket pocket pocket"),
         )
     ],
 ]
@@ -44,11 +47,11 @@ def namesrv(tmp_path: Path) -> Iterator[str]:
     server.kill()
 
 
-def deaths(count: int, chance: random.Random) -> list[str]:
+def deaths(count: int, chance: random.Random, more: Sequence[str] = ()) -> list[str]:
     """Who dies, in turn: each kind as often. Two deaths: of the master, and of the one that replaced it."""
     if count <= 2:
         return ["master"] * count
-    kinds = ["master", "slave", "all", "controller"]
+    kinds = ["master", "slave", "all", "controller", *more]
     found: list[str] = []
     while len(found) < count:
         found += chance.sample(kinds, len(kinds))
@@ -62,18 +65,23 @@ def test_kills_lose_nothing(
     seed = int(os.environ.get("POCKETMQ_SEED", random.randrange(2**32)))
     log.info("seed %d", seed)
     chance = random.Random(seed)
-    decides = Controller(controller, tmp_path / "controller")
+    etcd = Etcd(tmp_path, 3) if controller == "etcd" else None
+    settings: dict[str, Any] = {} if etcd is None else {"controllerEtcd": ";".join(etcd.urls)}
+    kind_ = "pocket" if etcd else controller
+    decides = Controller(kind_, tmp_path / "controller", **settings)
     brokers = or_missing(lambda: BrokerSet(tmp_path, kinds.split(), decides, namesrv))
     try:
+        if etcd is not None:
+            etcd.start()
         decides.start()
         brokers.start()
         load = Load(namesrv)
         with load.running():
             load.more(20)
             for number, kind in enumerate(
-                deaths(int(pytestconfig.getoption("--set-kills")), chance)
+                deaths(int(pytestconfig.getoption("--set-kills")), chance, ["etcd"] if etcd else [])
             ):
-                die(kind, brokers, load, chance)
+                die(kind, brokers, load, chance, etcd)
                 log.info("%d %s: %d acknowledged", number, kind, len(load.acknowledged))
         until(brokers.logs_are_equal, "the logs are equal")
         assert not load.wrong(), seed
@@ -82,9 +90,13 @@ def test_kills_lose_nothing(
     finally:
         brokers.kill()
         decides.kill()
+        if etcd is not None:
+            etcd.kill()
 
 
-def die(kind: str, brokers: BrokerSet, load: Load, chance: random.Random) -> None:
+def die(
+    kind: str, brokers: BrokerSet, load: Load, chance: random.Random, etcd: Etcd | None
+) -> None:
     """kill -9 under load, and back, until all are in sync again."""
     master = brokers.in_sync()
     load.more(chance.randint(1, 200))
@@ -93,6 +105,15 @@ def die(kind: str, brokers: BrokerSet, load: Load, chance: random.Random) -> Non
         # Brokers serve without it.
         load.more(20)
         brokers.controller.start()
+    if kind == "etcd" and etcd is not None:
+        member = chance.randrange(3)
+        etcd.kill(member)
+        load.more(20)
+        # The controller's next change goes over the two that are left.
+        master.kill()
+        load.more(20)
+        etcd.start(member)
+        master.launch()
     slaves = [each for each in brokers.members if each is not master]
     dying = {"master": [master], "slave": [chance.choice(slaves)], "all": brokers.members}.get(
         kind, []
