@@ -16,7 +16,7 @@ WORKERS ?= 5
 # Without it each of the hundreds of processes that the tests start compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-balance bench-quick bench-brokers bench-failover bench-instructions bench-peers bench-spark setup clean
+.PHONY: run trial fast pure test check check-static prepared lint types unit bench bench-balance bench-quick bench-brokers bench-failover bench-instructions bench-lake bench-peers bench-spark setup clean
 .DEFAULT_GOAL := help
 help:
 	@grep '^# make' Makefile | cut -c3-
@@ -96,6 +96,9 @@ bench-instructions: $(VENV)/.dev
 
 bench-peers: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench_peers $(ARGS)
+
+bench-lake: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.bench_lake $(ARGS)
 
 bench-spark: setup
 	$(BIN)/python -m benchmarks.bench_spark $(ARGS)

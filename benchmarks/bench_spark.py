@@ -336,12 +336,12 @@ def _session(root: Path, mib: int, rounds: int, conf: Mapping[str, str], *, line
 def _one_session(asked: str) -> None:
     """Print what _session() wants."""
     root, mib, rounds, conf, lines = json.loads(asked)
-    spark = _spark(conf)
+    spark = spark_session(conf)
     print(json.dumps(measure(spark, Path(root), messages_of(mib), rounds, lines)))
     spark.stop()
 
 
-def _spark(conf: Mapping[str, str]) -> "SparkSession":
+def spark_session(conf: Mapping[str, str]) -> "SparkSession":
     spark = session("local[2]", conf=conf)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -384,7 +384,7 @@ def main() -> int:
         if options.larger:
             large = options.mib * options.larger
             roots = {options.mib: root, large: _made(folder / str(large), large)}
-            spark = _spark(conf)
+            spark = spark_session(conf)
             grow(spark, roots, options.rounds)
             spark.stop()
         print(f"\nload after: {os.getloadavg()[0]:.1f}")

@@ -19,7 +19,8 @@ from pyiceberg.types import LongType
 
 from pocketmq.lake.columns import file_schema
 from pocketmq.lake.position import position_of
-from pocketmq.lake.table import in_order_of_queues, write_file
+from pocketmq.lake.table import write_file
+from pocketmq.lake.waiting import WaitingRows
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -44,8 +45,9 @@ def compact(table: "Table", full_bytes: int = FULL_BYTES, few: int = FEW) -> tup
     schema = file_schema(table.schema())
     for tasks, size in list(_groups(table, full_bytes, few)):
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-        rows = in_order_of_queues(scan.to_table(tasks).cast(schema))
-        added.append(write_file(table, schema, rows, tasks[0].file.partition))
+        rows = WaitingRows()
+        rows.add_mixed(scan.to_table(tasks).cast(schema))
+        added.append(write_file(table, schema, rows.taken(), tasks[0].file.partition))
         replaced += tasks
         waiting += size
         if waiting >= _COMMIT_BYTES:

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException
@@ -28,6 +27,7 @@ from pyiceberg.typedef import Record
 from pocketmq.lake.columns import file_schema
 from pocketmq.lake.partitions import pieces
 from pocketmq.lake.position import Position, position_of
+from pocketmq.lake.waiting import WaitingRows
 from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class LakeTable:
         #: Bytes of the rows in files without a commit.
         self.written_bytes = 0
         self._clock = clock
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting = WaitingRows()
         self._files: list[DataFile] = []
         self._since: float | None = None
         self._schema = file_schema(table.schema())
@@ -82,7 +82,7 @@ class LakeTable:
         if count:
             if self._since is None:
                 self._since = self._clock()
-            self._waiting.append(rows)
+            self._waiting.add(rows, broker)
             self.waiting_bytes += rows.nbytes
         return count
 
@@ -90,11 +90,10 @@ class LakeTable:
         """Write the rows that wait to files, one for each partition."""
         if not self._waiting:
             return
-        rows = pa.Table.from_batches(self._waiting, self._waiting[0].schema)
-        self._waiting = []
+        rows = self._waiting.taken()
         self.written_bytes += self.waiting_bytes
         self.waiting_bytes = 0
-        for partition, piece in pieces(self.table, in_order_of_queues(rows)):
+        for partition, piece in pieces(self.table, rows):
             self._files.append(write_file(self.table, self._schema, piece, partition))
 
     def commit(self) -> int:
@@ -158,21 +157,3 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table, partition: Rec
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-
-
-def in_order_of_queues(rows: pa.Table) -> pa.Table:
-    """Return the rows by broker, queue and offset, in one chunk."""
-    rows = rows.combine_chunks()
-    brokers = rows.column("brokerName").combine_chunks().dictionary_encode()
-    names = brokers.dictionary.to_pylist()
-    rank = np.argsort(np.argsort(np.array(names, object)))
-    keys = [
-        rows.column("commitLogOffset").to_numpy(),
-        rows.column("queueOffset").to_numpy(),
-        rows.column("queueId").to_numpy(),
-        rank[brokers.indices.to_numpy()],
-    ]
-    order = np.lexsort(keys)
-    if (np.diff(order) == 1).all():
-        return rows
-    return rows.take(pa.array(order))

@@ -283,6 +283,8 @@ class Trio:
         if trouble.who == "controller":
             self._trouble_controller(kind, length_s)
             return
+        if (kind, trouble.who) == ("without power", "all"):
+            self.watch.all_lost_power()
         master = self.master()
         for broker in self.brokers:
             names = (broker.name, "all", *(("master",) if broker is master else ()))

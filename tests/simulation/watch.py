@@ -1,7 +1,8 @@
 """Watch: what must hold of a set of brokers, while it is troubled and afterwards.
 
 1. What was acknowledged is at its place in the end, and no place was acknowledged for two messages.
-2. What any broker shows its readers at a place is what is there in the end: no read is taken back.
+2. What any broker shows its readers at a place is what is there in the end: no read is taken back, but by a
+   power cut of all machines.
 3. No two brokers lead in one epoch.
 4. In the end the logs are equal, byte for byte.
 """
@@ -51,6 +52,10 @@ class Watch:
             for broker in self._brokers:
                 self._look(broker)
             await asyncio.sleep(_LOOK_S)
+
+    def all_lost_power(self) -> None:
+        """Readers may have had what no disk had yet: it was not promised, and may be in no log any more."""
+        self._seen.clear()
 
     def fault(self, text: str) -> None:
         self._ledger.fault(self._loop.now_s, text)

@@ -91,8 +91,9 @@ def _parse(
 
 def _read(bodies: pa.BinaryArray, schema: pa.Schema | None) -> pa.RecordBatch:
     """Return a row for each body. schema: None: whatever columns there are. Raises: pa.ArrowInvalid."""
+    whole = _together(bodies)
     key = "_"
-    while _has(bodies, f'"{key}"'.encode()):
+    while f'"{key}"'.encode() in whole:
         key += "_"
     lines = pc.binary_join_element_wise(
         pc.fill_null(bodies, b""), f'\n{{"{key}":true}}\n'.encode(), b""
@@ -107,7 +108,7 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None) -> pa.RecordBatch:
         parse_options=pj.ParseOptions(
             explicit_schema=pa.schema([*wanted, pa.field(key, pa.bool_())]),
             unexpected_field_behavior="infer" if schema is None else "ignore",
-            newlines_in_values=_has(bodies, b"\n"),
+            newlines_in_values=b"\n" in whole,
         ),
     )
     marks = table.column(key).is_valid().to_numpy()
@@ -132,8 +133,12 @@ def _read_as(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _has(bodies: pa.BinaryArray, text: bytes) -> bool:
-    return bool(pc.any(pc.match_substring(bodies, text)).as_py())
+def _together(bodies: pa.BinaryArray) -> bytes:
+    """Return all bodies without a gap: what none of these bytes contain, no body does."""
+    _, offsets, data = bodies.buffers()
+    bounds = np.frombuffer(offsets, np.int32)
+    first, last = int(bounds[bodies.offset]), int(bounds[bodies.offset + len(bodies)])
+    return b"" if data is None else data.slice(first, last - first).to_pybytes()
 
 
 def _reason(error: pa.ArrowInvalid) -> str:

@@ -134,12 +134,14 @@ def lake(
     try:
         from pocketmq.lake.catalog import opened_catalog
         from pocketmq.lake.copy import LakeCopy
+        from pocketmq.lake.memory import use_thrifty_memory
     except ImportError as error:
         raise CannotBegin(
             f'this needs {error.name}: pip install "FOLDER_OR_WHEEL[lake]"'
         ) from error
     from pocketmq.bulk.offsets import LossRule
 
+    use_thrifty_memory()
     loss = LossRule(fail=not skip_losses)
     with _named_errors(), opened_catalog(warehouse, catalog) as opened:
         rows = _source(
