@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import msgpack
 
-from pocketmq.broker.delivery.record_file import RecordFiles, RecordReader
-from pocketmq.broker.delivery.rows import GIVEN, SPAN, TEXT, Row, Way
-from pocketmq.broker.ledger.book import Books
-from pocketmq.broker.ledger.reckoning import Now, Reckoning
+from pocketmq.books.book import Books
+from pocketmq.books.reckoning import Now, Reckoning
+from pocketmq.books.record_file import RecordFiles, RecordReader
+from pocketmq.books.rows import GIVEN, SPAN, TEXT, Row, Way
 from pocketmq.model.balance import Balance
 
 QUEUES = 8

@@ -5,10 +5,10 @@ import sys
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.bloom import BloomFilter
-from pocketmq.broker.sql92.filter import CompileCache
 from pocketmq.model.record import properties_of
+from pocketmq.model.sql92 import compile_expression
+from pocketmq.model.sql92.filter import CompileCache
 from pocketmq.model.subscription import parse_tags
 
 PROPERTIES = {"a": "6", "b": "x", "c": "2.5", "TAGS": "TagA"}

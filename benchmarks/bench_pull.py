@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.record import encode_batch
+from pocketmq.model.sql92 import compile_expression
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.hosts import pack_address
 from pocketmq.store import MessageStore, ReadStatus, StoreConfig

@@ -186,6 +186,23 @@ SERVERS: Mapping[str, Keys] = {
         }
     ),
 }
+_BALANCE = {
+    "topic": "topic",
+    "group": "group",
+    "stored": "messages stored since the group began, or since --since",
+    "consumed": "acknowledged by a member that keeps them",
+    "filtered": "passed, and no member wanted them",
+    "inHand": "given, not acknowledged yet",
+    "waiting": "not given yet",
+    "retry": "sent back, and not consumed yet",
+    "dead": "in the dead letters",
+    "expired": "deleted before they were given",
+    "skipped": "passed by a move of the offset",
+    "lost": "passed though a member wanted them",
+    "redelivered": "lost or skipped, given back, and consumed",
+    "unknown": "passed, and no record says how",
+    "difference": "stored less all the others: 0",
+}
 COMMANDS: Mapping[str, Keys] = {
     "account delete": _one({"accessKey": "access key", "brokers": _BROKERS}),
     "account list": _rows(
@@ -281,25 +298,7 @@ COMMANDS: Mapping[str, Keys] = {
     ),
     "doctor group": _one(_DIAGNOSIS),
     "doctor net": _rows(_NETWORK),
-    "group balance": _rows(
-        {
-            "topic": "topic",
-            "group": "group",
-            "stored": "messages stored since the group began, or since --since",
-            "consumed": "acknowledged by a member that keeps them",
-            "filtered": "passed, and no member wanted them",
-            "inHand": "given, not acknowledged yet",
-            "waiting": "not given yet",
-            "retry": "sent back, and not consumed yet",
-            "dead": "in the dead letters",
-            "expired": "deleted before they were given",
-            "skipped": "passed by a move of the offset",
-            "lost": "passed though a member wanted them",
-            "redelivered": "lost or skipped, given back, and consumed",
-            "unknown": "passed, and no record says how",
-            "difference": "stored less all the others: 0",
-        }
-    ),
+    "group balance": _rows(_BALANCE),
     "group redeliver": _rows(
         {
             "broker": "name of the broker",
@@ -430,6 +429,7 @@ COMMANDS: Mapping[str, Keys] = {
             "archive": "where they are",
         }
     ),
+    "store balance": _rows(_BALANCE),
     "store diff": _rows(
         {
             "topic": "topic",

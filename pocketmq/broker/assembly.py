@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.delivery.record import DeliveryRecord
-from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.durability import Durability

@@ -50,6 +50,7 @@ EXAMPLES = {
     "ha resync": "pocketmq ha resync 10.0.0.2:10911",
     "store ls": "pocketmq store ls ./data",
     "store dump": "pocketmq store dump ./data --topic Orders",
+    "store balance": 'pocketmq store balance ./data --group billing --subscription "TagA || TagB"',
     "store verify": "pocketmq store verify ./data",
     "store du": "pocketmq store du ./data",
     "store diff": "pocketmq store diff ./data ./copy",

@@ -8,6 +8,7 @@ Source: ExtraInfoUtil, KeyBuilder, RocketMQ 5.3.3.
 """
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import NamedTuple
 
 from pocketmq.model.names import RETRY_PREFIX
@@ -18,6 +19,14 @@ ORDER_REVIVE_QUEUE = 999
 # Ours: nothing is invisible for longer, so that no sum of times leaves 64 bits.
 INVISIBLE_MS_MAX = 10 * 365 * 24 * 3_600_000
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
+
+
+class Receipted(Enum):
+    """A popped message: not acknowledged yet, acknowledged, or visible to the next pop again."""
+
+    OUT = "out"
+    ACKED = "acked"
+    FREE = "free"
 
 
 class Receipt(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.books.rows import EVENT
 from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.delivery.rows import EVENT
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.model.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.model.record import read_record

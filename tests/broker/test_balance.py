@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pocketmq.books.book import Books
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ledger.book import Books
 from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode

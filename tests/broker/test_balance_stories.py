@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.books.from_files import open_ledger
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.ledger.folding import fold
+from pocketmq.files.local import LocalFiles
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import read_records
 from pocketmq.remoting.codes import RequestCode
@@ -304,6 +306,11 @@ async def tell(folder: Path, seed: int) -> None:
                     await story.save(member, queue)
                 await member.peer.close()
             story.unwritten.clear()
+            # Its answer says that the broker has seen the members leave.
+            await asker.heartbeat("other", {"T": "*"}, client_id="other")
+            told = (await ask(asker))["topics"]
+        books = open_ledger(LocalFiles(), str(folder)).of_group("g")
+        assert [each.to_json() for each in books.balances()] == told
 
 
 @pytest.mark.parametrize("seed", range(24))

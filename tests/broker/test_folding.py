@@ -8,12 +8,12 @@ import msgpack
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pocketmq.broker.delivery.record_file import NAMES, RecordFiles
-from pocketmq.broker.delivery.rows import DELETED, EVENT, GIVEN, TEXT, Way
-from pocketmq.broker.delivery.sorting import DISCARDED, KEPT, UNWANTED, Pulling
-from pocketmq.broker.ledger.book import Books
+from pocketmq.books.book import Books
+from pocketmq.books.reckoning import Now, Reckoning
+from pocketmq.books.record_file import NAMES, RecordFiles
+from pocketmq.books.rows import DELETED, EVENT, GIVEN, TEXT, Way
+from pocketmq.books.sorting import DISCARDED, KEPT, UNWANTED, Pulling
 from pocketmq.broker.ledger.folding import fold
-from pocketmq.broker.ledger.reckoning import Now, Reckoning
 from pocketmq.model.balance import State
 
 HOUR_MS = 3_600_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.delivery.record import DeliveryRecord
-from pocketmq.broker.delivery.rows import EventKind
 from pocketmq.model.message_codec import parse_offset_msg_id, properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode

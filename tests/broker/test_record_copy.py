@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from pocketmq.books.record_file import DROPPED, NAMES, RecordFiles, content
 from pocketmq.broker.delivery.record_copy import held, next_part, take
-from pocketmq.broker.delivery.record_file import DROPPED, NAMES, RecordFiles, content
 from tests.broker.pairs import caught_up, pair
 from tests.broker.serving import Peer, records
 from tests.broker.test_balance import G, T, books, commit, send

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker.sql92 import (
+from pocketmq.model.sql92 import (
     EvaluationError,
     SelectorError,
     compile_expression,
     selector_parser,
 )
-from pocketmq.broker.sql92.expression import Expression
-from pocketmq.broker.sql92.filter import CompileCache
+from pocketmq.model.sql92.expression import Expression
+from pocketmq.model.sql92.filter import CompileCache
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from tests.broker.selector_peer import FILTER_VERSIONS, Generator, evaluate, selector_driver

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pocketmq.broker.events import Events
-from pocketmq.broker.sql92 import compile_expression
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.model.record import encode_batch
+from pocketmq.model.sql92 import compile_expression
 from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.clock import ManualClock, SystemClock
 from pocketmq.remoting.hosts import pack_address

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pocketmq.broker.sql92 import SelectorError
-from pocketmq.broker.sql92.filter import CompileCache
 from pocketmq.grpc.http2.frames import PREFACE, Flag, FrameType, Http2Error, head
 from pocketmq.grpc.http2.frames import settings as settings_frame
 from pocketmq.grpc.http2.hpack import HeadersTooLarge, HpackDecoder, HpackError
@@ -31,6 +29,8 @@ from pocketmq.model.record import (
     read_records,
     write_record,
 )
+from pocketmq.model.sql92 import SelectorError
+from pocketmq.model.sql92.filter import CompileCache
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.command import RemotingCommand, decode, encode
 from pocketmq.remoting.errors import MessageCodecError, ProtocolError

@@ -12,9 +12,9 @@ from pocketmq.broker.groups.client_channel import ClientChannel
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Tables
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.sql92 import SelectorError, compile_expression, expressions_in_use
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic, topic_fault
+from pocketmq.model.sql92 import SelectorError, compile_expression, expressions_in_use
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedHeader

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
-from pocketmq.broker.pop.service import PopService, Receipted
+from pocketmq.broker.pop.service import PopService
 from pocketmq.model.names import dlq_topic, retry_topic
-from pocketmq.model.pop_receipt import normal_topic
+from pocketmq.model.pop_receipt import Receipted, normal_topic
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from operator import attrgetter
 
-from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.groups.consumer_offset import MEMBERS_SHARE, OTHERS_SHARE
 from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.pop_state import GroupQueue

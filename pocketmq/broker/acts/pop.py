@@ -31,7 +31,6 @@ from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped, PopTaking
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.broker.waiting.held_request import HeldRequest
@@ -39,6 +38,7 @@ from pocketmq.model.names import FAQ
 from pocketmq.model.pop_receipt import (
     INVISIBLE_MS_MAX,
 )
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.model.subscription import build_subscription
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument

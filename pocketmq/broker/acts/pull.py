@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.filters.pull_filter import properties_filter
 from pocketmq.broker.groups.consumer_offset import OffsetTableFull
 from pocketmq.broker.modes.policy import Compatible

@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused

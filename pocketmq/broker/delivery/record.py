@@ -32,8 +32,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgpack
 
-from pocketmq.broker.delivery.record_file import RecordFiles
-from pocketmq.broker.delivery.rows import (
+from pocketmq.books.record_file import RecordFiles
+from pocketmq.books.rows import (
     DELETED,
     EVENT,
     FORGOTTEN,
@@ -49,7 +49,7 @@ from pocketmq.broker.delivery.rows import (
     began_ms,
     origin_text,
 )
-from pocketmq.broker.delivery.sorting import Pulling, Split, expression_text
+from pocketmq.books.sorting import Pulling, Split, expression_text
 from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager

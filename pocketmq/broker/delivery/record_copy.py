@@ -17,7 +17,7 @@ import os
 import zlib
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.record_file import (
+from pocketmq.books.record_file import (
     CURRENT,
     DROPPED,
     PREVIOUS,

@@ -2,18 +2,15 @@
 
 from collections.abc import Container, Iterator
 
-from pocketmq.broker.delivery.rows import Origin
-from pocketmq.broker.delivery.sorting import Pulling, Sorter, Split
+from pocketmq.books.origins import REDELIVERED, original
+from pocketmq.books.rows import Origin
+from pocketmq.books.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.node import Node
-from pocketmq.model.message_codec import get_property, parse_offset_msg_id
+from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import Record, properties_of, read_record
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import MessageStore
-
-REDELIVERED = b"REDELIVERED"
-"""Property of a message that was lost and is given to its group again. Ours."""
 
 
 class Surroundings:
@@ -82,32 +79,20 @@ class Surroundings:
 
     def original(self, properties: bytes) -> tuple[str, int, int] | None:
         """Return what `origin` does, of a redelivered copy, too."""
-        msg_id = get_property(properties, b"ORIGIN_MESSAGE_ID")
-        if msg_id is None:
-            return None
-        key = get_property(properties, b"UNIQ_KEY")
-        try:
-            _, position = parse_offset_msg_id(msg_id.decode("utf-8", "replace"))
-            found = self._store.message_at(position)
-        except (IllegalArgument, ValueError):
-            found = None
-        record = None if found is None else read_record(found, check_crc=False)
-        if record is None or get_property(record.properties, b"UNIQ_KEY") != key:
-            # A client of Java that sends a copy itself names the message by its own id.
-            record = self._by_key(key, get_property(properties, b"RETRY_TOPIC"))
-        return None if record is None else (record.topic, record.queue_id, record.queue_offset)
+        return original(properties, self._at, self._by_key)
 
-    def _by_key(self, key: bytes | None, topic: bytes | None) -> Record | None:
-        if key is None or topic is None:
-            return None
-        name = topic.decode("utf-8", "replace")
-        found = self._store.query_by_key(name, key.decode("utf-8", "replace"), 8, 0, 1 << 62)
+    def _at(self, position: int) -> Record | None:
+        found = self._store.message_at(position)
+        return None if found is None else read_record(found, check_crc=False)
+
+    def _by_key(self, topic: str, key: bytes) -> Record | None:
+        found = self._store.query_by_key(topic, key.decode("utf-8", "replace"), 8, 0, 1 << 62)
         records = [read_record(each, check_crc=False) for each in found.records]
         return next(
             (
                 each
                 for each in records
-                if each.topic == name and get_property(each.properties, b"UNIQ_KEY") == key
+                if each.topic == topic and get_property(each.properties, b"UNIQ_KEY") == key
             ),
             None,
         )

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pocketmq.broker.delivery.rows import Delivery, DeliveryEvent, DeliveryHistory, EventKind
+from pocketmq.books.rows import Delivery, DeliveryEvent, DeliveryHistory, EventKind
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.modes.guard import GroupGuard
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.model.message_codec import get_property, offset_msg_id, properties_to_dict
 from pocketmq.model.names import TOOLS_GROUP, dlq_topic, retry_topic
 from pocketmq.model.pop_receipt import pop_retry_topic
 from pocketmq.model.record import Record, read_record
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.model.subscription import ALL, parse_tags
 from pocketmq.model.track import TrackType, Verdict, track_type
 from pocketmq.remoting.errors import IllegalArgument

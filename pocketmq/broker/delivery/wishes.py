@@ -10,7 +10,7 @@ Owner: the Broker, on its event loop.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pocketmq.broker.delivery.sorting import expression_text
+from pocketmq.books.sorting import expression_text
 from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.model.names import is_retry_topic

@@ -13,10 +13,10 @@ from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.modes.sub_group_order import SubGroupFilter
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.model.names import FAQ
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.model.subscription import TAG, SubscriptionData, build_subscription
 from pocketmq.model.tables import GroupConfig
 from pocketmq.remoting.codes import ResponseCode

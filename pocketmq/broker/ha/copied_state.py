@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.delivery.record_file import RecordFiles
+from pocketmq.books.record_file import RecordFiles
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.starts import Starts

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+from pocketmq.books.record_file import RecordFiles
 from pocketmq.broker.delivery.record_copy import held, take
-from pocketmq.broker.delivery.record_file import RecordFiles
 from pocketmq.broker.ha.received_tables import MasterRefused
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import (

@@ -19,8 +19,11 @@ from dataclasses import replace
 
 import msgpack
 
-from pocketmq.broker.delivery.record_file import DROPPED, SUMS, RecordFiles, block
-from pocketmq.broker.delivery.rows import (
+from pocketmq.books.book import Back, Book, Books, Copy
+from pocketmq.books.lanes import broadcast_offset
+from pocketmq.books.reckoning import Now, Reckoning
+from pocketmq.books.record_file import DROPPED, SUMS, RecordFiles, block
+from pocketmq.books.rows import (
     DELETED,
     EVENT,
     FOLDED,
@@ -32,11 +35,8 @@ from pocketmq.broker.delivery.rows import (
     Way,
     origin_text,
 )
-from pocketmq.broker.delivery.sorting import ASKS_ALL, asked
-from pocketmq.broker.ledger.book import Back, Book, Books, Copy
-from pocketmq.broker.ledger.lanes import broadcast_offset
-from pocketmq.broker.ledger.reckoning import Now, Reckoning
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.sorting import ASKS_ALL, asked
 from pocketmq.model.balance import State
 
 ROWS_MAX = 100_000

@@ -7,7 +7,6 @@ Owner: the Broker, on its event loop; the thread has a group's books while its q
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
@@ -16,26 +15,24 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.record_file import RecordReader
-from pocketmq.broker.delivery.rows import EventKind, Row, Texts
-from pocketmq.broker.delivery.sorting import Pulling, Sorter, subscription_of
+from pocketmq.books.book import Books
+from pocketmq.books.listing import LISTED_MAX, add_queue, listed_of
+from pocketmq.books.reckoning import Now, Reckoning
+from pocketmq.books.record_file import RecordReader
+from pocketmq.books.rows import EventKind, Row, Texts
+from pocketmq.books.sorting import Sorter
 from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.groups.member_reports import Report
-from pocketmq.broker.ledger.book import Books
-from pocketmq.broker.ledger.reckoning import InState, Now, Reckoning
-from pocketmq.broker.ledger.runs import FOLDED_OWN
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.broker.pop.service import Receipted
 from pocketmq.model.balance import Balance, Cause, ListedMessages, State
 from pocketmq.model.names import dlq_topic, is_retry_topic
+from pocketmq.model.pop_receipt import Receipted
 
 GROUPS_MAX = 64
 PIECES_MAX = 200_000
-LISTED_MAX = 100_000
 
 
 class _Kept(NamedTuple):
@@ -77,9 +74,7 @@ class GroupLedger:
             async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
                 begin = self._begin(reckoning, name, queue_id, since_ms)
                 balance = found.setdefault(name, Balance(name, group))
-                balance.stored += max(0, reckoning.now[name, queue_id].high - begin)
-                for part in reckoning.parts(name, queue_id, begin):
-                    balance.add(part.state, part.size)
+                add_queue(balance, reckoning, queue_id, begin)
         return [found[name] for name in sorted(found)]
 
     async def listed(
@@ -92,10 +87,10 @@ class GroupLedger:
             async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
                 begin = self._begin(reckoning, name, queue_id, since_ms)
                 parts = list(reckoning.parts(name, queue_id, begin))
-                singles = sorted(part.begin for part in parts if part.is_single)
-                for part in parts:
-                    if part.state in states and len(found) < LISTED_MAX:
-                        found += self._rows(name, queue_id, part, singles)
+                queue = (name, self._broker_name, queue_id)
+                found += listed_of(
+                    queue, parts, states, self._sorter.classes, LISTED_MAX - len(found)
+                )
         return sorted(found)[:LISTED_MAX]
 
     @property
@@ -107,43 +102,6 @@ class GroupLedger:
         """Return the start of the record, wall ms; 0 without one, or if the group was not asked about."""
         kept = self._kept.get(group)
         return 0 if kept is None else kept.books.since_ms
-
-    def _rows(
-        self, topic: str, queue_id: int, part: InState, singles: Sequence[int]
-    ) -> Iterator[ListedMessages]:
-        ranges = self._ranges(topic, queue_id, part)
-        if not part.is_single:
-            ranges = _without(ranges, singles)
-        for first, last in ranges:
-            yield ListedMessages(
-                topic,
-                self._broker_name,
-                queue_id,
-                first,
-                last,
-                part.state,
-                part.cause,
-                part.member,
-                part.ms,
-                *_subscriptions(part.pulling),
-            )
-
-    def _ranges(self, topic: str, queue_id: int, part: InState) -> Iterator[tuple[int, int]]:
-        """Yield the first and last offsets of a part; nothing where they cannot be told any more."""
-        if part.of is None:
-            yield part.begin, part.end - 1
-            return
-        kind, pulling = part.of
-        if pulling.own == FOLDED_OWN:
-            return
-        classes = self._sorter.classes(topic, queue_id, part.begin, part.end, pulling)
-        if classes is None:
-            return
-        mark, at = bytes((kind,)), classes.find(kind)
-        while at >= 0:
-            end = at + len(classes[at:]) - len(classes[at:].lstrip(mark))
-            yield part.begin + at, part.begin + end - 1
-            at = classes.find(kind, end)
 
     def _begin(self, reckoning: Reckoning, topic: str, queue_id: int, since_ms: int) -> int:
         begin = reckoning.begin(topic, queue_id)
@@ -257,27 +215,6 @@ class GroupLedger:
             if loss.holder is None
             for queue_id in loss.queue_ids
         }
-
-
-def _subscriptions(pulling: Pulling | None) -> tuple[str, str]:
-    """Return what the member asked for, and by what the broker filtered; "" where that is unknown."""
-    if pulling is None or pulling.own == FOLDED_OWN:
-        return "", ""
-    return subscription_of(pulling.own or pulling.by), subscription_of(pulling.by)
-
-
-def _without(
-    ranges: Iterable[tuple[int, int]], singles: Sequence[int]
-) -> Iterator[tuple[int, int]]:
-    """Yield what is left of ranges (first, last) without some offsets, which are sorted."""
-    for first, last in ranges:
-        at = first
-        for offset in singles[bisect_left(singles, first) : bisect_right(singles, last)]:
-            if at < offset:
-                yield at, offset - 1
-            at = offset + 1
-        if at <= last:
-            yield at, last
 
 
 async def _in_turns(

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import EventKind, origin_text
-from pocketmq.broker.delivery.sorting import wanted_by
-from pocketmq.broker.delivery.surroundings import REDELIVERED
+from pocketmq.books.origins import REDELIVERED
+from pocketmq.books.rows import EventKind, origin_text
+from pocketmq.books.sorting import wanted_by
 from pocketmq.broker.ledger.ledger import GroupLedger
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Members, Messages, Tables

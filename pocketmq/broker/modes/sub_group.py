@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
 from pocketmq.broker.sql92.message_filter import ExpressionMessageFilter
 from pocketmq.model.agreement import own_topics, signature
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.names import RETRY_PREFIX
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.transport.peer import Peer
 

@@ -14,7 +14,7 @@ Source: PopReviveService, RocketMQ 5.3.3 and 5.5.0.
 
 import logging
 
-from pocketmq.broker.delivery.rows import EventKind, origin_text
+from pocketmq.books.rows import EventKind, origin_text
 from pocketmq.broker.internal_append import InternallyStored
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables

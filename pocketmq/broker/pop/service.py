@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from enum import Enum
 
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
@@ -13,7 +12,7 @@ from pocketmq.broker.pop.pop_polling import PopPolling
 from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.revive import PopRevive
 from pocketmq.broker.pop.revive_log import ReviveLog
-from pocketmq.model.pop_receipt import Receipt
+from pocketmq.model.pop_receipt import Receipt, Receipted
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import StoreError
 
@@ -23,14 +22,6 @@ log = logging.getLogger(__name__)
 STEP_MS = 100
 # When messages of a lost holder are redelivered: the proxy's invisibleTimeMillisWhenClear.
 _GIVEN_BACK_MS = 1_000
-
-
-class Receipted(Enum):
-    """A popped message: not acknowledged yet, acknowledged, or visible to the next pop again."""
-
-    OUT = "out"
-    ACKED = "acked"
-    FREE = "free"
 
 
 class PopService:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pocketmq.broker.delivery.rows import EventKind
+from pocketmq.books.rows import EventKind
 from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables

@@ -1,12 +1,1 @@
-"""SQL92 filters with RocketMQ's semantics: compile_expression(text).matches(properties)."""
-
-from pocketmq.broker.sql92.errors import EvaluationError, SelectorError
-from pocketmq.broker.sql92.filter import Filter, compile_expression, expressions_in_use
-
-__all__ = [
-    "EvaluationError",
-    "Filter",
-    "SelectorError",
-    "compile_expression",
-    "expressions_in_use",
-]
+"""SQL92 filters of groups in the broker, evaluated as messages arrive, and their Bloom positions."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pocketmq.broker.sql92.bloom import BloomFilter, BloomFilterData, is_hit
-from pocketmq.broker.sql92.errors import SelectorError
-from pocketmq.broker.sql92.filter import Filter, compile_expression
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.model.message_codec import properties_to_dict
+from pocketmq.model.sql92.errors import SelectorError
+from pocketmq.model.sql92.filter import Filter, compile_expression
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.clock import Clock
 from pocketmq.store import ConfigFile

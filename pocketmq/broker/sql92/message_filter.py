@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterData
-from pocketmq.broker.sql92.filter import Filter
 from pocketmq.model.message_codec import get_property, properties_to_dict
 from pocketmq.model.record import properties_of
+from pocketmq.model.sql92.filter import Filter
 from pocketmq.store.message_reader import RECORD_SCAN_MAX
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 

@@ -1,6 +1,6 @@
 """`pocketmq store`: look into a store directory, check it, mend it, take its messages out.
 
-ls, dump, verify and export only read, also beside a running broker; repair needs the broker stopped.
+ls, dump, balance, verify and export only read, also beside a running broker; repair needs the broker stopped.
 """
 
 import base64
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from pocketmq.cli.cluster import confirm
+from pocketmq.cli.commands.balance import of_files
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json, Yes
 from pocketmq.cli.output import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pocketmq.store.repair.reader import StoreReader
 
 app = typer.Typer()
+app.command("balance")(of_files)
 
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="The broker's --data directory.")]
 Topic = Annotated[str | None, typer.Option(help="Only this topic.")]

@@ -9,7 +9,6 @@ from typing import Any
 
 from pocketmq.broker.acts.pull import Pulled, Waits
 from pocketmq.broker.refused import Refused
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import framed_message
@@ -21,6 +20,7 @@ from pocketmq.grpc.services.context import RequestContext, ms_of, parsed
 from pocketmq.grpc.services.sessions import RECEIVE_COUNT
 from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.model.record import Buffer, read_records
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.flags import PullSysFlag
 from pocketmq.remoting.headers import PullMessageHeader

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import (
+from pocketmq.books.rows import (
     DELETED,
     EVENT,
     FOLDED,
@@ -23,8 +23,8 @@ from pocketmq.broker.delivery.rows import (
     began_ms,
     parse_origin,
 )
-from pocketmq.broker.delivery.sorting import Pulling
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
+from pocketmq.books.sorting import Pulling
 from pocketmq.model.balance import State
 from pocketmq.model.pop_receipt import normal_topic
 
@@ -210,11 +210,15 @@ class Books:
         if kind not in _KINDS:
             return
         if kind == EventKind.COPY:
-            first_topic, first_queue, first, taken_from = parse_origin(text)
-            copies = self.book(first_topic, first_queue).copies
-            copies.setdefault(first, []).append(Copy(topic, queue_id, begin, taken_from))
+            self.copied(topic, queue_id, begin, text)
             return
         self.book(topic, queue_id).event(EventKind(kind), begin, end, text, ms)
+
+    def copied(self, topic: str, queue_id: int, offset: int, text: str) -> None:
+        """Enter where a copy is. text: of what, as `origin_text` makes it."""
+        first_topic, first_queue, first, taken_from = parse_origin(text)
+        copies = self.book(first_topic, first_queue).copies
+        copies.setdefault(first, []).append(Copy(topic, queue_id, offset, taken_from))
 
 
 def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:

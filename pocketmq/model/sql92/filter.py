@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pocketmq.broker.sql92.errors import EvaluationError, SelectorError
+from pocketmq.model.sql92.errors import EvaluationError, SelectorError
 
 if TYPE_CHECKING:
-    from pocketmq.broker.sql92.expression import Evaluate
+    from pocketmq.model.sql92.expression import Evaluate
 
 EXPRESSION_SIZE_MAX = 65_536
 """Characters of an expression. Ours: RocketMQ has no limit but the frame's."""
@@ -111,7 +111,7 @@ def _compile(text: str) -> Filter:
         reason = f"the expression has {len(text)} characters, but at most {EXPRESSION_SIZE_MAX} are allowed"
         raise SelectorError(text[:80], 0, reason)
     # Most brokers filter by tags only, and need no parser.
-    from pocketmq.broker.sql92 import selector_parser
+    from pocketmq.model.sql92 import selector_parser
 
     node, names = selector_parser.parse(text)
     return Filter(text, names, node.evaluate, node.cost)

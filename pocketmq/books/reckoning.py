@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pocketmq.broker.delivery.rows import Way
-from pocketmq.broker.delivery.sorting import (
+from pocketmq.books.book import Book, Books, Copy
+from pocketmq.books.lanes import as_one, broadcast_offset
+from pocketmq.books.rows import Way
+from pocketmq.books.runs import PIECE_MAX, UNSURE, Piece
+from pocketmq.books.sorting import (
     ASKS_ALL,
     DISCARDED,
     KEPT,
@@ -22,11 +25,8 @@ from pocketmq.broker.delivery.sorting import (
     asked,
     split_of,
 )
-from pocketmq.broker.ledger.book import Book, Books, Copy
-from pocketmq.broker.ledger.lanes import as_one, broadcast_offset
-from pocketmq.broker.ledger.runs import PIECE_MAX, UNSURE, Piece
-from pocketmq.broker.pop.service import Receipted
 from pocketmq.model.balance import Cause, State
+from pocketmq.model.pop_receipt import Receipted
 
 Classes = Callable[[str, int, int, int, Pulling], bytes | None]
 """As Sorter.classes."""
@@ -86,23 +86,26 @@ class InState(NamedTuple):
 
 @dataclass(slots=True)
 class Reckoning:
-    """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes."""
+    """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes; passed: the
+    states of messages that the group has moved past and no row has, of a topic, queue id and offsets.
+    """
 
     books: Books
     now: Mapping[tuple[str, int], Now]
     online: frozenset[str]
     classes: Classes
+    passed: Callable[[str, int, int, int], Iterator[InState]] | None = None
     _seen: set[tuple[str, int, int]] = field(default_factory=set)
 
     def begin(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is the group's."""
         book, now = self.books.books.get((topic, queue_id)), self.now[topic, queue_id]
-        if book is None:
-            return now.low if now.offset < 0 else min(now.low, now.offset)
-        if book.begin is not None:
+        if book is not None and book.begin is not None:
             return book.begin
-        lowest = book.lowest
-        return now.low if lowest is None else min(now.low, lowest)
+        lowest = None if book is None else book.lowest
+        if lowest is None:
+            return now.low if now.offset < 0 else min(now.low, now.offset)
+        return min(now.low, lowest)
 
     def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
         """Yield what [begin, end of the queue) consists of."""
@@ -111,7 +114,7 @@ class Reckoning:
         special = self._special(topic, queue_id, book, now, begin)
         for each in as_one(book, self.online).between(begin, now.high):
             if isinstance(each, tuple):
-                yield from special.carve(self._gap(*each, now))
+                yield from self._unrecorded(topic, queue_id, *each, now, special)
             elif each.state is not None:
                 yield from special.carve(self._moved(each, now))
             else:
@@ -182,6 +185,19 @@ class Reckoning:
         return part.state
 
     # ------------------------------------------------------------ many at once
+
+    def _unrecorded(
+        self, topic: str, queue_id: int, begin: int, end: int, now: Now, special: "_Singles"
+    ) -> Iterator[InState]:
+        passed = min(max(begin, now.offset), end)
+        if self.passed is not None and begin < passed:
+            for single in special.between(begin, passed):
+                yield from self.passed(topic, queue_id, begin, single)
+                yield from special.carve(self._gap(single, single + 1, now))
+                begin = single + 1
+            yield from self.passed(topic, queue_id, begin, passed)
+            begin = passed
+        yield from special.carve(self._gap(begin, end, now))
 
     def _gap(self, begin: int, end: int, now: Now) -> Iterator[InState]:
         """Yield what no row says anything about."""
@@ -319,17 +335,20 @@ class _Singles:
         self._found[offset] = kind, part
         self._sorted = None
 
+    def between(self, begin: int, end: int) -> list[int]:
+        """Return their offsets in [begin, end), sorted."""
+        if self._sorted is None:
+            self._sorted = sorted(self._found)
+        return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
+
     def carve(self, parts: Iterable[InState]) -> Iterator[InState]:
         """Yield parts of one range without the messages that are known singly, and these."""
         parts = list(parts)
         if not self._found or not parts:
             yield from parts
             return
-        if self._sorted is None:
-            self._sorted = sorted(self._found)
-        first = bisect_left(self._sorted, min(each.begin for each in parts))
-        last = bisect_left(self._sorted, max(each.end for each in parts))
-        for offset in self._sorted[first:last]:
+        begin, end = min(each.begin for each in parts), max(each.end for each in parts)
+        for offset in self.between(begin, end):
             kind, part = self._found[offset]
             yield part
             place = _place_of(parts, offset, kind)

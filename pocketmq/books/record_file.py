@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import msgpack
 
-from pocketmq.broker.delivery.rows import TEXT, Row, Texts
+from pocketmq.books.rows import TEXT, Row, Texts
 
 _BLOCK = struct.Struct(">II")
 NAMES = SUMS, DROPPED, PREVIOUS, CURRENT = "sums", "dropped", "previous", "current"
@@ -115,9 +115,7 @@ class RecordFiles:
 
     def rows_in(self, name: str) -> Iterator[tuple[Texts, Row]]:
         """Yield the rows of one file."""
-        texts: Texts = {}
-        for data in _blocks(content(self.path(name))):
-            yield from rows_of(data, texts)
+        yield from rows_of_file(content(self.path(name)))
 
     def open(self, name: str) -> BinaryIO | None:
         """Open a file to read it, whatever name it has later; None if it is absent."""
@@ -186,6 +184,13 @@ def rows_of(data: bytes, texts: Texts) -> Iterator[tuple[Texts, Row]]:
             texts[row[1]] = row[2]
         else:
             yield texts, row
+
+
+def rows_of_file(data: bytes) -> Iterator[tuple[Texts, Row]]:
+    """Yield the rows of a file with this content, up to the first torn block."""
+    texts: Texts = {}
+    for each in _blocks(data):
+        yield from rows_of(each, texts)
 
 
 def content(path: str) -> bytes:

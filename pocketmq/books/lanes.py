@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
-from pocketmq.broker.delivery.rows import Way
-from pocketmq.broker.delivery.sorting import Pulling, asked
-from pocketmq.broker.ledger.book import Book
-from pocketmq.broker.ledger.runs import UNSURE, Piece, Runs
+from pocketmq.books.book import Book
+from pocketmq.books.rows import Way
+from pocketmq.books.runs import UNSURE, Piece, Runs
+from pocketmq.books.sorting import Pulling, asked
 
 _TAG = "TAG "
 

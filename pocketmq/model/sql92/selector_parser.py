@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from pocketmq.broker.sql92 import expression
-from pocketmq.broker.sql92.errors import SelectorError
-from pocketmq.broker.sql92.expression import Expression, IllegalExpression, ValueType
+from pocketmq.model.sql92 import expression
+from pocketmq.model.sql92.errors import SelectorError
+from pocketmq.model.sql92.expression import Expression, IllegalExpression, ValueType
 
 TOKENS_MAX = 4_096
 """Words, signs, numbers and texts of an expression. Ours: RocketMQ has no limit but the frame's."""

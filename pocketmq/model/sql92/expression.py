@@ -19,8 +19,8 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from pocketmq.broker.sql92 import java_values
-from pocketmq.broker.sql92.errors import EvaluationError
+from pocketmq.model.sql92 import java_values
+from pocketmq.model.sql92.errors import EvaluationError
 
 DEPTH_MAX = 200
 """Nested operators (AND and OR aside) that an expression may have; RocketMQ's limit is its thread's stack."""

@@ -9,18 +9,17 @@ Tags are compared by their codes in the queue, like the broker's filter; SQL92 e
 Expressions are texts as in the delivery record (invariant 2 of record.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from pocketmq.broker.sql92 import SelectorError, compile_expression
 from pocketmq.files.layout import EXT_ADDRESS_MAX
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.record import properties_of
+from pocketmq.model.sql92 import SelectorError, compile_expression
 from pocketmq.model.subscription import ALL, TAG, SubscriptionData, parse_tags
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.store import MessageStore
 
 UNWANTED, KEPT, DISCARDED, MISSED = range(4)
 # Entries, and records, that are looked at in one piece.
@@ -91,6 +90,11 @@ def asked(text: str) -> Wanted:
         return ASKS_ALL
 
 
+def is_sql(text: str) -> bool:
+    """Return True for an expression that is evaluated on each record."""
+    return asked(text).compiled is not None
+
+
 def _tags(expression: str) -> Wanted:
     tags = parse_tags(expression)
     return Wanted(frozenset(map(string_hash, tags)) if tags else None)
@@ -102,23 +106,48 @@ _few = lru_cache(maxsize=2048)(_tags)
 _many = lru_cache(maxsize=8)(_tags)
 
 
+class HasCode(Protocol):
+    """A unit of consumequeue_ext."""
+
+    @property
+    def tags_code(self) -> int: ...
+
+
+class Queues(Protocol):
+    """Queues and log of a store, as far as sorting reads them."""
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> Sequence[tuple[int, int, int]]:
+        """Return (position, size, tags code) from an offset on, up to `count`."""
+        ...
+
+    def record_at(self, position: int, size: int) -> memoryview | None:
+        """Return a record; None if it was deleted."""
+        ...
+
+    def ext_unit(self, topic: str, queue_id: int, code: int) -> HasCode | None:
+        """Return the unit at the address that a code is; None if it is missing."""
+        ...
+
+
 class Sorter:
     """Sorts the messages of a store's queues."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: Queues) -> None:
         self._store = store
 
     def classes(
         self, topic: str, queue_id: int, begin: int, end: int, pulling: Pulling
     ) -> bytes | None:
         """Return a class for each offset; None if the queue does not have them all, or they are too many."""
-        is_sql = any(asked(each).compiled is not None for each in _texts(pulling))
-        if end - begin > (RECORDS_MAX if is_sql else ENTRIES_MAX):
+        by_records = any(map(is_sql, _texts(pulling)))
+        if end - begin > (RECORDS_MAX if by_records else ENTRIES_MAX):
             return None
         entries = self._store.entries(topic, queue_id, begin, end - begin)
         if len(entries) < end - begin:
             return None
-        if is_sql:
+        if by_records:
             return self._by_records(entries, pulling)
         table = _ByCode(pulling)
         codes: Iterable[int] = [code for _, _, code in entries]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from pocketmq.broker.delivery.rows import Way
-from pocketmq.broker.delivery.sorting import Pulling
+from pocketmq.books.rows import Way
+from pocketmq.books.sorting import Pulling
 from pocketmq.model.balance import State
 
 PIECE_MAX = 65_536
