@@ -4,14 +4,16 @@
 
 1. Results are values of kombu/results.py: get() waits for the broker to bring them, any process may ask.
 2. A chord counts its finished parts in a topic of its own, of one queue, where each part is noted. A part's
-   place is that of its first note: one that runs again, or is noted again, does not end the chord early.
+   place is that of its first note: one that runs again, or is noted again, does not end the chord early. How
+   many parts there are is noted there, too, before the last of them is sent. A process reads each note once.
 """
 
 import asyncio
 import logging
+import sys
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -23,7 +25,7 @@ from celery.backends.base import BaseKeyValueStoreBackend
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 import pocketmq.integrations.kombu  # noqa: F401 - makes `pocketmq://` known
-from pocketmq.client import Message, MessageQueue
+from pocketmq.client import Message, MessageQueue, NoRoute
 from pocketmq.client.errors import OutcomeUnknown, TransientError
 from pocketmq.integrations.kombu import link as links
 from pocketmq.integrations.kombu.link import Link
@@ -37,6 +39,8 @@ _RETRIED = (TransientError, OutcomeUnknown)
 _VISIBLE_S = 5.0
 _LOOK_S = 0.02
 _WAIT_MS = 1_000
+_CHORDS_MAX = 100
+_SIZE, _PART = "size", "part"
 
 
 class ResultConsumer(BaseResultConsumer):
@@ -106,10 +110,18 @@ class ResultConsumer(BaseResultConsumer):
 
 
 class _Counting(threading.local):
-    """The part of a chord that this thread is about to count; size: of the chord, 0 if it is not known."""
+    """The request whose part of a chord this thread is about to count."""
 
-    part = ""
-    size = 0
+    request: Any = None
+
+
+class _Chord:
+    """What a process has read of a chord's notes. places: of the parts; size: 0 until it is noted."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.size = 0
+        self.offset = 0
 
 
 class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
@@ -126,6 +138,7 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         super().__init__(app=app, url=url, **options)
         self._opened: tuple[Link, Results] | None = None
         self._counting = _Counting()
+        self._chords: OrderedDict[str, _Chord] = OrderedDict()
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -172,6 +185,7 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         link, results = self._running()
         if key.startswith(self.chord_keyprefix):
             topic = topic_of(key)
+            self._chords.pop(topic, None)
             link.call(link.admin.topics.delete(topic, cluster=link.where.cluster))
         else:
             link.call(results.set(key, b""))
@@ -188,18 +202,35 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         link, _ = self._running()
         link.call(_create_counter(link, topic_of(self.get_key_for_chord(group))))
 
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Note how many parts return; Celery sends the last of them after that."""
+        link, _ = self._running()
+        try:
+            link.call(
+                _note(link, topic_of(self.get_key_for_chord(group_id)), str(chord_size), _SIZE)
+            )
+        except NoRoute:
+            # A group in a part of a chord: its tasks are counted with those of the chord.
+            return
+
     def incr(self, key: str) -> int:
         """Note the part that has returned; return its place. Raises: NoRoute if the chord is over."""
         link, _ = self._running()
-        return link.call(_count(link, topic_of(key), self._counting.part, self._counting.size))
+        request, topic = self._counting.request, topic_of(key)
+        chord = self._chords.setdefault(topic, _Chord())
+        while len(self._chords) > _CHORDS_MAX:
+            self._chords.popitem(last=False)
+        link.call(_count(link, topic, request.id, chord))
+        # Celery looks there next; while it is not noted, a part has yet to be sent.
+        request.chord["chord_size"] = chord.size or sys.maxsize
+        return chord.places[request.id]
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
         if request.group:
             link, results = self._running()
             link.call(_until_visible(results, self.get_key_for_group(request.group)))
-            # Celery says neither of them to incr().
-            self._counting.part = request.id
-            self._counting.size = (request.chord or {}).get("chord_size") or 0
+            # Celery does not give it to incr().
+            self._counting.request = request
         super().on_chord_part_return(request, state, result, **options)
 
 
@@ -208,24 +239,25 @@ async def _create_counter(link: Link, topic: str) -> None:
     await link.admin.topics.create(topic, queues=1, broker=master.name)
 
 
-async def _count(link: Link, topic: str, part: str, size: int) -> int:
-    """Note a part; return its place, or any number less than size if it cannot be the last."""
+async def _note(link: Link, topic: str, text: str, kind: str) -> MessageQueue:
     route = await link.admin.topics.route(topic)
     queue = MessageQueue(topic, route.brokers[0].broker_name, 0)
-    noted = (await link.send(Message(topic, part.encode()), queue=queue)).queue_offset + 1
-    return noted if noted < size else await _place(link, queue, part)
+    await link.send(Message(topic, text.encode(), tags=kind), queue=queue)
+    return queue
 
 
-async def _place(link: Link, queue: MessageQueue, part: str) -> int:
-    """Return the place of a part that is noted in the queue, from 1 on."""
-    places: dict[str, int] = {}
-    offset = 0
-    while part not in places:
-        result = await link.pull(queue, offset, "*", _WAIT_MS)
+async def _count(link: Link, topic: str, part: str, chord: _Chord) -> None:
+    """Note a part, and read what has been noted up to its first note."""
+    queue = await _note(link, topic, part, _PART)
+    while part not in chord.places:
+        result = await link.pull(queue, chord.offset, "*", _WAIT_MS)
         for message in result.messages:
-            places.setdefault(message.body.decode(), len(places) + 1)
-        offset = result.next_begin_offset
-    return places[part]
+            text = message.body.decode()
+            if message.tags == _SIZE:
+                chord.size = chord.size or int(text)
+            else:
+                chord.places.setdefault(text, len(chord.places) + 1)
+        chord.offset = max(chord.offset, result.next_begin_offset)
 
 
 async def _until_visible(results: Results, key: str) -> None:

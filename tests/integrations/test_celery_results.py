@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery, chord, group
+from celery import Celery, chain, chord, group
 from celery.app.task import Context
 from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as CeleryTimeout
@@ -36,8 +36,11 @@ def task(app: Celery, name: str, *args: Any) -> Any:
 def test_results_reach_any_process_and_chords_count(
     server: InProcess, app: Celery, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    """One worker of two processes; a program that did not send the task waits for its result."""
-    start_worker(f"pocketmq://{server.namesrv}", "-c", "2")
+    """One worker of one process, in which a task that waits for another waits for ever.
+
+    A program that did not send the task waits for its result.
+    """
+    start_worker(f"pocketmq://{server.namesrv}", "-c", "1")
     first = task(app, "add", 1, 2).delay()
     asks = "import sys; from celery_app import app; print(app.AsyncResult(sys.argv[1]).get(timeout=60))"
     done = subprocess.run(
@@ -55,6 +58,9 @@ def test_results_reach_any_process_and_chords_count(
     parts = [task(app, "add", number, 1) for number in range(40)]
     assert group(parts, app=app).delay().get(timeout=PATIENCE) == list(range(1, 41))
     assert chord(parts, app=app)(task(app, "total")).get(timeout=PATIENCE) == sum(range(1, 41))
+    # One part ends in a group, whose tasks count one by one.
+    one = task(app, "add", 1, 1).set(immutable=True)
+    assert chain(one, group(one, chain(one, group(one, one))), one)().get(timeout=PATIENCE) == 2
     failing = chord([*parts[:3], task(app, "fails")], app=app)(task(app, "total"))
     error = failing.get(timeout=PATIENCE, propagate=False)
     assert isinstance(error, ChordError)
@@ -110,8 +116,9 @@ def test_a_part_of_a_chord_that_runs_again_counts_once(
     parts = [app.AsyncResult(f"part-{number}") for number in range(3)]
     header = app.GroupResult("again", parts)
     header.save()
-    body = task(app, "total").set(queue="after_again", chord_size=3)
+    body = task(app, "total").set(queue="after_again")
     backend.apply_chord((header.id, header.results), body)
+    backend.set_chord_size(header.id, 3)
     counted: list[int] = []
     incr = backend.incr
 
@@ -122,8 +129,7 @@ def test_a_part_of_a_chord_that_runs_again_counts_once(
     monkeypatch.setattr(backend, "incr", noted)
     for part in ("part-0", "part-1", "part-0", "part-2"):
         backend.store_result(part, 7, "SUCCESS")
-        request = Context(id=part, group=header.id, chord={**body, "chord_size": 3})
+        request = Context(id=part, group=header.id, chord={**body})
         backend.on_chord_part_return(request, "SUCCESS", 7)
-    assert (counted[0], counted[1], counted[3]) == (1, 2, 3)
-    assert counted[2] < 3
+    assert counted == [1, 2, 1, 3]
     assert len(server.messages("after_again")) == 1
