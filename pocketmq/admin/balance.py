@@ -56,16 +56,22 @@ class BalanceAdmin:
         differ, RemotingError.
         """
         header = RedeliverHeader(group, state.value, count, topic, since_ms or None)
-        asked = self._site.ask_each(
-            await self._site.masters(None, broker),
-            PocketRequestCode.REDELIVER,
-            header,
-            about=f"group {group!r}",
-            skipping=(RequestNotSupported,),
-        )
-        return {
-            name: {key: int(value) for key, value in told.items()} async for name, told in asked
-        }
+        masters = await self._site.masters(None, broker)
+        found: dict[str, dict[str, int]] = {}
+        # A group may be known to some brokers only; if none knows it, the first one says so.
+        for skipping in ((RequestNotSupported, GroupNotExist), (RequestNotSupported,)):
+            asked = self._site.ask_each(
+                masters,
+                PocketRequestCode.REDELIVER,
+                header,
+                about=f"group {group!r}",
+                skipping=skipping,
+            )
+            async for name, told in asked:
+                found[name] = {key: int(value) for key, value in told.items()}
+            if found:
+                break
+        return found
 
     async def _ask(self, header: GetGroupBalanceHeader) -> AsyncIterator[tuple[str, Any]]:
         for master in await self._site.masters():

@@ -5,9 +5,10 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.books.rows import EventKind
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delivery.record import DeliveryRecord
 from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.delivery.wishes import Wishes
@@ -54,6 +55,18 @@ from pocketmq.remoting.serving.log_levels import apply_levels, start_with_levels
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
 from pocketmq.store.timer.service import TimerService
+
+if TYPE_CHECKING:
+    from pocketmq.broker.access.acl import PlainAccessValidator
+
+
+def configured_accounts(config: BrokerConfig, folder: str) -> "PlainAccessValidator | None":
+    """Return the access checks if they are enabled. folder: of the store. Raises: IllegalArgument."""
+    if not config.acl_enable:
+        return None
+    from pocketmq.broker.access.acl import PlainAccessValidator
+
+    return PlainAccessValidator.configured(config, folder)
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:

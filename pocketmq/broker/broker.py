@@ -13,11 +13,10 @@ import logging
 import socket
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pocketmq.broker.access.acl import PlainAccessValidator
 from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.assembly import assemble
+from pocketmq.broker.assembly import assemble, configured_accounts
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
@@ -46,6 +45,9 @@ from pocketmq.remoting.transport.connection import Handler
 from pocketmq.remoting.transport.server import RemotingServer
 from pocketmq.remoting.transport.tls import ServerTls
 from pocketmq.store import MessageStore, StoreConfig
+
+if TYPE_CHECKING:
+    from pocketmq.broker.access.acl import PlainAccessValidator
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ class Broker:
         log.info("broker stopped name=%s", self.config.broker_name)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        acl = PlainAccessValidator.configured(self.config, self.store_config.store_path_root_dir)
+        acl = configured_accounts(self.config, self.store_config.store_path_root_dir)
         # The port stands in every record, so it is bound before the store opens; it is listened on,
         # that is, clients get in, when everything else is there.
         bound = stack.enter_context(ExitStack())
@@ -164,9 +166,7 @@ class Broker:
         stack.push_async_callback(services.replication.hand_over)
         log.info(
             "broker serves name=%s cluster=%s address=%s store=%s",
-            self.config.broker_name,
-            self.config.broker_cluster_name,
-            self.address,
+            *(self.config.broker_name, self.config.broker_cluster_name, self.address),
             self.store_config.store_path_root_dir,
         )
 
@@ -178,7 +178,7 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _node(self, sock: socket.socket, acl: PlainAccessValidator | None) -> Node:
+    def _node(self, sock: socket.socket, acl: "PlainAccessValidator | None") -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
@@ -227,7 +227,7 @@ class Broker:
             part.load()
 
     async def _serve(
-        self, stack: AsyncExitStack, acl: PlainAccessValidator | None, client: RemotingClient
+        self, stack: AsyncExitStack, acl: "PlainAccessValidator | None", client: RemotingClient
     ) -> dict[int, Handler]:
         """Create registration and server, without accepting clients yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events

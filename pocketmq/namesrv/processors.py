@@ -35,7 +35,6 @@ from pocketmq.remoting.admin_headers import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import AnsweringServer, complete
-from pocketmq.remoting.serving.config_requests import changed, shown
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Steps
 
@@ -320,9 +319,13 @@ class NameServerProcessors:
     # ------------------------------------------------------------ settings
 
     def update_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        from pocketmq.remoting.serving.config_requests import changed
+
         return changed(self._config, request, connection)
 
     def get_config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        from pocketmq.remoting.serving.config_requests import shown
+
         return shown(self._config, request)
 
 

@@ -235,10 +235,8 @@ class PlainAccessValidator:
         self._callers: set[tuple[Caller, str]] = set()
 
     @classmethod
-    def configured(cls, config: "BrokerConfig", folder: str) -> Self | None:
-        """Return the access checks if they are enabled. Raises: IllegalArgument for a bad file."""
-        if not config.acl_enable:
-            return None
+    def configured(cls, config: "BrokerConfig", folder: str) -> Self:
+        """Return the access checks. folder: of the store. Raises: IllegalArgument for a bad file."""
         own = Path(folder) / "config" / "plain_acl.yml"
         return cls(Path(config.acl_file) if config.acl_file else own)
 

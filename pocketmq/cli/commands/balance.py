@@ -1,12 +1,11 @@
-"""`pocketmq group balance`, `store balance`, `group redeliver`: what became of a group's messages; lost ones
-given back.
-"""
+"""`pocketmq group balance`, `group redeliver`: what became of a group's messages; lost ones given back."""
 
 from collections.abc import Container
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pocketmq.cli.balance_options import Listed, Since, Topic
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.group_report import check_known
@@ -14,7 +13,6 @@ from pocketmq.cli.moments import parse_moment, show_moment
 from pocketmq.cli.options import GroupName, Json, NameServer, Yes
 from pocketmq.cli.output import print_line, print_rows
 from pocketmq.model.balance import Balance, ListedMessages, State, total
-from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,26 +20,17 @@ if TYPE_CHECKING:
     from pocketmq.admin import Admin
     from pocketmq.admin.views.balance import BalanceView
 
-_WORDS = ", ".join(state.value for state in State)
+STATES = ", ".join(state.value for state in State)
 # Columns that are shown even where they are 0 in every row.
-_ALWAYS = {"stored", "consumed", "lost", "difference"}
-
-_Topic = Annotated[str | None, typer.Option(help="Only this topic.")]
-_Since = Annotated[
-    str | None, typer.Option(help="Only messages stored since: now, 2h (ago), 2026-11-21T12:00.")
-]
-_Listed = Annotated[
-    str | None,
-    typer.Option("--list", metavar="STATE", help=f"List the messages in a state: {_WORDS}."),
-]
+ALWAYS = {"stored", "consumed", "lost", "difference"}
 
 
 def balance(
     group: GroupName,
     namesrv: NameServer,
-    topic: _Topic = None,
-    since: _Since = None,
-    listed: _Listed = None,
+    topic: Topic = None,
+    since: Since = None,
+    listed: Listed = None,
     as_json: Json = False,
 ) -> None:
     """Every message of a group accounted for: consumed, waiting, lost and why.
@@ -50,65 +39,15 @@ def balance(
     """
     since_ms = 0 if since is None else parse_moment(since)
     if listed is not None:
-        state = _state(listed)
+        state = parse_state(listed)
         rows = with_admin(namesrv, lambda admin: _list(admin, group, state, topic, since_ms))
-        _print_listed(rows, state, as_json=as_json)
+        print_listed(rows, state, as_json=as_json)
         return
     view = with_admin(namesrv, lambda admin: _view(admin, group, topic, since_ms))
     if as_json:
         print_rows([each.to_json() for each in view.rows], as_json=True)
         return
     _print(view)
-
-
-def of_files(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The broker's --data directory.")],
-    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group.")],
-    topic: _Topic = None,
-    since: _Since = None,
-    subscription: Annotated[
-        list[str] | None,
-        typer.Option(
-            help='What a member asked for: "TagA || TagB", or "SQL92 a > 1". Once for each that differs.'
-        ),
-    ] = None,
-    listed: _Listed = None,
-    as_json: Json = False,
-) -> None:
-    """Every message of a group accounted for, from files alone: PocketMQ's or Apache RocketMQ's.
-
-    Who got a message only PocketMQ's record of deliveries tells: without one, what the group has passed is
-    unknown, but for retries, dead letters, and messages that none of --subscription asks for.
-    """
-    from pocketmq.books.from_files import open_ledger
-    from pocketmq.books.subscriptions import texts_of
-    from pocketmq.files.local import LocalFiles
-
-    since_ms = 0 if since is None else parse_moment(since)
-    state = None if listed is None else _state(listed)
-    try:
-        ledger = open_ledger(LocalFiles(), folder)
-        books = ledger.of_group(group, texts_of(subscription or ()))
-    except IllegalArgument as error:
-        raise CannotBegin(str(error)) from error
-    if state is not None:
-        _print_listed(books.listed(frozenset({state}), topic, since_ms), state, as_json=as_json)
-        return
-    balances = books.balances(topic, since_ms)
-    if as_json:
-        print_rows([each.to_json() for each in balances], as_json=True)
-        return
-    _print_balances(balances, _ALWAYS if books.is_recorded else {"stored", "difference"})
-    unknown = sum(each.of(State.UNKNOWN) for each in balances)
-    if unknown and not books.is_recorded:
-        hint = (
-            "--list unknown says which of them all subscriptions ask for"
-            if subscription
-            else "--subscription says what members asked for; what none asks for is filtered"
-        )
-        print_line(
-            f"{unknown} unknown: the group has passed them, and no file tells who got them. {hint}"
-        )
 
 
 def redeliver(
@@ -118,8 +57,8 @@ def redeliver(
     skipped: Annotated[
         bool, typer.Option("--skipped", help="Messages that a move of the offset passed.")
     ] = False,
-    topic: _Topic = None,
-    since: _Since = None,
+    topic: Topic = None,
+    since: Since = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second, of each broker.")] = 1_000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count what would be given.")
@@ -165,11 +104,11 @@ async def _give(
     return sums
 
 
-def _state(word: str) -> State:
+def parse_state(word: str) -> State:
     try:
         return State.of(word)
     except KeyError:
-        raise CannotBegin(f"no state {word!r}; states are: {_WORDS}") from None
+        raise CannotBegin(f"no state {word!r}; states are: {STATES}") from None
 
 
 async def _view(admin: "Admin", group: str, topic: str | None, since_ms: int) -> "BalanceView":
@@ -192,7 +131,7 @@ async def _list(
 
 
 def _print(view: "BalanceView") -> None:
-    _print_balances(view.rows)
+    print_balances(view.rows)
     lost = view.sum.of(State.LOST)
     if lost:
         print_line(
@@ -201,7 +140,7 @@ def _print(view: "BalanceView") -> None:
         )
 
 
-def _print_balances(balances: "Sequence[Balance]", always: Container[str] = _ALWAYS) -> None:
+def print_balances(balances: "Sequence[Balance]", always: Container[str] = ALWAYS) -> None:
     """Print a row a topic, without the states that no message is in. always: columns that are shown all the
     same.
     """
@@ -214,7 +153,7 @@ def _print_balances(balances: "Sequence[Balance]", always: Container[str] = _ALW
     print_rows(rows, as_json=False, empty="the group reads no topic")
 
 
-def _print_listed(rows: "Sequence[ListedMessages]", state: State, *, as_json: bool) -> None:
+def print_listed(rows: "Sequence[ListedMessages]", state: State, *, as_json: bool) -> None:
     shown = [each.to_json() for each in rows] if as_json else _shown(rows)
     print_rows(shown, as_json=as_json, empty=f"no message is {state}")
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pocketmq.cli.cluster import confirm
-from pocketmq.cli.commands.balance import of_files
 from pocketmq.cli.exits import CannotBegin, ExitCode
 from pocketmq.cli.options import Json, Yes
 from pocketmq.cli.output import (
@@ -28,8 +26,8 @@ from pocketmq.cli.output import (
     with_progress,
 )
 from pocketmq.cli.store_backup import backup, backups, restore
+from pocketmq.cli.store_balance import of_files
 from pocketmq.files.records import Damage, Entry
-from pocketmq.model.as_json import as_object
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
 
 if TYPE_CHECKING:
@@ -230,6 +228,7 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     Each finding has a code, and says who mends it: the next start, `store repair`, or you. Messages that
     `store repair` gave up are only counted; it notes them in its folder before-repair-*.
     """
+    from pocketmq.model.as_json import as_object
     from pocketmq.model.track import Severity
     from pocketmq.store.doctor.examination import diagnose
 
@@ -262,6 +261,8 @@ def verify(folder: Folder, as_json: Json = False) -> None:
 
 def _print_problems(problems: "Sequence[Problem]") -> None:
     """Print a table of findings, and below it once for each code who mends it and how."""
+    from pocketmq.model.as_json import as_object
+
     columns = {"code": "code", "where": "where", "bytes": "bytes", "what": "what"}
     print_rows(as_object([*problems]), as_json=False, empty="nothing is wrong", columns=columns)
     for code, advice in {each.code: each.advice for each in problems}.items():
@@ -322,6 +323,8 @@ def repair(folder: Folder, yes: Yes = False, as_json: Json = False) -> None:
     Every broker then skips these places and serves the messages behind them. Offsets beyond the end of their
     queue are moved to it. Exit code 1 when something is left that only you can mend.
     """
+    from pocketmq.cli.cluster import confirm
+    from pocketmq.model.as_json import as_object
     from pocketmq.model.track import Severity
     from pocketmq.remoting.clock import SystemClock
     from pocketmq.store.errors import StoreError
