@@ -12,7 +12,6 @@ from pocketmq.cli.group_report import examine, print_diagnosis
 from pocketmq.cli.options import Json, NameServer
 from pocketmq.cli.output import print_json, print_line
 from pocketmq.model.as_json import as_object
-from pocketmq.remoting.address_list import split_addresses
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -32,6 +31,7 @@ def net(
     """Can a client on this machine reach the name servers, and the brokers that they name?"""
     from pocketmq.cli.connecting import asking_options
     from pocketmq.cli.network_check import NetworkCheck
+    from pocketmq.remoting.address_list import split_addresses
 
     findings = NetworkCheck(asking_options(timeout_ms)).run(split_addresses(namesrv))
     if as_json:
@@ -57,6 +57,7 @@ def doctor_all(namesrv: NameServer, as_json: Json = False) -> None:
     """
     from pocketmq.cli.connecting import asking_options
     from pocketmq.cli.network_check import NetworkCheck
+    from pocketmq.remoting.address_list import split_addresses
 
     network = NetworkCheck(asking_options(3_000)).run(split_addresses(namesrv))
     is_reached = all(finding.ok for finding in network)

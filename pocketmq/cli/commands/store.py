@@ -4,7 +4,6 @@ ls, dump, balance, verify and export only read, also beside a running broker; re
 Backups are in store_backup.py.
 """
 
-import base64
 import os
 import sys
 import time
@@ -217,6 +216,8 @@ def _body_text(body: bytes, sys_flag: int, form: BodyForm) -> str:
     if form is BodyForm.HEX:
         return body.hex()
     if form is BodyForm.BASE64:
+        import base64
+
         return base64.b64encode(body).decode("ascii")
     return body.decode("utf-8", "backslashreplace")
 
