@@ -11,6 +11,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.grpc.http2.call import GrpcStatus
 from pocketmq.grpc.messages import make
 from pocketmq.grpc.services.keda import KEDA
+from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.serving import Peer, records
 from tests.grpc.asking import Answer, Asking, asking
@@ -90,6 +91,21 @@ async def test_what_is_popped_needs_its_member(site: tuple[Broker, Asking]) -> N
     assert await ack(client, got) == [20000]
     assert await metrics(client, IN_T) == {"lag": 0}
     assert not await is_active(client, IN_ALL)
+
+
+async def test_what_is_popped_in_order_counts_once(site: tuple[Broker, Asking]) -> None:
+    """Pops in order move the offset only when they are acknowledged."""
+    broker, client = site
+    attributes = {"message.type": "FIFO"}
+    broker.parts.tables.topics.update(TopicConfig("F", 1, 1, attributes=attributes))
+    broker.parts.tables.groups.update(GroupConfig("g", extra={"consumeMessageOrderly": True}))
+    ordered = {"message_type": 2, "message_group": "one"}
+    await send(client, *(message("F", b"%d" % number, **ordered) for number in range(3)))
+    trigger = {**IN_ALL, "topic": "F"}
+    assert await metrics(client, trigger) == {"lag": 3}
+    got = await receive(client, "F")
+    assert await metrics(client, trigger, "in-flight") == {"in-flight": len(got)}
+    assert await metrics(client, trigger) == {"lag": 3}
 
 
 async def test_targets_and_the_age_of_what_waits(site: tuple[Broker, Asking]) -> None:

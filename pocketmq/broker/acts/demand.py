@@ -12,7 +12,7 @@ from pocketmq.model.pop_receipt import Receipted, normal_topic
 
 @dataclass(slots=True)
 class Demand:
-    """waiting: messages that the group's offset has not passed; in_flight: popped, and not acknowledged;
+    """waiting: messages that no member has; in_flight: popped, and not acknowledged;
     oldest_ms: how long the oldest waiting message has been stored, 0 without one.
     """
 
@@ -57,6 +57,7 @@ class DemandActs:
         if topic is None and self._groups.get(group) is None:
             raise LookupError(f"group {group} does not exist")
         found, oldest = Demand(), 0
+        begins: dict[tuple[str, int], int] = {}
         for name in self._names(group, topic):
             config = self._topics.get(name)
             offsets = self._offsets.of_topic(group, name)
@@ -64,15 +65,20 @@ class DemandActs:
                 at = offsets.get(queue_id, 0 if name == topic else -1)
                 if at < 0:
                     continue
+                begins[name, queue_id] = at
                 left = self._store.backlog(name, queue_id, at)
                 found.waiting += left.end - left.at
                 if left.at < left.end and left.stored_ms > 0:
                     oldest = min(oldest or left.stored_ms, left.stored_ms)
         if oldest:
             found.oldest_ms = max(0, self._now_ms() - oldest)
-        for name, _, _, state in self._receipts(group):
+        for name, queue_id, offset, state in self._receipts(group):
             is_its = topic is None or normal_topic(name, group) == topic
-            found.in_flight += is_its and state is not Receipted.ACKED
+            if is_its and state is Receipted.OUT:
+                found.in_flight += 1
+                # Pops in order leave the offset in front of what they give.
+                begin = begins.get((name, queue_id))
+                found.waiting -= begin is not None and offset >= begin
         return found
 
     def _names(self, group: str, topic: str | None) -> set[str]:
