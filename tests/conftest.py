@@ -8,13 +8,18 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pocketmq.store import message_store
+from pocketmq.store.log import retention
 from tests import acceptance
 from tests.kit.costs import SHOWN, Costs
+from tests.kit.disk import ANY_DISK
 from tests.kit.spread import ByRoom
 from tests.kit.tidy import changes, state_of_process
 
 # As a command sets it in its process: one that a test calls in this process would leave it behind.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Processes that tests start have it from here.
+os.environ.update(ANY_DISK)
 
 # A slow machine is no failure: no time limit for an example, nor for making one.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -245,6 +250,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         help="how many seeds of the simulator are run (default 80; 10,000 for the reported figures)",
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def any_disk() -> Iterator[None]:
+    """A store of this process takes messages however full the disk is; tests of that say how full."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retention, "disk_use", lambda path: 0.5)
+        patch.setattr(message_store, "disk_use", lambda path: 0.5)
+        yield
 
 
 @pytest.fixture(autouse=True)

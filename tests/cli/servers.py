@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.kit.disk import ANY_DISK
+
 COMMAND = [sys.executable, "-m", "pocketmq.cli"]
 
 
@@ -26,7 +28,7 @@ class Server:
                 stderr=log,
                 text=True,
                 cwd=folder,
-                env={**clean, **(environment or {})},
+                env={**clean, **ANY_DISK, **(environment or {})},
             )
 
     def ready(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.kit.disk import ANY_DISK_JAVA
 from tests.kit.jvm import SHORT_LIVED_JVM
 from tests.kit.nursery import Forked, Nursery
 from tests.kit.waiting import PATIENCE_S
@@ -25,6 +26,7 @@ def quiet_jvm(home: Path) -> list[str]:
     """System properties that keep RocketMQ's logs inside `home` instead of the user's home folder."""
     home.mkdir(parents=True, exist_ok=True)
     return [
+        *ANY_DISK_JAVA,
         f"-Duser.home={home}",
         f"-Drocketmq.client.logRoot={home}/logs/rocketmqlogs",
         f"-Drocketmq.home.dir={home}",
