@@ -41,6 +41,8 @@ from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
+from pocketmq.broker.schedules.service import ScheduleService
+from pocketmq.broker.schedules.table import ScheduleTable
 from pocketmq.broker.services import Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
@@ -103,14 +105,19 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         timer.load_anew()
         delay.load_anew()
         messages.once.load()
+        schedules.load()
 
+    schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
     deliveries = messages.deliveries
     ours = PocketState(
-        tables.isolated, tables.order_info, members.locks, consumers, deliveries.starts, store
+        *(tables.isolated, tables.order_info, members.locks, consumers, deliveries.starts),
+        store,
+        tables.schedules,
     )
     services = Services(
         delay=delay,
         timer=timer,
+        schedules=schedules,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
@@ -236,6 +243,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         ),
         request_modes=MessageRequestModeManager(file("messageRequestMode.json"), config),
         order_info=ConsumerOrderInfo(file("consumerOrderInfo.json"), clock, events),
+        schedules=ScheduleTable(file("schedules.json")),
         wishes=Wishes(file("groupWishes.json"), clock, lambda: config.isolate_keep_time),
     )
     return tables, modes
