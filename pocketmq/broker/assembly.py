@@ -108,11 +108,8 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         schedules.load()
 
     schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
-    deliveries = messages.deliveries
-    ours = PocketState(
-        *(tables.isolated, tables.order_info, members.locks, consumers, deliveries.starts),
-        store,
-        tables.schedules,
+    copied = CopiedState(
+        delay, timer, _own_state(tables, members, messages), messages.deliveries.files
     )
     services = Services(
         delay=delay,
@@ -121,9 +118,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=_replication(
-            node, tables, messages, CopiedState(delay, timer, ours, deliveries.files), load_anew
-        ),
+        replication=_replication(node, tables, messages, copied, load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -208,6 +203,18 @@ def connect(parts: Parts) -> None:
         members.strict.connection_closed,
     )
     calculate_bit_maps()
+
+
+def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketState:
+    return PocketState(
+        tables.isolated,
+        tables.order_info,
+        members.locks,
+        members.consumers,
+        messages.deliveries.starts,
+        messages.store,
+        tables.schedules,
+    )
 
 
 def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.broker.schedules.cron import Cron, CronIllegal
-from pocketmq.broker.schedules.schedule import Decision, Plan, ScheduleIllegal
+from pocketmq.broker.schedules.schedule import FiringDecision, Plan, ScheduleIllegal
 
 DATA = Path(__file__).parent / "data" / "cron_times.json"
 CASES = json.loads(DATA.read_text())["rows"]
@@ -175,7 +175,7 @@ def test_once_at_a_time_and_until() -> None:
     assert [daily.next_after(at * DAY_MS) for at in (0, 10, 11)] == [10 * DAY_MS, 11 * DAY_MS, None]
 
 
-def decided(missed: str, late_ms: int, cron: str = "0 0 * * *") -> Decision:
+def decided(missed: str, late_ms: int, cron: str = "0 0 * * *") -> FiringDecision:
     """The decision about midnight of the eleventh day, so much later."""
     return plan(cron=cron, missed=missed).decide(10 * DAY_MS, 10 * DAY_MS + late_ms)
 
@@ -198,12 +198,12 @@ def decided(missed: str, late_ms: int, cron: str = "0 0 * * *") -> Decision:
 def test_what_is_done_about_missed_times(
     missed: str, late: int, fires: bool, next_day: int
 ) -> None:
-    assert decided(missed, late) == Decision(fires, next_day * DAY_MS)
+    assert decided(missed, late) == FiringDecision(fires, next_day * DAY_MS)
 
 
 def test_all_keeps_the_last_time_however_late() -> None:
     """Of months that were missed the last one comes, though it is more than seven days back."""
-    assert decided("all", 100 * DAY_MS, "0 0 11 * *") == Decision(
+    assert decided("all", 100 * DAY_MS, "0 0 11 * *") == FiringDecision(
         False, ms("1970-04-11T00:00+00:00")
     )
 

@@ -180,7 +180,7 @@ async def test_what_cannot_be_is_refused(tmp_path: Path, clock: AdvancingClock) 
         assert (await create(peer)).code == ResponseCode.SUCCESS
         assert "use another name" in await why(topic="U")
         assert "use another name" in ((await change(peer, "delete", topic="U")).remark or "")
-        assert "none of pause" in ((await change(peer, "stop")).remark or "")
+        assert "not one of pause" in ((await change(peer, "stop")).remark or "")
         assert "schedulesMax" in await why(name="t")
         sent_there = await peer.produce(SCHEDULE_CHANGES_TOPIC, b"{}")
         assert sent_there.code == ResponseCode.NO_PERMISSION

@@ -15,8 +15,8 @@ from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.schedules.schedule import (
     NAME_LENGTH_MAX,
     Plan,
-    Schedule,
     ScheduleIllegal,
+    ScheduleRow,
 )
 from pocketmq.broker.schedules.service import ScheduleService
 from pocketmq.model.names import is_broker_only
@@ -39,7 +39,9 @@ class ScheduleActs:
         self._store = messages.store
         self._service = service
 
-    def create(self, topic: str, name: str, data: Any, *, replaces: bool) -> tuple[Schedule, int]:
+    def create(
+        self, topic: str, name: str, data: Any, *, replaces: bool
+    ) -> tuple[ScheduleRow, int]:
         """Create a schedule, or with `replaces` change the one of this name (2). Raises: Refused."""
         self._check_topic(topic)
         if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
@@ -61,7 +63,7 @@ class ScheduleActs:
         next_ms = plan.next_after(now_ms)
         if next_ms is None:
             raise _illegal(f"schedule {name} never comes: its time is over, or no day is like that")
-        row = Schedule(name, plan, now_ms, next_ms)
+        row = ScheduleRow(name, plan, now_ms, next_ms)
         if known is not None:
             paused = None if known.is_paused else next_ms
             row = replace(row, last_ms=known.last_ms, fired=known.fired, next_ms=paused)
@@ -77,7 +79,7 @@ class ScheduleActs:
         if act == "delete":
             return self._change(name, None)
         if act not in _ACTS:
-            raise _illegal(f"{act!r} is none of {', '.join(_ACTS)}")
+            raise _illegal(f"{act!r} is not one of {', '.join(_ACTS)}")
         if row.is_paused == (act == "pause"):
             return 0
         if act == "pause":
@@ -101,7 +103,7 @@ class ScheduleActs:
             found.append({**data, "bodySize": len(row.plan.body)})
         return found
 
-    def _change(self, name: str, row: Schedule | None) -> int:
+    def _change(self, name: str, row: ScheduleRow | None) -> int:
         try:
             return self._service.change(name, row)
         except StoreError as error:
@@ -118,11 +120,11 @@ class ScheduleActs:
                 f"topic[{topic}] not exist: create it, then its schedules",
             )
 
-    def _check_same(self, row: Schedule, topic: str) -> None:
+    def _check_same(self, row: ScheduleRow, topic: str) -> None:
         if row.plan.topic != topic:
             raise _illegal(f"the schedule {row.name} is not of topic {topic}: use another name")
 
-    def _check_room(self, row: Schedule, known: Schedule | None) -> None:
+    def _check_room(self, row: ScheduleRow, known: ScheduleRow | None) -> None:
         """Check the bounds of the table and of one schedule."""
         config = self._config
         if known is None and len(self._rows) >= config.schedules_max:

@@ -101,7 +101,7 @@ class Cron:
         )
 
     def next_after(self, ms: int, zone: tzinfo) -> int | None:
-        """Return the first time after `ms`; both in ms since 1970. None if there is none."""
+        """Return the first time after `ms`; both in ms since 1970. None if it never comes."""
         second = ms // 60_000 * 60 + 60
         found = (
             self._fixed(ms // 1000, second, zone) if self.is_fixed else self._passed(second, zone)
@@ -139,7 +139,7 @@ class Cron:
                 return first if second <= first < found else found
 
     def _local_from(self, local: datetime) -> datetime | None:
-        """Return the first time on the calendar, not before `local`; None if there is none."""
+        """Return the first time on the calendar, not before `local`; None if it never comes."""
         for day in self._days_from(local):
             first = (local.hour, local.minute) if day.date() == local.date() else (0, 0)
             at = bisect_left(self.hours, first[0])

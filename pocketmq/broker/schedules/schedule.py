@@ -1,4 +1,4 @@
-"""Schedule: what is sent when, and the next time of it. No I/O.
+"""ScheduleRow: what is sent when, and the next time of it. No I/O.
 
 1. `next_ms` is the arming: the schedule comes then. A firing is one record, which holds its own time and the
    arming that follows (SCHEDULE_TIME, SCHEDULE_NEXT): so either both are in the log, or none is.
@@ -31,7 +31,7 @@ class ScheduleIllegal(ValueError):
     """A schedule that cannot be; the text says why, for its maker."""
 
 
-class Decision(NamedTuple):
+class FiringDecision(NamedTuple):
     """What is done about a time that is over; next_ms: the arming that follows, None if it was the last."""
 
     fires: bool
@@ -160,7 +160,7 @@ class Plan:
         return None if self.cron is None else Cron.parse(self.cron, both_days=self.all_match)
 
     def next_after(self, ms: int) -> int | None:
-        """Return the first time after `ms`; None if there is none."""
+        """Return the first time after `ms`; None if it never comes again."""
         found: int | None
         if self.at_ms is not None:
             found = self.at_ms if self.at_ms > ms else None
@@ -178,18 +178,18 @@ class Plan:
             return None
         return found
 
-    def decide(self, time_ms: int, now_ms: int) -> Decision:
+    def decide(self, time_ms: int, now_ms: int) -> FiringDecision:
         """Return what is done about `time_ms`, which is over (2)."""
         following = self.next_after(time_ms)
         if following is None or following > now_ms:
             is_late = now_ms - time_ms > GRACE_MS
-            return Decision(not (is_late and self.missed == SKIP), following)
+            return FiringDecision(not (is_late and self.missed == SKIP), following)
         if self.missed == ONCE:
-            return Decision(True, self.next_after(now_ms))
+            return FiringDecision(True, self.next_after(now_ms))
         back_ms = GRACE_MS if self.missed == SKIP else ALL_REACH_MS
         if time_ms < now_ms - back_ms:
-            return Decision(False, self._within(now_ms - back_ms, following, now_ms))
-        return Decision(self.missed == ALL, following)
+            return FiringDecision(False, self._within(now_ms - back_ms, following, now_ms))
+        return FiringDecision(self.missed == ALL, following)
 
     def _within(self, since_ms: int, following: int, now_ms: int) -> int | None:
         """Return the first time from `since_ms` on; of `all` the last that is over, if it was before that."""
@@ -202,7 +202,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduleRow:
     """A plan by its name, and how far it is. next_ms: None while it is paused.
 
     last_ms: the time of the last firing, None before the first; fired: how many there were.
@@ -230,7 +230,7 @@ class Schedule:
         }
 
     @classmethod
-    def from_json(cls, row: Any) -> "Schedule":
+    def from_json(cls, row: Any) -> "ScheduleRow":
         """Raises: ScheduleIllegal."""
         if not isinstance(row, Mapping):
             raise ScheduleIllegal("a row is a JSON object")
@@ -247,7 +247,7 @@ class Schedule:
             _number(row, "fired") or 0,
         )
 
-    def moved(self, next_ms: int, fired_ms: int | None) -> "Schedule":
+    def moved(self, next_ms: int, fired_ms: int | None) -> "ScheduleRow":
         """Return it as it is after a time that is over; fired_ms: that time, None if nothing was sent."""
         if fired_ms is None:
             return replace(self, next_ms=next_ms)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pocketmq.broker.acts.send_properties import queue_of_priority
 from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.node import Node
-from pocketmq.broker.schedules.schedule import Schedule, ScheduleIllegal
+from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
 from pocketmq.broker.schedules.table import ScheduleTable
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.model.message_codec import get_property, properties_to_text
@@ -74,7 +74,7 @@ class ScheduleService:
 
     # ------------------------------------------------------------ changes
 
-    def change(self, name: str, row: Schedule | None) -> int:
+    def change(self, name: str, row: ScheduleRow | None) -> int:
         """Set a schedule, or delete it (None). Returns: the end of the change in the log.
 
         Raises: StoreError.
@@ -90,7 +90,7 @@ class ScheduleService:
         self._changed.set()
         return self.table.end
 
-    def _apply(self, name: str, row: Schedule | None) -> None:
+    def _apply(self, name: str, row: ScheduleRow | None) -> None:
         if row is None:
             self.table.remove(name)
         else:
@@ -113,7 +113,7 @@ class ScheduleService:
     def _take_change(self, body: bytes) -> None:
         try:
             change = json.loads(body)
-            row = None if change["row"] is None else Schedule.from_json(change["row"])
+            row = None if change["row"] is None else ScheduleRow.from_json(change["row"])
             self._apply(str(change["name"]), row)
         except (LookupError, TypeError, ValueError, ScheduleIllegal) as error:
             log.error("skipped a change of a schedule that cannot be read reason=%r", error)
@@ -186,14 +186,14 @@ class ScheduleService:
                 self._move(row, decision.next_ms, None)
         return True
 
-    def _move(self, row: Schedule, next_ms: int | None, fired_ms: int | None) -> None:
+    def _move(self, row: ScheduleRow, next_ms: int | None, fired_ms: int | None) -> None:
         if next_ms is None:
             log.info("a schedule has come to its end name=%s", row.name)
             self.table.remove(row.name)
         else:
             self.table.put(row.moved(next_ms, fired_ms))
 
-    def _send(self, row: Schedule, time_ms: int, next_ms: int | None) -> bool:
+    def _send(self, row: ScheduleRow, time_ms: int, next_ms: int | None) -> bool:
         """Append one firing (2); False if its topic takes none (5). Raises: StoreError."""
         plan = row.plan
         topic = self._topics.get(plan.topic)

@@ -1,7 +1,7 @@
 """ScheduleTable: all schedules, as they were at a place of the log; config/schedules.json.
 
     {"changes": offset in rmq_sys_POCKETMQ_SCHEDULES of the first change that is not in the table,
-     "schedules": [rows as Schedule.to_json has them]}
+     "schedules": [rows as ScheduleRow.to_json has them]}
 
 The file may be older than the log, never newer: it is saved once the log is on the disk up to `end`. What it
 lacks is in the log (service.py).
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.schedules.schedule import Schedule, ScheduleIllegal
+from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.store import ConfigFile
 
@@ -25,7 +25,7 @@ class ScheduleTable(ConfigManager):
 
     def __init__(self, file: ConfigFile) -> None:
         super().__init__(file)
-        self.rows: dict[str, Schedule] = {}
+        self.rows: dict[str, ScheduleRow] = {}
         self.changes = 0
         self.end = 0
         # (next_ms, name); of rows that changed since, old entries remain until they come up.
@@ -43,13 +43,13 @@ class ScheduleTable(ConfigManager):
         self.changes = int(data.get("changes", 0))
         for row in data.get("schedules") or ():
             try:
-                found = Schedule.from_json(row)
+                found = ScheduleRow.from_json(row)
             except ScheduleIllegal as error:
                 log.error("skipped a schedule that cannot be read row=%.200r reason=%s", row, error)
                 continue
             self.put(found)
 
-    def put(self, row: Schedule) -> None:
+    def put(self, row: ScheduleRow) -> None:
         """Add a schedule, or replace that of its name."""
         self.rows[row.name] = row
         if row.next_ms is not None:
@@ -66,7 +66,7 @@ class ScheduleTable(ConfigManager):
         self.rows.pop(name, None)
         self.dirty = True
 
-    def first(self) -> Schedule | None:
+    def first(self) -> ScheduleRow | None:
         """Return the schedule that comes next; None if none does."""
         while self._heap:
             next_ms, name = self._heap[0]

@@ -26,7 +26,6 @@ from pocketmq.broker.wire.pull import PullMessageProcessor
 from pocketmq.broker.wire.recall import RecallMessageProcessor
 from pocketmq.broker.wire.replicas import ReplicasProcessor
 from pocketmq.broker.wire.reply import ReplyMessageProcessor
-from pocketmq.broker.wire.schedules import schedule_handlers
 from pocketmq.broker.wire.send_back import SendBackProcessor
 from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
@@ -71,7 +70,6 @@ def handlers(
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(parts),
         balance_handlers(parts),
-        schedule_handlers(parts),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.durability
         ).handlers(),

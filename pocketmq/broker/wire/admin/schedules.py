@@ -1,10 +1,10 @@
 """CREATE_SCHEDULE, CHANGE_SCHEDULE, GET_SCHEDULES. Ours; their behaviour: acts/schedules.py."""
 
 import logging
-from functools import cache
-from typing import TYPE_CHECKING
 
+from pocketmq.broker.acts.schedules import ScheduleActs
 from pocketmq.broker.refused import Refused
+from pocketmq.broker.services import Parts
 from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.broker.wire.when_stored import Answer, when_kept
 from pocketmq.remoting import fastjson
@@ -18,22 +18,13 @@ from pocketmq.remoting.requests import (
 )
 from pocketmq.remoting.transport.connection import Connection, Handler
 
-if TYPE_CHECKING:
-    from pocketmq.broker.acts.schedules import ScheduleActs
-    from pocketmq.broker.services import Parts
-
 log = logging.getLogger(__name__)
 
 
-def schedule_handlers(parts: "Parts") -> dict[int, Handler]:
-    """Return the handlers; the acts are loaded with the first request, not at every start."""
+def schedule_handlers(parts: Parts) -> dict[int, Handler]:
+    """Return the handlers."""
     durability = parts.messages.durability
-
-    @cache
-    def acts() -> "ScheduleActs":
-        from pocketmq.broker.acts.schedules import ScheduleActs
-
-        return ScheduleActs(parts.node, parts.tables, parts.messages, parts.services.schedules)
+    acts = ScheduleActs(parts.node, parts.tables, parts.messages, parts.services.schedules)
 
     def create(request: RemotingCommand, connection: Connection) -> Answer:
         header = CreateScheduleHeader.parse(request.ext)
@@ -42,7 +33,7 @@ def schedule_handlers(parts: "Parts") -> dict[int, Handler]:
         except ValueError:
             data = None
         try:
-            row, end = acts().create(header.topic, header.name, data, replaces=bool(header.replace))
+            row, end = acts.create(header.topic, header.name, data, replaces=bool(header.replace))
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         if end:
@@ -52,7 +43,7 @@ def schedule_handlers(parts: "Parts") -> dict[int, Handler]:
     def change(request: RemotingCommand, connection: Connection) -> Answer:
         header = ChangeScheduleHeader.parse(request.ext)
         try:
-            end = acts().change(header.topic, header.name, header.act)
+            end = acts.change(header.topic, header.name, header.act)
         except Refused as refused:
             return request.answer(refused.code, refused.remark)
         log.info("schedule changed %s by=%s", request.ext, connection.peer)
@@ -60,7 +51,7 @@ def schedule_handlers(parts: "Parts") -> dict[int, Handler]:
 
     def list_some(request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = GetSchedulesHeader.parse(request.ext)
-        found = acts().list(header.topic, header.name, header.owner)
+        found = acts.list(header.topic, header.name, header.owner)
         return json_answer(request, {"schedules": found})
 
     return {
