@@ -7,13 +7,12 @@ messages. Source: DefaultMQPushConsumerImpl, DefaultLitePullConsumerImpl, Rocket
 import logging
 import platform
 import sys
-import threading
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pocketmq.client.consume.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from pocketmq.client.consume.rebalance import Rebalance
+from pocketmq.client.consume.stacks import process_stacks
 from pocketmq.client.errors import CallerError
 from pocketmq.client.network.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 from pocketmq.client.network.namespace import shown, without_namespace
@@ -254,7 +253,7 @@ class ConsumerMember(Generic[Options]):
             "userConsumerInfo": {},
         }
         if stacks:
-            info["jstack"] = thread_stacks()
+            info["jstack"] = process_stacks()
         return info
 
     def running_properties(self) -> dict[str, str]:
@@ -351,13 +350,3 @@ class SharingMember(ConsumerMember[Options]):
                     log.error("the broker refuses the subscription topic=%s %s", topic, error)
 
         self.runner.spawn(spread(), name=f"subscribe {topic}")
-
-
-def thread_stacks() -> str:
-    """Return the stacks of all threads of this process, like jstack."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = []
-    for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
-        lines = "".join(traceback.format_stack(frame))
-        parts.append(f"{names.get(ident, 'thread')} TID: {ident}\n{lines}\n")
-    return "\n".join(parts)
