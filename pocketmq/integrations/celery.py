@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import kombu
+from celery import signals
 from celery.app.backends import BACKEND_ALIASES
 from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
 from celery.backends.base import BaseKeyValueStoreBackend
@@ -40,6 +41,7 @@ _VISIBLE_S = 5.0
 _LOOK_S = 0.02
 _WAIT_MS = 1_000
 _CHORDS_MAX = 100
+_SCHEDULER = "pocketmq.integrations.celery_beat:Scheduler"
 _SIZE, _PART = "size", "part"
 
 
@@ -270,4 +272,13 @@ async def _until_visible(results: Results, key: str) -> None:
         log.warning("a chord's group is not stored key=%s", key)
 
 
+def _worker_ready(sender: Any, **options: Any) -> None:
+    if sender.app.conf.beat_scheduler == _SCHEDULER:
+        # Few programs have one.
+        from pocketmq.integrations.celery_beat import keep_schedules
+
+        keep_schedules(sender.app)
+
+
+signals.worker_ready.connect(_worker_ready)
 BACKEND_ALIASES["pocketmq"] = "pocketmq.integrations.celery:ResultBackend"
