@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _DAYS = range(7)
 
 
-class ScheduleIllegal(ValueError):
+class EntryIllegal(ValueError):
     """An entry that the broker cannot keep; the text says why."""
 
 
@@ -45,7 +45,7 @@ class _CatchingChannel(Channel):
         self.caught.append((queue, message))
 
     def _put_fanout(self, exchange: str, message: Any, routing_key: str, **options: Any) -> None:
-        raise ScheduleIllegal(f"the exchange {exchange} is a fanout: schedules go to one queue")
+        raise EntryIllegal(f"the exchange {exchange} is a fanout: schedules go to one queue")
 
 
 class Scheduler(beat.Scheduler):
@@ -79,7 +79,7 @@ def write_schedules(app: Any, entries: Mapping[str, Any]) -> None:
                 made = _schedule(app, channel, f"celery.{app.main}.{name}", entry, owner)
                 wanted[made.name] = made
                 channel.link.call(channel.link.admin.schedules.create(made, replace=True))
-            except (ScheduleIllegal, PocketMQError) as error:
+            except (EntryIllegal, PocketMQError) as error:
                 log.error("the periodic task %s is not sent: %s", name, error)
         kept = channel.link.call(channel.link.admin.schedules.list(owner=owner))
         for each in kept:
@@ -94,11 +94,11 @@ def write_schedules(app: Any, entries: Mapping[str, Any]) -> None:
 
 
 def _schedule(app: Any, channel: _CatchingChannel, name: str, entry: Any, owner: str) -> Schedule:
-    """Return an entry as a schedule. Raises: ScheduleIllegal."""
+    """Return an entry as a schedule. Raises: EntryIllegal."""
     queue, payload = _message(app, channel, name, entry)
     kind = channel.link.call(channel.link.kind(queue))
     if kind.is_transient:
-        raise ScheduleIllegal(f"the queue {queue} lives only as long as a process")
+        raise EntryIllegal(f"the queue {queue} lives only as long as a process")
     priority = None
     if kind.priorities:
         priority = min(int(payload["properties"].get("priority") or 0), kind.priorities - 1)
@@ -117,19 +117,19 @@ def _schedule(app: Any, channel: _CatchingChannel, name: str, entry: Any, owner:
 def _message(
     app: Any, channel: _CatchingChannel, name: str, entry: Any
 ) -> tuple[str, dict[str, Any]]:
-    """Return queue and message of an entry, the same each time. Raises: ScheduleIllegal."""
+    """Return queue and message of an entry, the same each time. Raises: EntryIllegal."""
     task, options = app.tasks.get(entry.task), dict(entry.options or {})
     # As Celery's own beat: options of the call before those of the task.
     options = {**(task._get_exec_options() if task is not None else {}), **options}
     for word in ("countdown", "eta"):
         if options.pop(word, None) is not None:
-            raise ScheduleIllegal(f"the option {word} does not go with a schedule")
+            raise EntryIllegal(f"the option {word} does not go with a schedule")
     expires = options.pop("expires", None)
     ignores = options.pop("ignore_result", getattr(task, "ignore_result", False))
     headers = {**(options.pop("headers", None) or {}), "celery_beat_task": True}
     if expires is not None:
         if isinstance(expires, datetime):
-            raise ScheduleIllegal("expires is a number of seconds: each task has its own")
+            raise EntryIllegal("expires is a number of seconds: each task has its own")
         headers[EXPIRES] = float(expires)
     del channel.caught[:]
     # No result is waited for here: with ignore_result the backend is left alone.
@@ -141,7 +141,7 @@ def _message(
         **{**options, "task_id": name, "retry": False, "ignore_result": True, "headers": headers},
     )
     if len(channel.caught) != 1:
-        raise ScheduleIllegal(f"it goes to {len(channel.caught)} queues, not to one")
+        raise EntryIllegal(f"it goes to {len(channel.caught)} queues, not to one")
     [(queue, payload)] = channel.caught
     payload["headers"].update(ignore_result=bool(ignores), origin="pocketmq", id=None, root_id=None)
     for word in ("delivery_tag", "reply_to", "correlation_id"):
@@ -150,13 +150,13 @@ def _message(
 
 
 def when(app: Any, given: Any) -> dict[str, Any]:
-    """Return when a schedule of Celery's comes, as arguments of Schedule. Raises: ScheduleIllegal."""
+    """Return when a schedule of Celery's comes, as arguments of Schedule. Raises: EntryIllegal."""
     if isinstance(given, crontab):
         zone = getattr(app.timezone, "key", None) or str(app.timezone)
         return {"cron": cron_of(given), "all_match": True, "time_zone": zone}
     if type(given) is schedule:
         return {"interval_ms": round(given.run_every.total_seconds() * 1000)}
-    raise ScheduleIllegal(f"the broker knows crontab and intervals, not {given!r}")
+    raise EntryIllegal(f"the broker knows crontab and intervals, not {given!r}")
 
 
 def cron_of(given: crontab) -> str:
