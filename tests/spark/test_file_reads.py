@@ -299,8 +299,8 @@ def test_a_group_begins_where_its_offsets_stand(load: Load, tmp_path: Path) -> N
         ({"startingOffsets": {"T": {"absent": {"0": 5}}}}, "broker 'absent'.*Read are the brokers"),
         (
             {"startingOffsets": {"T": {"BROKER": {"90": 5}}}},
-            "startingOffsets names queue 90 of topic 'T' on broker '.+', which does not exist or is not read. "
-            "Its queues are 0",
+            "startingOffsets names queue 90 of topic 'T' on broker '.+', which does not exist or is not "
+            "read. Its queues are 0",
         ),
         (
             {"endingOffsets": {"T": {"BROKER": {"90": 5}}}},
