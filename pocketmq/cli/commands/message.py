@@ -107,7 +107,7 @@ def send(
     """Send a message."""
 
     raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
-    pairs = dict(_pair(text) for text in properties or ())
+    pairs = dict(property_pair(text) for text in properties or ())
     if delay_level and deliver_at is not None:
         raise CannotBegin("give --delay-level or --deliver-at, not both")
     deliver_at_ms = None if deliver_at is None else parse_coming(deliver_at)
@@ -150,7 +150,7 @@ async def _queue(producer: "Producer", topic: str, queue_id: int) -> "MessageQue
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
+def property_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise CannotBegin(f"--property takes NAME=VALUE, not {text!r}")
