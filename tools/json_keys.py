@@ -243,7 +243,7 @@ COMMANDS: Mapping[str, Keys] = {
             "address": "host:port for clients",
             "version": "version that it reports, or null",
             "in": "messages stored per second, or null",
-            "out": "messages read per second, or null",
+            "delivered": "messages delivered per second, consumed or not, or null",
             "diskRatio": "share of the disk in use, 0 to 1, or null",
             "state": "`ok`, or why it does not answer",
         }

@@ -18,12 +18,17 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import kombu
-from celery import signals
-from celery.app.backends import BACKEND_ALIASES
-from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
-from celery.backends.base import BaseKeyValueStoreBackend
-from kombu.utils.encoding import bytes_to_str, ensure_bytes
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    import kombu
+    from celery import signals
+    from celery.app.backends import BACKEND_ALIASES
+    from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+    from celery.backends.base import BaseKeyValueStoreBackend
+    from kombu.utils.encoding import bytes_to_str, ensure_bytes
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.celery", missing, "celery") from None
 
 import pocketmq.integrations.kombu  # noqa: F401 - makes `pocketmq://` known
 from pocketmq.client import Message, MessageQueue, NoRoute

@@ -16,8 +16,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from celery import beat
-from celery.schedules import crontab, schedule
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    from celery import beat
+    from celery.schedules import crontab, schedule
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.celery_beat", missing, "celery") from None
 
 from pocketmq.admin.schedules import Schedule
 from pocketmq.integrations.kombu import envelope

@@ -14,10 +14,21 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, TypeVar
 
-from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
-from taskiq.depends.progress_tracker import TaskProgress
-from taskiq.exceptions import ResultGetError
-from taskiq.serializers import PickleSerializer
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    from taskiq import (
+        AckableMessage,
+        AsyncBroker,
+        AsyncResultBackend,
+        BrokerMessage,
+        TaskiqResult,
+    )
+    from taskiq.depends.progress_tracker import TaskProgress
+    from taskiq.exceptions import ResultGetError
+    from taskiq.serializers import PickleSerializer
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.taskiq", missing, "taskiq") from None
 
 from pocketmq.admin import Admin
 from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer

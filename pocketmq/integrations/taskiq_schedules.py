@@ -13,9 +13,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskiq import ScheduledTask, ScheduleSource, TaskiqEvents
-from taskiq.exceptions import ScheduledTaskCancelledError
-from taskiq.kicker import AsyncKicker
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    from taskiq import ScheduledTask, ScheduleSource, TaskiqEvents
+    from taskiq.exceptions import ScheduledTaskCancelledError
+    from taskiq.kicker import AsyncKicker
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.taskiq_schedules", missing, "taskiq") from None
 
 from pocketmq.admin import Admin
 from pocketmq.admin.schedules import KeptSchedule, Schedule, UnknownSchedule

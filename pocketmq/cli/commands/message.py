@@ -15,6 +15,7 @@ from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import json_text, print_fields, print_json, print_line, print_rows
+from pocketmq.remoting.lazy_names import needs
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -341,7 +342,7 @@ def _body_fields(found: list["MessageExt"], text: str) -> list[dict[str, Any]]:
 
         from pocketmq.bulk.bodies.columns import BodyColumns
     except ImportError as error:
-        raise CannotBegin("--body-schema needs pyarrow: pip install pyarrow") from error
+        raise CannotBegin(needs("--body-schema", "pyarrow", "spark")) from error
     bodies = pa.array([message.body for message in found], pa.binary())
     columns = BodyColumns.of(text, sample=lambda: bodies)
     names = columns.schema.names

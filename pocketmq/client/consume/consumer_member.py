@@ -294,6 +294,8 @@ class SharingMember(ConsumerMember[Options]):
             self.runner.every(
                 SAMPLE_INTERVAL_MS, self._sample, first_ms=SAMPLE_INTERVAL_MS, name="stats"
             )
+            # Subscribing after the start is legal, as in Java; to forget it is silence.
+            self.runner.call_later(SAMPLE_INTERVAL_MS, self._remind)
             await self.instance.heartbeat_all()
             await self.known()
         except BaseException:
@@ -321,6 +323,17 @@ class SharingMember(ConsumerMember[Options]):
             await self.instance.unregister_consumer(self.group)
         finally:
             await self.runner.stop()
+
+    def _remind(self) -> None:
+        if self.asks_for_nothing():
+            log.warning(
+                "this consumer has no subscription and receives nothing: call subscribe(topic) group=%s",
+                self.group,
+            )
+
+    def asks_for_nothing(self) -> bool:
+        """Return True while no topic is subscribed but that of the group's retries."""
+        return all(map(is_retry_topic, self.rebalance.subscriptions))
 
     async def _sample(self) -> None:
         self.stats.sample(self.clock.monotonic_ms())

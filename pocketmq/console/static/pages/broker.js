@@ -34,9 +34,9 @@ export default {
       summary.trouble && spoken(summary.trouble, { tag: "p", class: "note bad" }),
       figures([
         [t("rate.in"), rate(summary.in), t("perSecond")],
-        [t("rate.delivered"), rate(summary.out), t("perSecond")],
-        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.outToday) })],
-        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.outYesterday) })],
+        [t("rate.delivered"), rate(summary.delivered), t("perSecond")],
+        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.deliveredToday) })],
+        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.deliveredYesterday) })],
       ]),
       tabs(t("broker"), [["figures", t("broker.figures"), to("")], ["settings", t("settings"), to("settings")]], tab),
       tab === "settings"

@@ -7,11 +7,11 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.console import overview_warnings
-from pocketmq.console.languages import LANGUAGES, spoken
+from pocketmq.console.languages import LANGUAGES, meanings, spoken
 from pocketmq.model.agreement import Camp, GroupFinding, Loss
 from pocketmq.model.diagnosis import GroupFacts, MemberFacts, Thresholds, TopicFacts, diagnose
 from pocketmq.store import StoreConfig
-from tests.console.spoken import sentences_of_errors, sentences_of_tracks
+from tests.house.spoken import sentences_of_errors, sentences_of_tracks
 
 HOLE = re.compile(r"\{(\w+)\}")
 LIMITS = Thresholds(offline_ms=0)
@@ -87,3 +87,17 @@ def test_a_sentence_of_another_language_leaves_nothing_out(language: str) -> Non
         assert sorted(HOLE.findall(own)) == sorted(HOLE.findall(english)), english
         # A value alone would fit every text.
         assert HOLE.sub("", english).strip(" ;:,."), english
+
+
+def test_every_setting_has_a_meaning_in_every_language() -> None:
+    """Those that the settings page shows."""
+    known = {**StoreConfig.keys(), **BrokerConfig.keys()}
+    assert meanings("en") == meanings("../en") == {}
+    for language in LANGUAGES.keys() - {"en"}:
+        table = meanings(language)
+        assert known.keys() == table.keys()
+        for name in known.keys() & table.keys():
+            assert table[name].strip() != known[name].help, name
+            # Names of values are the same in each language.
+            for word in re.findall(r"\b(?:[A-Z]{3,}_[A-Z_]+|%[A-Z]+%\w+)", table[name]):
+                assert word in known[name].help, (name, word)
