@@ -22,6 +22,7 @@ from pocketmq.remoting.lazy_names import without_extra
 
 try:
     import kombu
+    from celery import signals
     from celery.app.backends import BACKEND_ALIASES
     from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
     from celery.backends.base import BaseKeyValueStoreBackend
@@ -45,6 +46,7 @@ _VISIBLE_S = 5.0
 _LOOK_S = 0.02
 _WAIT_MS = 1_000
 _CHORDS_MAX = 100
+_SCHEDULER = "pocketmq.integrations.celery_beat:Scheduler"
 _SIZE, _PART = "size", "part"
 
 
@@ -275,4 +277,13 @@ async def _until_visible(results: Results, key: str) -> None:
         log.warning("a chord's group is not stored key=%s", key)
 
 
+def _worker_ready(sender: Any, **options: Any) -> None:
+    if sender.app.conf.beat_scheduler == _SCHEDULER:
+        # Few programs have one.
+        from pocketmq.integrations.celery_beat import keep_schedules
+
+        keep_schedules(sender.app)
+
+
+signals.worker_ready.connect(_worker_ready)
 BACKEND_ALIASES["pocketmq"] = "pocketmq.integrations.celery:ResultBackend"

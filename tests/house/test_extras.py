@@ -120,6 +120,8 @@ ENTRIES = {
         ("import pocketmq.integrations.celery", "kombu", "celery"),
         ("import pocketmq.integrations.kombu", "kombu", "celery"),
         ("import pocketmq.integrations.taskiq", "taskiq", "taskiq"),
+        ("import pocketmq.integrations.celery_beat", "celery", "celery"),
+        ("import pocketmq.integrations.taskiq_schedules", "taskiq", "taskiq"),
         ("import pocketmq.integrations.dramatiq", "dramatiq", "dramatiq"),
         ("from pocketmq.client.codecs import MSGPACK; MSGPACK.encode(1)", "msgpack", "broker"),
         (f"{PACK}LZ4)", "lz4", "compress"),
