@@ -285,5 +285,13 @@ def _worker_ready(sender: Any, **options: Any) -> None:
         keep_schedules(sender.app)
 
 
+def _worker_init(sender: Any, **options: Any) -> None:
+    # Only workers have a panel.
+    from pocketmq.integrations.celery_revoke import install
+
+    install()
+
+
+signals.worker_init.connect(_worker_init)
 signals.worker_ready.connect(_worker_ready)
 BACKEND_ALIASES["pocketmq"] = "pocketmq.integrations.celery:ResultBackend"

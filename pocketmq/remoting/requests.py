@@ -38,9 +38,9 @@ class PocketRequestCode(DescribedCode):
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
     # its offset id, by topic and unique key, or by its place; 22 if it does not exist.
     GET_MESSAGE_TRACK = 900_002, "asking what became of the message"
-    # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
+    # Header topic? count? key? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
     # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
-    # "recallHandle"}]}: the next messages that wait for a delivery time (not those of delay levels);
+    # "recallHandle", "keys"}]}: the next messages that wait for a delivery time (not those of delay levels);
     # counting: after a crash the counts are too low for some seconds.
     GET_TIMERS = 900_003, "asking for delayed messages"
     # Header act: promote (role?, force?), demote (newBrokerId), resync. The broker changes its role at run
@@ -116,6 +116,7 @@ class GetDeliveriesResponseHeader(Header):
 class GetTimersHeader(Header):
     topic: str | None = None
     count: int | None = None
+    key: str | None = None
 
 
 class CreateScheduleHeader(Header):

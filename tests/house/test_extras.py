@@ -121,6 +121,7 @@ ENTRIES = {
         ("import pocketmq.integrations.kombu", "kombu", "celery"),
         ("import pocketmq.integrations.taskiq", "taskiq", "taskiq"),
         ("import pocketmq.integrations.celery_beat", "celery", "celery"),
+        ("import pocketmq.integrations.celery_revoke", "celery", "celery"),
         ("import pocketmq.integrations.taskiq_schedules", "taskiq", "taskiq"),
         ("import pocketmq.integrations.dramatiq", "dramatiq", "dramatiq"),
         ("from pocketmq.client.codecs import MSGPACK; MSGPACK.encode(1)", "msgpack", "broker"),
