@@ -1,4 +1,4 @@
-"""A revoked task that waits in the broker for its ETA is recalled; `pocketmq.integrations.celery` installs it.
+"""A revoked task that waits in the broker for its ETA is recalled; pocketmq.integrations.celery installs it.
 
 Each worker that hears of a revocation looks among what waits for its queues. What is due now comes to a
 worker, which drops it as with any other transport. Several workers may recall one task: the broker drops it
@@ -9,9 +9,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from pocketmq.client.errors import BrokerRefused
-from pocketmq.integrations.kombu.link import Link
-from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.lazy_names import without_extra
 
 try:
@@ -19,6 +16,10 @@ try:
     from kombu.utils.functional import maybe_list
 except ModuleNotFoundError as missing:
     raise without_extra("pocketmq.integrations.celery_revoke", missing, "celery") from None
+
+from pocketmq.client.errors import BrokerRefused
+from pocketmq.integrations.kombu.link import Link
+from pocketmq.remoting.errors import PocketMQError
 
 log = logging.getLogger(__name__)
 
