@@ -41,6 +41,7 @@ MENU = (
     ("/messages", "messages", True),
     ("/dead-letters", "deadLetters", False),
     ("/delays", "delays", False),
+    ("/schedules", "schedules", False),
     ("/trace", "trace", False),
     ("/settings", "settings", True),
     ("/acl", "acl", False),

@@ -56,14 +56,19 @@ class ScheduleAdmin:
         return kept(broker, fastjson.loads(answer.body))
 
     async def list(
-        self, topic: str | None = None, *, owner: str | None = None, cluster: str | None = None
+        self,
+        topic: str | None = None,
+        *,
+        owner: str | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
     ) -> _Listed:
         """Return schedules without their bodies, by name. Accounts but administrators' name a topic.
 
         Raises: RemotingError.
         """
         found = []
-        for master in await self._site.masters(cluster):
+        for master in await self._site.masters(cluster, broker):
             found += await self._ask(master.name, master.address, topic, None, owner)
         return sorted(found, key=lambda each: (each.name, each.broker))
 
