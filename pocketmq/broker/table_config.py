@@ -31,6 +31,7 @@ class TableConfig(Settings):
         name="schedulesMax",
         runtime=True,
         min=0,
+        max=10_000,
         help="Schedules that are kept; 0: none may be created.",
     )
     schedule_max_size: int = key(

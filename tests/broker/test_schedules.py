@@ -186,6 +186,18 @@ async def test_what_cannot_be_is_refused(tmp_path: Path, clock: AdvancingClock) 
         assert sent_there.code == ResponseCode.NO_PERMISSION
 
 
+async def test_all_messages_together_are_bounded(
+    tmp_path: Path, clock: AdvancingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.broker.acts.schedules._SIZE_MAX", 100)
+    async with running(tmp_path, clock) as (_, peer):
+        await peer.produce("T", b"first")
+        assert (await create(peer, tags="x" * 60)).code == ResponseCode.SUCCESS
+        refused = await create(peer, "t", tags="x" * 60)
+        assert "take 60 bytes, together they may take 100" in (refused.remark or "")
+        assert (await create(peer, tags="x" * 90, replace="true")).code == ResponseCode.SUCCESS
+
+
 async def test_a_topic_that_is_missing_misses_its_times(
     tmp_path: Path, clock: AdvancingClock
 ) -> None:

@@ -23,6 +23,8 @@ from pocketmq.model.names import is_broker_only
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store import StoreError
 
+# Of all messages: slaves get the whole table in one answer.
+_SIZE_MAX = 4 << 20
 _ACTS = ("pause", "resume", "delete")
 
 
@@ -133,6 +135,13 @@ class ScheduleActs:
                 f"there are {len(self._rows)} schedules, more are not kept (schedulesMax)",
             )
         size = row.plan.size
+        others = sum(each.plan.size for each in self._rows.values() if each is not known)
+        if others + size > _SIZE_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the messages of all schedules take {others} bytes, together they may take {_SIZE_MAX}: "
+                "delete some, or send references",
+            )
         if size > config.schedule_max_size:
             raise _illegal(
                 f"the message of schedule {row.name} has {size} bytes, more than {config.schedule_max_size} "

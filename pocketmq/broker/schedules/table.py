@@ -35,19 +35,25 @@ class ScheduleTable(ConfigManager):
         return {"changes": self.changes, "schedules": [row.to_json() for row in self.rows.values()]}
 
     def from_json(self, data: Any) -> None:
-        """Replace the rows by those of the file, or of a master."""
+        """Replace the rows by those of the file, or of a master; nothing is written if they are the same."""
         if not isinstance(data, Mapping):
             return
-        self.rows.clear()
-        self._heap.clear()
-        self.changes = int(data.get("changes", 0))
+        rows: dict[str, ScheduleRow] = {}
         for row in data.get("schedules") or ():
             try:
                 found = ScheduleRow.from_json(row)
             except ScheduleIllegal as error:
                 log.error("skipped a schedule that cannot be read row=%.200r reason=%s", row, error)
                 continue
-            self.put(found)
+            rows[found.name] = found
+        changes = int(data.get("changes", 0))
+        if (changes, rows) == (self.changes, self.rows):
+            return
+        self.changes = changes
+        self.rows.clear()
+        self._heap.clear()
+        for each in rows.values():
+            self.put(each)
 
     def put(self, row: ScheduleRow) -> None:
         """Add a schedule, or replace that of its name."""
