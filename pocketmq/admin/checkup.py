@@ -26,7 +26,6 @@ from pocketmq.model.diagnosis import (
 from pocketmq.model.names import dlq_topic, is_retry_topic, retry_topic
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.remoting.java_number import number
 
 _READ, _WRITE = 4, 2
 
@@ -116,7 +115,6 @@ async def _topic_facts(admin: Admin, view: GroupView, topic: str) -> TopicFacts:
     facts = TopicFacts(topic, view.lag_in(topic))
     facts.in_rate = await stored_rate(admin, topic)
     facts.out_rate = await consumed_rate(admin, view.group, topic)
-    facts.finished = _finished(view, topic)
     configs: dict[str, TopicConfig] = {}
     try:
         configs = await admin.topics.configs(topic)
@@ -163,22 +161,7 @@ def _member_facts(member: MemberView, now_ms: int) -> MemberFacts:
     client_id = member.member.client_id
     if member.info is None:
         return MemberFacts(client_id)
-    return MemberFacts.of(client_id, member.info.queues, member.info.properties, now_ms)
-
-
-def _finished(view: GroupView, topic: str) -> int:
-    """Return the messages that members report as finished and brokers do not know as committed."""
-    reported = {
-        queue: number(row.get("commitOffset") or 0)
-        for each in view.members
-        if each.info is not None
-        for queue, row in each.info.queues.items()
-    }
-    return sum(
-        max(0, reported.get(row.queue, 0) - max(0, row.consumer_offset))
-        for row in view.progress
-        if row.queue.topic == topic
-    )
+    return MemberFacts.of(client_id, member.info.queues, now_ms)
 
 
 def _unread(view: GroupView) -> int:

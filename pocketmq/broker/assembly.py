@@ -23,6 +23,7 @@ from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
+from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.ha.copied_state import CopiedState, PocketState
 from pocketmq.broker.ha.replicas import ReplicaWaits
@@ -231,7 +232,11 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     changed.apply()
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
     offsets = ConsumerOffsetManager(
-        OffsetFile(folder), events, lambda: config.consumer_offset_table_size, Consumed(clock)
+        OffsetFile(folder),
+        events,
+        lambda: config.consumer_offset_table_size,
+        Consumed(clock),
+        Starts(clock),
     )
     modes = GroupModes(config, groups)
     bloom = BloomFilter(
@@ -305,6 +310,7 @@ def _messages(
         node.clock,
         consumers,
         Surroundings(node, tables.offsets, tables.isolated.groups, tables.wishes, store),
+        tables.offsets.starts,
     )
     return Messages(
         store=store,

@@ -39,8 +39,6 @@ _SOON_S = 86_400
 _LONG_S = 600
 # Members commit every five seconds: one that has begun within this time may have finished something.
 _BEGUN_MS = 10_000
-# Members that have run for this long have shown a pace.
-_PACE_MS = 5_000
 # A group that no member has used for longer is not missed.
 _DAY_MS = 86_400_000
 
@@ -78,7 +76,6 @@ class TopicFacts:
     """A topic as the group sees it. Rates are messages a second over the last minute, None if unknown.
 
     queues: those that are read; closed_on, read_only_on: brokers whose permission lacks reading, writing.
-    finished: messages that members report as finished and have not committed yet.
     """
 
     topic: str
@@ -88,14 +85,13 @@ class TopicFacts:
     queues: int = 0
     closed_on: list[str] = field(default_factory=list)
     read_only_on: list[str] = field(default_factory=list)
-    finished: int = 0
 
 
 @dataclass(slots=True)
 class MemberFacts:
     """queues: topic -> number of its queues, None if it did not report. stuck_ms: how long it has finished
     nothing of one queue that it holds messages of, 0 if it holds none; stuck_at: where, in words; idle_ms:
-    how long it has finished nothing of any queue; age_ms: how long ago it started, 0 if unknown.
+    how long it has finished nothing of any queue.
     """
 
     client_id: str
@@ -103,15 +99,10 @@ class MemberFacts:
     stuck_ms: int = 0
     stuck_at: str = ""
     idle_ms: int = 0
-    age_ms: int = 0
 
     @classmethod
     def of(
-        cls,
-        client_id: str,
-        table: Mapping[MessageQueue, Mapping[str, Any]],
-        properties: Mapping[str, Any],
-        now_ms: int,
+        cls, client_id: str, table: Mapping[MessageQueue, Mapping[str, Any]], now_ms: int
     ) -> Self:
         """Read a member's mqTable (ProcessQueueInfo by queue): its slowest non-empty queue decides."""
         stuck_ms, stuck_at, newest_ms = 0, "", 0
@@ -129,9 +120,7 @@ class MemberFacts:
                     f"from offset {number(least)} on"
                 )
         counts = Counter(queue.topic for queue in table)
-        started_ms = number(properties.get("PROP_CONSUMER_START_TIMESTAMP") or 0)
-        age_ms = max(0, now_ms - started_ms) if started_ms > 0 else 0
-        return cls(client_id, counts, stuck_ms, stuck_at, now_ms - newest_ms, age_ms)
+        return cls(client_id, counts, stuck_ms, stuck_at, now_ms - newest_ms)
 
 
 @dataclass(slots=True)
@@ -356,7 +345,7 @@ def _lag(
 
     forbids: the symptom by which the members may not read, since faster ones would not help then.
     """
-    came, went, lag = topic.in_rate, _pace(facts, topic), topic.lag
+    came, went, lag = topic.in_rate, topic.out_rate, topic.lag
     known = came is not None and went is not None
     empty_s = empty_in_s(lag, came or 0.0, went or 0.0) if known else None
     grows = known and empty_s is None
@@ -390,16 +379,6 @@ def _lag(
             "emptyInSeconds": None if empty_s is None else round(empty_s),
         },
     )
-
-
-def _pace(facts: GroupFacts, topic: TopicFacts) -> float | None:
-    """Return messages a second that the group is done with: by its commits, and before the first one, which
-    comes seconds after a start, by what its members have finished.
-    """
-    ages = [each.age_ms for each in facts.members or () if each.queues]
-    if topic.out_rate or not topic.finished or not ages or min(ages) < _PACE_MS:
-        return topic.out_rate
-    return topic.finished * 1_000 / max(ages)
 
 
 def _has_just_begun(facts: GroupFacts) -> bool:

@@ -44,7 +44,7 @@ def findings() -> Iterator[str]:
         TopicFacts("T", 20_000, 10.0, 0.0, 1, ["b"], ["c"]),
         TopicFacts("U", 20_000, 0.0, 900.0, 4),
         TopicFacts("V", 20_000, 0.0, 0.1, 4),
-        TopicFacts("W", 20_000, None, None, 4, finished=1),
+        TopicFacts("W", 20_000, None, None, 4),
     ]
     failing = {"retries_per_minute": 900.0, "dead_letters": 1, "lost": {"T": 2}}
     for facts in (

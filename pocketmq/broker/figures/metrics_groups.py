@@ -59,7 +59,6 @@ def _facts(
     found, sent_back, in_hour = [], 0.0, 0
     for number, name in enumerate(topics, 1):
         found.append(_topic(broker, group, name, lags[name].count, here))
-        found[-1].finished = _finished(name, lags[name], reports.values())
         stats, key = broker.parts.messages.stats, f"{name}@{group}"
         sent_back += stats.minute_rate(SNDBCK_PUT_NUMS, key)
         in_hour += stats.hour_sum(SNDBCK_PUT_NUMS, key)
@@ -96,16 +95,6 @@ def _offline_ms(broker: "Broker", group: str, lags: dict[str, GroupLag]) -> int 
             if not since_ms and offset > 0 and store.is_open(topic, queue_id):
                 since_ms = max(since_ms, store.store_time_at(topic, queue_id, offset - 1))
     return max(0, broker.clock.now_ms() - since_ms) if since_ms > 0 else None
-
-
-def _finished(topic: str, lag: GroupLag, reports: Iterable[Report]) -> int:
-    """Return the messages that members report as finished and have not committed."""
-    return sum(
-        max(0, offset - max(0, lag.offsets.get(queue_id, 0)))
-        for each in reports
-        for (name, queue_id), offset in each.own.items()
-        if name == topic
-    )
 
 
 def _unread(lags: dict[str, GroupLag], reports: Iterable[Report]) -> int:

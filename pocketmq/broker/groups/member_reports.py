@@ -115,7 +115,7 @@ def report_of(client_id: str, body: bytes, broker_name: str, now_ms: int) -> Rep
     data: Mapping[str, Any] = fastjson.loads(body, size_max=SIZE_MAX)
     table = {message_queue(key): row for key, row in (data.get("mqTable") or {}).items()}
     here = {queue: row for queue, row in table.items() if queue.broker_name == broker_name}
-    facts = MemberFacts.of(client_id, table, data.get("properties") or {}, now_ms)
+    facts = MemberFacts.of(client_id, table, now_ms)
     return Report(
         replace(facts, queues={**(facts.queues or {}), **Counter(each.topic for each in here)}),
         {
