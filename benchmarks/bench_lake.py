@@ -127,7 +127,7 @@ def write_bodies(store: Path, messages: int) -> None:
     from tests.store.bulk_stores import Message, WrittenStore
 
     cities = ("Berlin", "Lima", "Osaka", "Quito")
-    WrittenStore(store).add(
+    WrittenStore(store, log_file_size=1 << 28).add(
         Message(
             topic="orders",
             queue_id=i % 8,
