@@ -138,6 +138,17 @@ _PROBLEM = {
     "advice": "how",
 }
 _EXPORTED = {"exported": "messages written", "file": "file"}
+_SCHEDULE = {
+    "name": "name of the schedule",
+    "topic": "topic that its messages go to",
+    "when": "cron expression and time zone, interval, or `once`",
+    "state": "active or paused",
+    "next": "next time, ms since 1970; null while it is paused",
+    "last": "time of its last message, ms since 1970; null before the first",
+    "fired": "messages sent",
+    "broker": "name of the broker that keeps it",
+}
+_SCHEDULE_ACT = {"schedule": "name of the schedule", "done": "pause, resume or delete"}
 _READY = {
     "ready": "true",
     "namesrv": "address of the name server",
@@ -232,7 +243,7 @@ COMMANDS: Mapping[str, Keys] = {
             "address": "host:port for clients",
             "version": "version that it reports, or null",
             "in": "messages stored per second, or null",
-            "out": "messages read per second, or null",
+            "delivered": "messages delivered per second, consumed or not, or null",
             "diskRatio": "share of the disk in use, 0 to 1, or null",
             "state": "`ok`, or why it does not answer",
         }
@@ -421,6 +432,24 @@ COMMANDS: Mapping[str, Keys] = {
     "offset reset": _rows(_STEP),
     "offset set": _rows(_STEP),
     "offset show": _rows(_PROGRESS),
+    "schedule create": _one(_SCHEDULE),
+    "schedule delete": _one(_SCHEDULE_ACT),
+    "schedule list": _rows(_SCHEDULE),
+    "schedule pause": _one(_SCHEDULE_ACT),
+    "schedule resume": _one(_SCHEDULE_ACT),
+    "schedule show": _one(
+        _SCHEDULE
+        | {
+            "start": "nothing before this time, ms since 1970, or null",
+            "until": "nothing after this time, ms since 1970, or null",
+            "missed": "what is done about missed times: once, all or skip",
+            "owner": "text by which a program finds its schedules, or null",
+            "tags": "tag of the message, or null",
+            "keys": "keys of the message, or null",
+            "properties": "properties of the message, NAME=VALUE each",
+            "body": "beginning of the body",
+        }
+    ),
     "store archive": _one(
         {
             "files": "files copied",

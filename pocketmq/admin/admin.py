@@ -3,8 +3,8 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, balances, delays, replicas (see their modules), site
-(the cluster's masters).
+Attributes: topics, groups, messages, settings, doctor, balances, delays, schedules, replicas, site (see their
+modules; site: the cluster's masters).
 Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pocketmq.admin.doctor import DoctorAdmin
     from pocketmq.admin.messages import MessageAdmin
     from pocketmq.admin.replicas import ReplicaAdmin
+    from pocketmq.admin.schedules import ScheduleAdmin
     from pocketmq.admin.settings import SettingsAdmin
 
 
@@ -111,6 +112,12 @@ class Admin:
         from pocketmq.admin.delays import DelayAdmin
 
         return DelayAdmin(self.site, self.settings)
+
+    @cached_property
+    def schedules(self) -> "ScheduleAdmin":
+        from pocketmq.admin.schedules import ScheduleAdmin
+
+        return ScheduleAdmin(self.site, self.topics)
 
     @cached_property
     def replicas(self) -> "ReplicaAdmin":

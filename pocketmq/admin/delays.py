@@ -24,7 +24,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class TimedMessage:
     """One waiting message. Times are ms since 1970; recall_handle cancels it (Producer.recall).
 
-    offset_msg_id: of the waiting record; empty if the broker does not report it.
+    offset_msg_id, keys: of the waiting record; empty if the broker does not report them.
     """
 
     broker: str
@@ -37,6 +37,7 @@ class TimedMessage:
     roll_times: int
     recall_handle: str
     offset_msg_id: str = ""
+    keys: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,15 @@ class DelayAdmin:
         ]
 
     async def list(
-        self, topic: str | None = None, *, count: int = 32, cluster: str | None = None
+        self,
+        topic: str | None = None,
+        *,
+        key: str | None = None,
+        count: int = 32,
+        cluster: str | None = None,
     ) -> list[BrokerDelays]:
         """Return what waits in each master, with up to `count` (1 to 1000) of the next messages (of one
-        topic).
+        topic, with one key).
 
         Raises: RemotingError, IllegalArgument for an unknown cluster.
         """
@@ -111,7 +117,7 @@ class DelayAdmin:
                 answer = await self._site.api.requests.ask(
                     master.address,
                     PocketRequestCode.GET_TIMERS,
-                    GetTimersHeader(topic, count),
+                    GetTimersHeader(topic, count, key),
                 )
             except RequestNotSupported:
                 counts = await self._counts(master.address)
@@ -174,4 +180,5 @@ def _timed(broker: str, each: dict[str, Any]) -> TimedMessage:
         int(each["rollTimes"]),
         str(each["recallHandle"]),
         str(each.get("offsetMsgId") or ""),
+        str(each.get("keys") or ""),
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pocketmq.backup.errors import BackupRefused
+from pocketmq.remoting.lazy_names import needs
 
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PART = ".part"
@@ -52,7 +53,7 @@ def opened_place(dest: str) -> BackupPlace:
         from fsspec.core import url_to_fs
     except ImportError as error:
         raise BackupRefused(
-            f"{dest} needs fsspec, the extra `backup`, and the package of that store "
+            needs(dest, "fsspec", "backup") + ", and the package of that store "
             "(s3fs for s3://, gcsfs for gs://, adlfs for az://)"
         ) from error
     try:

@@ -23,6 +23,7 @@ from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.groups.member_reports import MemberReports
 from pocketmq.broker.groups.producer_manager import ProducerManager
 from pocketmq.broker.groups.rebalance_lock import RebalanceLock
+from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.ha.copied_state import CopiedState, PocketState
 from pocketmq.broker.ha.replicas import ReplicaWaits
@@ -41,6 +42,8 @@ from pocketmq.broker.parts import Members, Messages, Tables
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
 from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
+from pocketmq.broker.schedules.service import ScheduleService
+from pocketmq.broker.schedules.table import ScheduleTable
 from pocketmq.broker.services import Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
@@ -103,20 +106,20 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         timer.load_anew()
         delay.load_anew()
         messages.once.load()
+        schedules.load()
 
-    deliveries = messages.deliveries
-    ours = PocketState(
-        tables.isolated, tables.order_info, members.locks, consumers, deliveries.starts, store
+    schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
+    copied = CopiedState(
+        delay, timer, _own_state(tables, members, messages), messages.deliveries.files
     )
     services = Services(
         delay=delay,
         timer=timer,
+        schedules=schedules,
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
-        replication=_replication(
-            node, tables, messages, CopiedState(delay, timer, ours, deliveries.files), load_anew
-        ),
+        replication=_replication(node, tables, messages, copied, load_anew),
         long_polling=LongPolling(
             node.clock,
             store.max_offset,
@@ -203,6 +206,18 @@ def connect(parts: Parts) -> None:
     calculate_bit_maps()
 
 
+def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketState:
+    return PocketState(
+        tables.isolated,
+        tables.order_info,
+        members.locks,
+        members.consumers,
+        messages.deliveries.starts,
+        messages.store,
+        tables.schedules,
+    )
+
+
 def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     config, clock, events = node.config, node.clock, node.events
     folder = os.path.join(store.config.store_path_root_dir, "config")
@@ -217,7 +232,11 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
     changed.apply()
     groups = SubscriptionGroupManager(file("subscriptionGroup.json"), config, clock)
     offsets = ConsumerOffsetManager(
-        OffsetFile(folder), events, lambda: config.consumer_offset_table_size, Consumed(clock)
+        OffsetFile(folder),
+        events,
+        lambda: config.consumer_offset_table_size,
+        Consumed(clock),
+        Starts(clock),
     )
     modes = GroupModes(config, groups)
     bloom = BloomFilter(
@@ -236,6 +255,7 @@ def _tables(node: Node, store: MessageStore) -> tuple[Tables, GroupModes]:
         ),
         request_modes=MessageRequestModeManager(file("messageRequestMode.json"), config),
         order_info=ConsumerOrderInfo(file("consumerOrderInfo.json"), clock, events),
+        schedules=ScheduleTable(file("schedules.json")),
         wishes=Wishes(file("groupWishes.json"), clock, lambda: config.isolate_keep_time),
     )
     return tables, modes
@@ -290,6 +310,7 @@ def _messages(
         node.clock,
         consumers,
         Surroundings(node, tables.offsets, tables.isolated.groups, tables.wishes, store),
+        tables.offsets.starts,
     )
     return Messages(
         store=store,

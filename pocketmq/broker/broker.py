@@ -135,6 +135,7 @@ class Broker:
         masters = (
             Service("delay", services.delay.run),
             Service("timer", services.timer.run),
+            Service("schedules", services.schedules.run),
             Service("pop", services.pop.run),
             Service("transaction-check", services.check.run),
         )
@@ -223,7 +224,7 @@ class Broker:
         services.delay.load()
         services.timer.load()
         stack.callback(services.timer.close)
-        for part in (services.half, services.pop, self.parts.messages.once):
+        for part in (services.half, services.pop, self.parts.messages.once, services.schedules):
             part.load()
 
     async def _serve(

@@ -93,8 +93,10 @@ class Housekeeping:
             )
 
     async def save_offsets(self) -> None:
-        """Save the table of offsets if it changed, once the disk has what the broker's own refer to."""
+        """Save changed offsets and schedules, once the disk has what they refer to."""
         await self._save(self._parts.tables.offsets, self._offsets_end)
+        schedules = self._parts.tables.schedules
+        await self._save(schedules, schedules.end)
 
     @property
     def _offsets_end(self) -> int:
@@ -120,10 +122,15 @@ class Housekeeping:
     def save_all(self) -> None:
         """Save what changed: the broker stops."""
         tables, store = self._parts.tables, self._parts.messages.store
+        ends = {
+            tables.offsets.name: self._offsets_end,
+            tables.schedules.name: tables.schedules.end,
+        }
         for manager in reversed(tables.managers):
             if manager.dirty:
                 try:
-                    if manager is tables.offsets and store.flushed_position < self._offsets_end:
+                    end = ends.get(manager.name, 0)
+                    if store.flushed_position < end:
                         # As in `save_offsets`: the power may go during the stop, too.
                         store.flush_now()
                     manager.persist()

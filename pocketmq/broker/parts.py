@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.once.send_once import SendOnce
     from pocketmq.broker.pop.order_info import ConsumerOrderInfo
     from pocketmq.broker.pop.request_mode import MessageRequestModeManager
+    from pocketmq.broker.schedules.table import ScheduleTable
     from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.tables.changed_settings import ChangedSettings
     from pocketmq.broker.tables.config_manager import ConfigManager
@@ -50,6 +51,7 @@ class Tables:
     request_modes: "MessageRequestModeManager"
     order_info: "ConsumerOrderInfo"
     wishes: "Wishes"
+    schedules: "ScheduleTable"
 
     @property
     def managers(self) -> "tuple[ConfigManager, ...]":
@@ -63,6 +65,7 @@ class Tables:
             self.request_modes,
             self.order_info,
             self.wishes,
+            self.schedules,
         )
 
     def cut_offsets(self, max_offset: Callable[[str, int], int]) -> None:

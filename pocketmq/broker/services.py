@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.ha.replication import Replication
     from pocketmq.broker.ledger.watch import BalanceWatch
     from pocketmq.broker.pop.service import PopService
+    from pocketmq.broker.schedules.service import ScheduleService
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.broker.waiting.long_polling import LongPolling
     from pocketmq.store import DelayService
@@ -24,6 +25,7 @@ class Services:
 
     delay: "DelayService"
     timer: "TimerService"
+    schedules: "ScheduleService"
     half: "HalfMessages"
     check: "TransactionCheck"
     pop: "PopService"

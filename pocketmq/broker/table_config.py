@@ -26,6 +26,23 @@ class TableConfig(Settings):
         min=1,
         help="No more topics are created by a first send while there are this many (about 5 KB each).",
     )
+    schedules_max: int = key(
+        5_000,
+        name="schedulesMax",
+        runtime=True,
+        min=0,
+        max=10_000,
+        help="Schedules that are kept; 0: none may be created.",
+    )
+    schedule_max_size: int = key(
+        16_384,
+        name="scheduleMaxSize",
+        runtime=True,
+        min=1,
+        max=1 << 20,
+        unit="bytes",
+        help="Largest message of a schedule: body, tags, keys and properties.",
+    )
     consumer_offset_table_size: int = key(
         128 << 20,
         name="consumerOffsetTableSize",

@@ -182,8 +182,8 @@ def check_known(
 ) -> None:
     """Check that positions name what is read. option: `starting` or `ending`.
 
-    Raises: IllegalArgument for a topic or broker that is not among `bounds`, a typing error; DataLoss for a
-    queue that is missing. With failOnDataLoss=false both are recorded.
+    Raises: IllegalArgument for a topic, broker or queue that is not among `bounds`, with those that are. With
+    failOnDataLoss=false it is recorded.
     """
     for offsets, name in (
         (wanted.offsets, f"{option}Offsets"),
@@ -192,16 +192,11 @@ def check_known(
         for key, offset in each(offsets or {}):
             if key in bounds:
                 continue
-            wrong = _unknown_name(bounds, key)
+            wrong = _unknown_name(bounds, key) or _unknown_queue(bounds, key, offset)
             if wrong and loss.fail:
                 raise IllegalArgument(f"{name} names {wrong}")
             if wrong:
                 loss.lost(f"{name} names {wrong}")
-            elif offset >= 0:
-                loss.lost(
-                    f"{name} names topic {key.topic}, broker {key.broker_name}, queue {key.queue_id}, which "
-                    "does not exist or is not selected"
-                )
 
 
 def check_assigned(
@@ -234,6 +229,20 @@ def _unknown_name(bounds: Collection[QueueKey], key: QueueKey) -> str:
     return (
         f"broker {key.broker_name!r}{near}, which has no queue of topic {key.topic!r} that is read. "
         f"{_listed('broker', brokers)}"
+    )
+
+
+def _unknown_queue(bounds: Collection[QueueKey], key: QueueKey, offset: int) -> str:
+    """Return what is wrong with the queue of a key; an empty text for a word (-1, -2) about a queue that may
+    not have begun.
+    """
+    if offset < 0:
+        return ""
+    known = (one.queue_id for one in bounds if one[:2] == key[:2])
+    numbers = ", ".join(map(str, sorted(known)))
+    return (
+        f"queue {key.queue_id} of topic {key.topic!r} on broker {key.broker_name!r}, which does not exist or "
+        f"is not read. Its queues are {numbers}"
     )
 
 

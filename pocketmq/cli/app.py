@@ -31,6 +31,7 @@ GROUPS = {
     "message": "Send, follow, consume, find and track messages.",
     "dlq": "Show, resend and export dead letters.",
     "delay": "Messages waiting for their delivery time.",
+    "schedule": "Messages that come again, by cron or interval, kept by the broker.",
     "cluster": "Brokers of a cluster, their numbers and settings.",
     "account": "Accounts that brokers check signatures with, and their rights.",
     "ha": "Masters and slaves: show masters with their slaves; promote and demote.",

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from pocketmq.remoting.lazy_names import needs
+
 V = TypeVar("V")
 
 
@@ -38,7 +40,7 @@ def _msgpack() -> Any:
         import msgpack
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the codec MSGPACK needs the library msgpack: pip install msgpack"
+            needs("the codec MSGPACK", "msgpack", "broker"), name="msgpack"
         ) from error
     return msgpack
 

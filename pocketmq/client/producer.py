@@ -29,6 +29,7 @@ from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
+from pocketmq.remoting.lazy_names import without_extra
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
@@ -66,7 +67,10 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
         options = self.config
         spans = None
         if options.otel:
-            from pocketmq.client.tracing.otel import ProduceSpans
+            try:
+                from pocketmq.client.tracing.otel import ProduceSpans
+            except ModuleNotFoundError as missing:
+                raise without_extra("otel=True", missing, "otel") from None
 
             spans = ProduceSpans(self.group)
         engine = SendEngine(

@@ -28,6 +28,7 @@ from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic
 from pocketmq.model.subscription import ALL, TAG
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.lazy_names import without_extra
 
 if TYPE_CHECKING:
     from pocketmq.client.inbox import Inbox
@@ -80,7 +81,10 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         listener = options.listener or self._router.listener()
         around: list[ListenerHooks] = []
         if options.otel:
-            from pocketmq.client.tracing.otel import ConsumeSpans
+            try:
+                from pocketmq.client.tracing.otel import ConsumeSpans
+            except ModuleNotFoundError as missing:
+                raise without_extra("otel=True", missing, "otel") from None
 
             around.append(ConsumeSpans(self.group))
         offsets = await self._offset_store(instance)

@@ -1,5 +1,5 @@
 """Languages of the pages. What brokers and the server say themselves is English: in other languages, settings
-have descriptions of their own, and findings sentences by their kind.
+have descriptions and units of their own, and English sentences a table of what stands for them.
 """
 
 import json
@@ -17,9 +17,11 @@ def meanings(language: str) -> Mapping[str, str]:
 
 
 @cache
-def told(language: str) -> Mapping[str, str]:
-    """Return the sentences that stand for the server's English ones; nothing for English, or if unknown."""
-    return _table("told", language)
+def spoken(language: str) -> Mapping[str, str]:
+    """Return the sentences that stand for the server's English ones, by their template, both with {holes};
+    the first that fits counts. Nothing for English, or if unknown.
+    """
+    return _table("spoken", language)
 
 
 def _table(name: str, language: str) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ _ORDER = (
     "DEAD_LETTERS",
     "LAG",
 )
-_ADVICE = {
+ADVICE = {
     "BROKER_FAILS": "see its log; if its disk is full, free space or shorten fileReservedTime: it then "
     "continues by itself",
     "BROKER_UNREACHABLE": "start it, or see why it hangs; what a client sees of it: pocketmq doctor net",
@@ -56,7 +56,7 @@ def _warning(
         "severity": severity,
         "subject": subject,
         "text": text,
-        "advice": _ADVICE[kind],
+        "advice": ADVICE[kind],
         "topic": None,
         "since": None,
         "parameters": parameters,

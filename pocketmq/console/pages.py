@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from pocketmq.console.languages import LANGUAGES, told
+from pocketmq.console.languages import LANGUAGES, spoken
 
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "pocketmq_language"
@@ -41,6 +41,7 @@ MENU = (
     ("/messages", "messages", True),
     ("/dead-letters", "deadLetters", False),
     ("/delays", "delays", False),
+    ("/schedules", "schedules", False),
     ("/trace", "trace", False),
     ("/settings", "settings", True),
     ("/acl", "acl", False),
@@ -105,9 +106,10 @@ def shell(language: str, theme: str) -> str:
     """Return the frame as HTML."""
     source = (_folder() / "templates" / "shell.html").read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    table = json.dumps(
-        {**sentences(language), **told(language)}, ensure_ascii=False, separators=(",", ":")
-    )
+    strings: dict[str, object] = dict(sentences(language))
+    if rules := spoken(language):
+        strings["spoken"] = rules
+    table = json.dumps(strings, ensure_ascii=False, separators=(",", ":"))
     return environment.from_string(source).render(
         language=language,
         languages=LANGUAGES,

@@ -219,7 +219,7 @@ class GrpcServer:
             stalled.abort()
         for connection in list(self.connections):
             if not connection.calls and now_ms - connection.last_read_ms > _IDLE_MS:
-                log.info("connection closed: idle peer=%s", connection.peer)
+                log.debug("connection closed: idle peer=%s", connection.peer)
                 connection.leave()
                 connection.close()
 

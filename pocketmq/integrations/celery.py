@@ -18,11 +18,17 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import kombu
-from celery.app.backends import BACKEND_ALIASES
-from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
-from celery.backends.base import BaseKeyValueStoreBackend
-from kombu.utils.encoding import bytes_to_str, ensure_bytes
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    import kombu
+    from celery import signals
+    from celery.app.backends import BACKEND_ALIASES
+    from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+    from celery.backends.base import BaseKeyValueStoreBackend
+    from kombu.utils.encoding import bytes_to_str, ensure_bytes
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.celery", missing, "celery") from None
 
 import pocketmq.integrations.kombu  # noqa: F401 - makes `pocketmq://` known
 from pocketmq.client import Message, MessageQueue, NoRoute
@@ -40,6 +46,7 @@ _VISIBLE_S = 5.0
 _LOOK_S = 0.02
 _WAIT_MS = 1_000
 _CHORDS_MAX = 100
+_SCHEDULER = "pocketmq.integrations.celery_beat:Scheduler"
 _SIZE, _PART = "size", "part"
 
 
@@ -270,4 +277,21 @@ async def _until_visible(results: Results, key: str) -> None:
         log.warning("a chord's group is not stored key=%s", key)
 
 
+def _worker_ready(sender: Any, **options: Any) -> None:
+    if sender.app.conf.beat_scheduler == _SCHEDULER:
+        # Few programs have one.
+        from pocketmq.integrations.celery_beat import keep_schedules
+
+        keep_schedules(sender.app)
+
+
+def _worker_init(sender: Any, **options: Any) -> None:
+    # Only workers have a panel.
+    from pocketmq.integrations.celery_revoke import install
+
+    install()
+
+
+signals.worker_init.connect(_worker_init)
+signals.worker_ready.connect(_worker_ready)
 BACKEND_ALIASES["pocketmq"] = "pocketmq.integrations.celery:ResultBackend"

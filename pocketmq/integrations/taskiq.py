@@ -9,14 +9,26 @@ then, and comes again soon after its worker died.
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, TypeVar
 
-from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
-from taskiq.depends.progress_tracker import TaskProgress
-from taskiq.exceptions import ResultGetError
-from taskiq.serializers import PickleSerializer
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    from taskiq import (
+        AckableMessage,
+        AsyncBroker,
+        AsyncResultBackend,
+        BrokerMessage,
+        TaskiqResult,
+    )
+    from taskiq.depends.progress_tracker import TaskProgress
+    from taskiq.exceptions import ResultGetError
+    from taskiq.serializers import PickleSerializer
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.taskiq", missing, "taskiq") from None
 
 from pocketmq.admin import Admin
 from pocketmq.client import ConsumeFromWhere, Message, MessageExt, Producer, SimpleConsumer
@@ -33,7 +45,10 @@ _PAUSE_S = 1.0
 
 
 class PocketBroker(AsyncBroker):
-    """Tasks of one topic. Options: those of pocketmq.client, such as credentials and tls, for all clients."""
+    """Tasks of one topic; attribute: topic.
+
+    Options: those of pocketmq.client, such as credentials and tls, for all clients.
+    """
 
     def __init__(
         self,
@@ -48,10 +63,11 @@ class PocketBroker(AsyncBroker):
     ) -> None:
         """priorities, queues: of the topic, if it is created here. invisible_ms: see SimpleConsumer."""
         super().__init__()
-        self._topic = topic_of(topic)
+        self.topic = topic_of(topic)
         self._priorities = priorities
         self._queues = queues
         options["name_server"] = name_server
+        self.client_options = options
         self._admin = Admin(**options)
         self._producer = Producer(f"{group}_producers", **options)
         self._consumer = SimpleConsumer(
@@ -61,15 +77,15 @@ class PocketBroker(AsyncBroker):
             renews=True,
             **options,
         )
-        self._consumer.subscribe(self._topic)
+        self._consumer.subscribe(self.topic)
         self._clock = SystemClock()
 
     async def startup(self) -> None:
         """Connect, and create the topic unless it exists. Raises: PocketMQError."""
         async with self._admin as admin:
-            if not await admin.topics.exists(self._topic):
+            if not await admin.topics.exists(self.topic):
                 await admin.topics.create(
-                    self._topic,
+                    self.topic,
                     queues=max(self._queues, self._priorities),
                     attributes="+message.type=PRIORITY" if self._priorities else None,
                 )
@@ -86,21 +102,36 @@ class PocketBroker(AsyncBroker):
 
     async def kick(self, message: BrokerMessage) -> None:
         """Store a task. Raises: PocketMQError."""
-        properties = {}
-        if self._priorities:
-            asked = int(message.labels.get("priority", 0))
-            properties[_PRIORITY] = str(min(max(0, asked), self._priorities - 1))
         delay = float(message.labels.get("delay", 0))
         await self._producer.send(
             Message(
-                self._topic,
+                self.topic,
                 message.message,
                 tags=topic_of(message.task_name),
                 keys=message.task_id,
-                properties=properties,
+                properties=self.properties_of(message),
             ),
             deliver_at_ms=self._clock.now_ms() + int(delay * 1000) if delay > 0 else None,
         )
+
+    def properties_of(self, message: BrokerMessage) -> dict[str, str]:
+        """Return the properties that a task's message has."""
+        if not self._priorities:
+            return {}
+        asked = int(message.labels.get("priority", 0))
+        return {_PRIORITY: str(min(max(0, asked), self._priorities - 1))}
+
+    def _data(self, message: MessageExt) -> bytes:
+        """Return a task; one that a schedule sent without an id gets one, however often it is delivered."""
+        if "SCHEDULE_TIME" not in message.properties or message.keys:
+            return message.body
+        try:
+            task = self.formatter.loads(message.body)
+        except ValueError:
+            # Taskiq reports what it cannot read.
+            return message.body
+        task.task_id = uuid.uuid5(uuid.NAMESPACE_OID, message.msg_id).hex
+        return self.formatter.dumps(task).message
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Yield tasks as they come, one at a time: the others stay for other workers."""
@@ -108,11 +139,13 @@ class PocketBroker(AsyncBroker):
             try:
                 found = await self._consumer.receive(1)
             except PocketMQError as error:
-                log.warning("cannot take tasks, will retry topic=%s reason=%r", self._topic, error)
+                log.warning("cannot take tasks, will retry topic=%s reason=%r", self.topic, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             for message in found:
-                yield AckableMessage(data=message.body, ack=partial(self._consumer.ack, message))
+                yield AckableMessage(
+                    data=self._data(message), ack=partial(self._consumer.ack, message)
+                )
 
 
 class PocketResults(AsyncResultBackend[T]):

@@ -270,11 +270,11 @@ def _members(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
                 group,
                 f"{member.client_id} has finished {'no message' if is_dead else 'nothing of one queue'} for "
                 f"{in_words(member.stuck_ms / 1000)}; it holds {member.stuck_at}",
-                "see where its threads stand, then restart it: the group's page of the console, "
-                "Running info, Threads"
+                "see where its threads and tasks stand, then restart it: the group's page of the console, "
+                "Running info"
                 if is_dead
-                else "its other queues move on: the listener is slow, or one message holds up the queue. Its "
-                "threads: the group's page of the console, Running info",
+                else "its other queues move on: the listener is slow, or one message holds up the queue. "
+                "Where it stands: the group's page of the console, Running info",
                 parameters={"client": member.client_id, "ms": member.stuck_ms},
             )
     if facts.unread:
@@ -361,6 +361,8 @@ def _lag(
         advice = "add members (up to one for each queue), or make the listener faster"
         if forbids:
             advice = f"no member may read these messages now: see {forbids}"
+        elif any(each.idle_ms >= limits.stuck_ms <= each.stuck_ms for each in facts.members or ()):
+            advice = "a member hangs: see MEMBER_STUCK first"
     # By its own speed alone: what comes in now may be a burst.
     is_slow = lag > (went or 0.0) * _LONG_S and not (went == 0.0 and _has_just_begun(facts))
     yield Symptom(

@@ -15,6 +15,7 @@ from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Compression
 from pocketmq.remoting.hosts import unpack_host
 from pocketmq.remoting.java_number import number
+from pocketmq.remoting.lazy_names import needs
 
 # ---------------------------------------------------------------- properties
 
@@ -171,7 +172,7 @@ def _import_lz4() -> Any:
         import lz4.frame
     except ImportError as error:
         raise MessageCodecError(
-            "a body is compressed with LZ4; install the library: pip install lz4"
+            needs("a body that is compressed with LZ4", "lz4", "compress")
         ) from error
     return lz4.frame
 
@@ -181,7 +182,7 @@ def _import_zstandard() -> Any:
         import zstandard
     except ImportError as error:
         raise MessageCodecError(
-            "a body is compressed with Zstandard; install the library: pip install zstandard"
+            needs("a body that is compressed with Zstandard", "zstandard", "compress")
         ) from error
     return zstandard
 

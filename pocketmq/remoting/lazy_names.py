@@ -54,12 +54,25 @@ def lazy_names(
     return load, known
 
 
+def to_install(extra: str) -> str:
+    """Return the command that brings an extra.
+
+    >>> to_install("spark")
+    'pip install "FOLDER_OR_WHEEL[spark]"'
+    """
+    return f'pip install "FOLDER_OR_WHEEL[{extra}]"'
+
+
+def needs(what: str, library: str, extra: str) -> str:
+    """Say that `what` needs a library, and which extra brings it."""
+    return (
+        f"{what} needs {library}, which is not installed; install PocketMQ with its extra: "
+        f"{to_install(extra)}"
+    )
+
+
 def without_extra(what: str, missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
     """Return the error of `what` that names the extra. Raises: `missing`, a defect, if the module is ours."""
     if missing.name is None or missing.name.partition(".")[0] == "pocketmq":
         raise missing
-    return ModuleNotFoundError(
-        f"{what} needs {missing.name}, which is not installed; install PocketMQ with its extra: "
-        f'pip install "FOLDER_OR_WHEEL[{extra}]"',
-        name=missing.name,
-    )
+    return ModuleNotFoundError(needs(what, missing.name, extra), name=missing.name)

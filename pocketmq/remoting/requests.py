@@ -38,9 +38,9 @@ class PocketRequestCode(DescribedCode):
     # "recordedSince", "tracks": [{"group", "trackType", "verdict", "text", "deliveries"}]}: a message by
     # its offset id, by topic and unique key, or by its place; 22 if it does not exist.
     GET_MESSAGE_TRACK = 900_002, "asking what became of the message"
-    # Header topic? count? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
+    # Header topic? count? key? -> {"behindMs", "offsetBehind", "counting", "counts": {topic: n}, "messages":
     # [{"topic", "queueId", "msgId", "deliverTimestamp", "storeTimestamp", "storeSize", "rollTimes",
-    # "recallHandle"}]}: the next messages that wait for a delivery time (not those of delay levels);
+    # "recallHandle", "keys"}]}: the next messages that wait for a delivery time (not those of delay levels);
     # counting: after a crash the counts are too low for some seconds.
     GET_TIMERS = 900_003, "asking for delayed messages"
     # Header act: promote (role?, force?), demote (newBrokerId), resync. The broker changes its role at run
@@ -67,6 +67,12 @@ class PocketRequestCode(DescribedCode):
     # -> {"changed", "needsRestart", "failure"}: names of settings. The broker reads its configuration and
     # certificates again.
     RELOAD = 900_015, "reading the configuration again"
+    # Header topic, name, replace? and the plan as JSON (broker/schedules/schedule.py) -> the schedule.
+    CREATE_SCHEDULE = 900_020, "creating a schedule"
+    # Header topic, name, act: pause, resume, delete.
+    CHANGE_SCHEDULE = 900_021, "changing a schedule"
+    # Header topic? name? owner? -> {"schedules": [rows]}: bodies only with a name.
+    GET_SCHEDULES = 900_022, "asking for schedules"
 
 
 class GetGroupFindingsHeader(Header):
@@ -110,6 +116,25 @@ class GetDeliveriesResponseHeader(Header):
 class GetTimersHeader(Header):
     topic: str | None = None
     count: int | None = None
+    key: str | None = None
+
+
+class CreateScheduleHeader(Header):
+    topic: str
+    name: str
+    replace: bool | None = None
+
+
+class ChangeScheduleHeader(Header):
+    topic: str
+    name: str
+    act: str
+
+
+class GetSchedulesHeader(Header):
+    topic: str | None = None
+    name: str | None = None
+    owner: str | None = None
 
 
 class ChangeRoleHeader(Header):
@@ -392,6 +417,9 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
     RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
     RequestRow(P.GET_TIMERS, GetTimersHeader),
+    RequestRow(P.CREATE_SCHEDULE, CreateScheduleHeader, access=_PUBLISH),
+    RequestRow(P.CHANGE_SCHEDULE, ChangeScheduleHeader, access=_PUBLISH),
+    RequestRow(P.GET_SCHEDULES, GetSchedulesHeader, access=_PUBLISH),
     RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
     RequestRow(P.REDELIVER, RedeliverHeader, access=Right(group="group")),
     RequestRow(C.GET_BROKER_HA_STATUS),

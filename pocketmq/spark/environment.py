@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.lazy_names import without_extra
 from pocketmq.spark.home import without_zip
 
 if TYPE_CHECKING:
@@ -61,15 +62,19 @@ def session(
     """Return a session that works from an environment that is not activated; set up as setup() does.
 
     With a local master Spark's Python processes start without compiling PySpark, see pocketmq.spark.home.
-    Raises: SetupError if there is no Java that runs Spark 4.
+    Raises: SetupError if there is no Java that runs Spark 4; ModuleNotFoundError, which names the extra,
+    without PySpark.
     """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as missing:
+        raise without_extra("a session", missing, "spark") from None
     problem = java_problem()
     if problem:
         raise SetupError(problem)
     # Planners and workers would else run the python3 of the PATH, which knows no numpy.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName(app_name)

@@ -161,7 +161,7 @@ class InProcess(PocketMQ):
         loop.advance(seconds)
         # The services would do the same as soon as their timers fire: this returns when it is done.
         services = self.running.parts.services
-        while services.delay.step() == 0 or services.timer.step() == 0:
+        while 0 in (services.delay.step(), services.timer.step(), services.schedules.step()):
             pass
         # Popped messages are due by monotonic time, so that setting the clock delivers nothing twice.
         if not silent:

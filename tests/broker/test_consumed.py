@@ -30,7 +30,7 @@ async def test_commits_of_members_count_and_an_administrators_do_not(tmp_path: P
         for n in range(5):
             await peer.produce("T", b"%d" % n)
         assert await in_minute(peer, "g") == 0
-        # The first offset says where the group begins, not what it has done.
+        # The first offset of a group that did not pull says where it begins, not what it has done.
         await commit(peer, 1)
         await commit(peer, 3)
         assert await in_minute(peer, "g") == 2
@@ -39,6 +39,17 @@ async def test_commits_of_members_count_and_an_administrators_do_not(tmp_path: P
         assert await in_minute(peer, "g") == 2
         await commit(peer, 4)
         assert await in_minute(peer, "g") == 4
+
+
+async def test_a_first_commit_counts_from_where_the_group_began(tmp_path: Path) -> None:
+    """A slow group showed 0 a second until its second commit, ten seconds after its start."""
+    async with serving(tmp_path) as broker, await Peer.at(broker) as peer:
+        for n in range(5):
+            await peer.produce("T", b"%d" % n)
+        await peer.heartbeat("g", {"T": "*"})
+        await peer.pull("g", "T", 1)
+        await commit(peer, 4)
+        assert await in_minute(peer, "g") == 3
 
 
 async def test_a_pop_counts_when_it_is_acknowledged(tmp_path: Path) -> None:

@@ -114,8 +114,29 @@ def test_only_a_greater_version_replaces_a_subscription(
     assert found.code_set == {66}
     assert len(told.changes) == changes
     assert "subscription changed, add new topic, group: g" in caplog.text
-    assert "subscription changed, group: g OLD: SubscriptionData" in caplog.text
-    assert "codeSet=[66]" in caplog.text
+    assert "subscription changed, group: g OLD: topic=T expression='A'" in caplog.text
+    assert "NEW: topic=T expression='B'" in caplog.text
+
+
+def test_what_an_operator_reads_of_a_group(
+    consumers: ConsumerManager, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line for each member that comes or leaves, and for a topic; none for a newer version of the same."""
+    caplog.set_level(logging.INFO)
+    one = Member(consumers, clock, "c1", {"T": "A"})
+    clock.advance_ms(5)
+    one.subscribe({"T": "A"})
+    consumers.unregister("g", one.connection)
+    said = [
+        each.getMessage().partition(" address=")[0].partition(" version=")[0]
+        for each in caplog.records
+    ]
+    assert said == [
+        "member joined group=g client=c1",
+        "subscription changed, add new topic, group: g topic=T expression='A' type=TAG",
+        "member left group=g client=c1",
+        "group has no member any more group=g",
+    ]
 
 
 def test_members_with_different_topics_remove_each_others(

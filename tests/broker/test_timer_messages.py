@@ -16,7 +16,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import PocketRequestCode
 from pocketmq.store import FlushFailed
-from tests.broker.serving import Peer, records, serving
+from tests.broker.serving import Peer, body_of, records, serving
 
 
 async def send(peer: Peer, topic: str = "T", **properties: object) -> RemotingCommand:
@@ -50,6 +50,20 @@ async def test_a_message_waits_for_its_time_and_comes_as_it_was_sent(
     properties = properties_to_dict(record.properties)
     assert (properties["TAGS"], properties["TIMER_DELIVER_MS"]) == ("A", str(deliver_ms))
     assert int(properties["TIMER_DEQUEUE_MS"]) >= deliver_ms
+
+
+async def test_what_waits_is_listed_by_its_key(broker: Broker, peer: Peer) -> None:
+    for keys in ("one two", "twofold", "two"):
+        await send(peer, TIMER_DELAY_SEC=60, KEYS=keys, UNIQ_KEY=keys)
+    await all_taken_in(broker)
+    for key, expected in (
+        ("two", ["one two", "two"]),
+        ("three", []),
+        ("", ["one two", "two", "twofold"]),
+    ):
+        answer = await peer.ask(PocketRequestCode.GET_TIMERS, {"topic": "T", "key": key})
+        messages = body_of(answer)["messages"]
+        assert sorted(each["keys"] for each in messages) == expected
 
 
 async def test_a_time_that_is_over_is_now(broker: Broker, peer: Peer) -> None:

@@ -1,6 +1,7 @@
 """Help: an example of each command, man pages, completion by the shells themselves."""
 
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -14,15 +15,14 @@ from pocketmq.cli import examples
 from pocketmq.cli.app import tree
 from pocketmq.cli.servers.server_options import EXAMPLES_OF_SERVERS, HELP, parse
 from tests.kit.missing import needed
+from tests.kit.waiting import until
 from tools import man_pages
 
-# How each shell asks for completions of `pocketmq topic cr`, with its script in $1.
+# Each shell at a terminal, without its owner's files; and how it reads a script.
 SHELLS = {
-    "bash": 'source "$1"; COMP_WORDS=(pocketmq topic cr); COMP_CWORD=2\n'
-    '_pocketmq_completion pocketmq; echo "${COMPREPLY[@]}"',
-    "zsh": "compdef() { : }; _arguments() { print -r -- $@ }\n"
-    'source "$1"; words=(pocketmq topic cr); CURRENT=3; _pocketmq_completion',
-    "fish": 'source "$argv[1]"; complete -C "pocketmq topic cr"',
+    "bash": (["bash", "--norc", "-i"], "source {}"),
+    "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -u -D; source {}"),
+    "fish": (["fish", "--no-config", "-i"], "source {}"),
 }
 
 EXAMPLES = examples.EXAMPLES | EXAMPLES_OF_SERVERS
@@ -83,27 +83,55 @@ def test_man_shows_a_page_without_a_warning() -> None:
     assert "pocketmq ha promote 10.0.0.2:10911" in shown.stdout
 
 
+class Terminal:
+    """A program at a terminal of its own; printed: what it has written since the last call of `write`."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self._own, other = os.openpty()
+        self._process = subprocess.Popen(
+            # Shells want to own their terminal.
+            [needed("setsid", "util-linux"), "-c", *words],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env=environment,
+        )
+        os.close(other)
+        self.printed = ""
+
+    def write(self, text: str) -> None:
+        self.printed = ""
+        os.write(self._own, text.encode())
+
+    def shows(self, text: str) -> bool:
+        """Take what has been printed; True once it has the text."""
+        while select.select([self._own], [], [], 0)[0]:
+            self.printed += os.read(self._own, 1 << 16).decode(errors="replace")
+        return text in self.printed
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._own)
+
+
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_completes_by_its_own_script(shell: str, tmp_path: Path) -> None:
-    if shell != "bash":
-        needed(shell, shell)
+def test_the_tab_key_completes_in_a_shell(shell: str, tmp_path: Path) -> None:
+    """At a terminal, by the shell's own machinery and the script that the command prints for it."""
+    words, reads = SHELLS[shell]
+    program = needed(shell, shell)
     command = Path(sys.executable).with_name("pocketmq")
-    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
-    script = subprocess.run(
-        [command],
-        capture_output=True,
-        check=True,
-        env={**environment, "_POCKETMQ_COMPLETE": f"source_{shell}"},
-    ).stdout
+    path = f"{command.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path), "TERM": "dumb"}
+    asked = {**environment, "_POCKETMQ_COMPLETE": f"source_{shell}"}
+    script = subprocess.run([command], capture_output=True, check=True, env=asked).stdout
     (tmp_path / "script").write_bytes(script)
-    words = [shell, "-c", SHELLS[shell]]
-    if shell != "fish":
-        words.append(shell)
-    shown = subprocess.run(
-        [*words, str(tmp_path / "script")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
-    assert "create" in shown.stdout, shown
+    terminal = Terminal([program, *words[1:]], environment)
+    try:
+        # What is typed is printed, too: the answer has no quotes in it.
+        terminal.write(f"{reads.format(tmp_path / 'script')}; echo it is 'r'eady\n")
+        until(lambda: terminal.shows("it is ready"), f"{shell} has read the script")
+        terminal.write("pocketmq topic cr\t")
+        until(lambda: terminal.shows("topic create "), f"{shell} completes {terminal.printed!r}")
+    finally:
+        terminal.close()

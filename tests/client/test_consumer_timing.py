@@ -314,6 +314,28 @@ def test_a_first_start_before_its_topic_is_one_warning(
     assert "pocketmq topic create Unknown" in said.getMessage()
 
 
+@pytest.mark.parametrize("subscribes", [True, False])
+def test_a_consumer_that_subscribes_to_nothing_is_one_warning(
+    caplog: pytest.LogCaptureFixture, *, subscribes: bool
+) -> None:
+    """Subscribing after the start is legal in Java: ten seconds are left for it."""
+
+    async def main() -> None:
+        cluster = FakeCluster(LoopClock(), T=1)
+        async with consumer(cluster, Listener(), topic="") as one:
+            await asyncio.sleep(5)
+            if subscribes:
+                one.subscribe("T")
+            await asyncio.sleep(60)
+
+    run_virtual(main)
+    said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    warning = (
+        "this consumer has no subscription and receives nothing: call subscribe(topic) group=g"
+    )
+    assert said == ([] if subscribes else [warning])
+
+
 def test_a_strategy_that_raises_leaves_everything_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

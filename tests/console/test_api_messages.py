@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from pocketmq.admin import Admin
+from pocketmq.admin.schedules import Schedule
 from pocketmq.cli.message_files import read_messages
 from pocketmq.client import (
     ConsumeContext,
@@ -396,3 +398,29 @@ async def test_a_trace_is_a_timeline_of_send_and_consumption(
             assert spans == [("PUB", "P", "SUCCESS"), ("SUB", "S", "SUCCESS")]
             assert trace["spans"][1]["end"] is not None
         assert (await user.read("/trace", id="none"))["traces"] == []
+
+
+async def test_schedules_are_listed_paused_resumed_and_deleted(tmp_path: Path) -> None:
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/T", {"readQueues": 1, "writeQueues": 1})
+        async with Admin(name_server=running.name_server) as admin:
+            due_ms = SystemClock().now_ms() + 3_600_000
+            await admin.schedules.create(Schedule("s", "T", b"xyz", at_ms=due_ms))
+
+        async def row() -> Any:
+            [found] = (await user.read("/schedules"))["items"]
+            return found
+
+        found = await row()
+        assert (found["topic"], found["next"], found["bodySize"]) == ("T", due_ms, 3)
+        body = {"name": "s", "topic": "T", "act": "pause"}
+        asked = await user.ask("POST", "/schedules/change", body)
+        assert "until it is resumed" in asked["willDo"]
+        await user.do("POST", "/schedules/change", body)
+        assert (await row())["next"] is None
+        await user.do("POST", "/schedules/change", {**body, "act": "resume"})
+        assert (await row())["next"] == due_ms
+        assert (await user.call("POST", "/schedules/change", {**body, "act": "x"})).status == 400
+        await user.do("POST", "/schedules/change", {**body, "act": "delete"})
+        assert (await user.read("/schedules"))["items"] == []

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.requests import PocketRequestCode
 from tests.broker.serving import At, Peer
 from tests.console.browser import Browser
 from tests.console.console_peer import Site, site
@@ -35,6 +36,7 @@ PAGES = (
     "/replicas",
     "/producers",
     "/delays",
+    "/schedules",
     "/settings",
     "/acl",
     "/group?name=g1",
@@ -74,6 +76,12 @@ async def spoil(running: Site, leave: AsyncExitStack) -> None:
         answer = await peer.answer(beat)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         subscriptions = {"Orders": "*"}
+    peer = await leave.enter_async_context(await Peer.at(running.brokers["b"]))
+    for name in (EVIL, LONG):
+        # Others are refused.
+        printable = "".join(filter(str.isprintable, name))[:255]
+        schedule = {"topic": "Orders", "name": printable}
+        await ask(peer, PocketRequestCode.CREATE_SCHEDULE, schedule, {"cron": "@daily"})
     peer = await leave.enter_async_context(await Peer.at(At(running.name_server)))
     table = {EVIL: {"topicName": EVIL, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}
     # One is answered for by the real broker, the other by no server.

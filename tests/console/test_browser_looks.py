@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.support.ui import Select
 
 from pocketmq.console import pages
-from pocketmq.console.languages import told
+from pocketmq.console.languages import spoken
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, console_of, make_topic
 from tests.console.looks import (
@@ -50,6 +50,9 @@ DIALOGS = [
     (f"/group?name={GROUP}", "reset"),
     (f"/group?name={GROUP}", "running"),
     ("/name-server", "kv.add"),
+    # Questions, in the words of the server.
+    (f"/group?name={GROUP}", "delete"),
+    (f"/topic?name={TOPIC}", "delete"),
 ]
 
 
@@ -111,34 +114,48 @@ def violations(browser: Browser, axe: str, rules: list[str]) -> set[str]:
     return {f"{browser.driver.current_url}: {each}" for each in browser.run(AXE, rules)}
 
 
-LAGS = """
-const [comes, goes, emptyInSeconds] = arguments;
-const warning = {kind: 'LAG', severity: 'error', subject: 'g', advice: 'x',
-  parameters: {lag: 12500, in: comes, out: goes, emptyInSeconds}};
-const place = new URL('findings.js', document.querySelector('script[type=module]').src);
-return import(place).then(({warnings}) => warnings([warning]).textContent);
+# Sentences that the server said in English and nothing stands for.
+ENGLISH = """
+return [...document.querySelectorAll('[lang=en]:not(html)')]
+  .filter((each) => each.checkVisibility()).map((each) => each.innerText);
+"""
+SPOKEN = """
+const place = new URL('spoken.js', document.querySelector('script[type=module]').src);
+return import(place).then(({spoken}) => arguments[0].map((each) => spoken(each).outerHTML));
 """
 
 
-def test_a_lag_is_told_with_where_it_goes_in_chinese_too(browser: Browser) -> None:
-    """Forecasts: never empty, empty soon, unknown rates."""
+def test_what_the_server_says_is_read_in_chinese(browser: Browser) -> None:
+    """Whole, with its figures; sentences in sentences, too. What is unknown stays English, and marked."""
     browser.open("/")
     choose(browser, "language", "zh")
-    sentences = pages.sentences("zh")
-    unknown = "\N{EN DASH}"
-    for figures, shown in (
-        ((15.0, 0.5, None), ("15", "0.5", sentences["warning.never"])),
-        ((10.0, 50.0, 312), ("10", "50", "5 min 12 s")),
-        ((None, None, None), (unknown, unknown, unknown)),
-    ):
-        values = dict(zip(("in", "out", "empty"), shown, strict=True))
-        said = told("zh")["warning.LAG"].format(lag="12,500", **values)
-        assert said in browser.run(LAGS, *figures)
+    lag, differ, unknown = browser.run(
+        SPOKEN,
+        [
+            "12,500 messages behind, 15.0 in/s, 0.5 out/s: never empty at this rate",
+            "members ask for different things: 1 x [a]; 2 x nothing; 2 queues lose messages",
+            "Errno 111 <b>",
+        ],
+    )
+    own, value = spoken("zh"), '<span translate="no">{}</span>'.format
+    words = own["{count} behind, {in} in/s, {out} out/s: never empty at this rate"]
+    count = own["{count} messages"].format(count=value("12,500"))
+    said = words.format(**{"count": count, "in": value("15.0"), "out": value("0.5")})
+    assert lag == f"<span>{said}</span>"
+    loses = own["{queues} lose messages"].format(
+        queues=own["{count} queues"].format(count=value("2"))
+    )
+    camps = f"{value('1 x [a]')}; {own['{count} x nothing'].format(count=value('2'))}; {loses}"
+    assert (
+        differ
+        == f"<span>{own['members ask for different things: {camps}'].format(camps=camps)}</span>"
+    )
+    assert unknown == '<span lang="en" translate="no">Errno 111 &lt;b&gt;</span>'
 
 
 @pytest.fixture
 def chinese_words() -> set[str]:
-    said = " ".join({**pages.sentences("zh"), **told("zh")}.values())
+    said = " ".join({**pages.sentences("zh"), **spoken("zh")}.values())
     return set(re.findall(r"[A-Za-z]+", said)) | UNITS | NAMES
 
 
@@ -168,6 +185,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
             word for text in browser.run(SENTENCES) for word in foreign_words(text, chinese_words)
         }
         assert bypassing == set(), address
+        assert browser.run(ENGLISH) == [], address
         assert browser.run(ACCESSIBILITY) == [], address
         assert browser.run(CONTRAST) == [], address
         found |= violations(browser, axe, COLOURS)
@@ -180,6 +198,7 @@ def test_pages_and_dialogs_are_translated_and_legible_in_dark(
             word for text in browser.run(SENTENCES) for word in foreign_words(text, chinese_words)
         }
         assert bypassing == set(), (address, key)
+        assert browser.run(ENGLISH) == [], (address, key)
         assert browser.run(ACCESSIBILITY) == [], (address, key)
         assert browser.run(CONTRAST) == [], (address, key)
         found |= violations(browser, axe, ALL_RULES)

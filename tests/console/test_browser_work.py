@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pocketmq.cli.app import run
 from tests.console.browser import Browser
 from tests.console.conftest import GROUP, TOPIC, Mixed, Stage, make_topic
 from tests.interop.driver import message
@@ -142,6 +143,23 @@ def test_a_delayed_message_is_seen_until_its_time(browser: Browser, stage: Stage
     browser.dialog("Take back")
     browser.wait_for("The message was taken back")
     browser.run_until("return !document.body.innerText.includes('Next messages with a time')")
+
+
+def test_a_schedule_is_paused_and_deleted(browser: Browser, stage: Stage) -> None:
+    make_topic(stage.broker, "daily")
+    created = ["schedule", "create", "evening", "daily", "hello", "--cron", "0 18 * * *"]
+    assert run([*created, "--zone", "Asia/Tokyo", "--namesrv", stage.broker.namesrv]) == 0
+    browser.open("/schedules")
+    [row] = browser.wait_for_rows("Schedules", lambda rows: len(rows) == 1)
+    assert row[:3] == ["evening", "daily", "0 18 * * * Asia/Tokyo"]
+    assert row[4].startswith("in ")
+    browser.click("Pause")
+    browser.wait_for("will send nothing until it is resumed")
+    browser.dialog("Pause")
+    browser.wait_for_rows("Schedules", lambda rows: rows[0][3] == "paused")
+    browser.click("Delete")
+    browser.dialog("Delete")
+    browser.wait_for("No schedules")
 
 
 def test_a_traced_message_is_drawn_on_a_line_of_time(browser: Browser, stage: Stage) -> None:

@@ -132,6 +132,9 @@ async def hanging_is_no_consumption(admin: Admin, user: User) -> None:
     assert {each["group"]: each["out"] for each in overview["topGroups"]}["Stuck"] == 0
     [topic] = [each for each in overview["topTopics"] if each["topic"] == "T"]
     assert (topic["out"], topic["in"] > 0) == (0, True)
+    # What members were given is called so, and nothing else is out.
+    assert overview["totals"]["deliveredToday"] >= 40
+    assert [each for each in overview["brokers"][0] if each.startswith("out")] == []
 
 
 async def test_a_sick_group_is_sick_on_every_face_in_the_same_words(

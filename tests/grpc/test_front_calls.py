@@ -295,4 +295,4 @@ async def test_clients_stand_in_the_brokers_tables_and_leave_them(
         client.http2.end_stream(stream_id)
         client.flush()
         assert (await client.end_of(stream_id)).status == 0
-    assert "not active" not in caplog.text
+    assert "member lost" not in caplog.text

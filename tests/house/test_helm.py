@@ -208,6 +208,8 @@ def schemas(swagger: Any, folder: Path) -> None:
             group = kind["group"].partition(".")[0]
             parts = [kind["kind"].lower(), *([group] if group else []), kind["version"]]
             schema = {"$ref": f"#/definitions/{name}", "definitions": definitions}
+            # They have PodDisruptionBudget of v1beta1 alone; v1 has its fields, and more.
+            parts[-1] = parts[-1].replace("v1beta1", "v1") if group == "policy" else parts[-1]
             (folder / f"{'-'.join(parts)}.json").write_text(json.dumps(schema), "utf-8")
 
 

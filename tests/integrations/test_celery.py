@@ -59,16 +59,22 @@ def test_a_worker_runs_tasks_retries_and_remote_control(
 def test_an_eta_waits_in_the_broker_and_no_worker_holds_it(
     server: InProcess, app: Celery, start_worker: StartWorker
 ) -> None:
-    """A task of tomorrow is in the broker's timers; the worker that asks for reservations has none."""
+    """A task of tomorrow is in the broker's timers, until it is revoked; the worker has no reservation."""
     start_worker(f"pocketmq://{server.namesrv}", "-P", "threads", "-c", "1")
     asked = time.time()
     soon, far = send(app, "now", countdown=2), send(app, "now", countdown=86_400)
     assert soon.get(timeout=PATIENCE) - asked >= 2
-    waiting = server.call(server.aio.admin.delays.list("celery"))
-    assert [each.topic for broker in waiting for each in broker.messages or ()] == ["celery"]
+    kept = send(app, "now", countdown=90_000)
+
+    def waiting() -> list[str]:
+        found = server.call(server.aio.admin.delays.list("celery"))
+        return [each.keys for broker in found for each in broker.messages or ()]
+
+    assert waiting() == [far.id, kept.id]
     [held] = app.control.broadcast("scheduled", reply=True, limit=1, timeout=PATIENCE)
     assert held == {"w1@host.test": []}
-    assert far.id
+    far.revoke()
+    until(lambda: waiting() == [kept.id], "the revoked task waits no more")
 
 
 def test_only_tasks_of_a_killed_worker_run_again(

@@ -4,14 +4,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, cast
 
 import pytest
-from taskiq import AckableMessage, BrokerMessage, TaskiqResult
+from taskiq import AckableMessage, BrokerMessage, Context, TaskiqDepends, TaskiqResult
 from taskiq.api import run_receiver_task
-from taskiq.exceptions import ResultGetError
+from taskiq.exceptions import ResultGetError, ScheduledTaskCancelledError
 
 from pocketmq.integrations.taskiq import PocketBroker, PocketResults
+from pocketmq.integrations.taskiq_schedules import PocketSchedules
 from pocketmq.testing import InProcess
 from tests.kit.waiting import until_async
 
@@ -119,3 +121,67 @@ async def test_a_result_is_absent_until_it_is_set_and_keeps_its_log(server: InPr
         assert (await results.get_result("one", with_logs=True)).log == "said"
         assert (await results.get_result("one")).log is None
         assert (await results.get_result("one")).return_value == 5
+
+
+async def test_schedules_are_sent_by_the_broker_without_a_scheduler(server: InProcess) -> None:
+    """A label, an interval and a time; each task has an id of its own, and a scheduler sends none of them."""
+    broker = broker_of(server, "timed").with_result_backend(PocketResults(server.namesrv))
+    ids: list[str] = []
+
+    @broker.task(task_name="timed.note", schedule=[{"cron": "0 0 * * *", "args": ["label"]}])
+    async def note(what: str, context: Annotated[Context, TaskiqDepends()]) -> None:
+        ids.append(f"{what} {context.message.task_id}")
+
+    source, task = PocketSchedules(broker), cast(Any, note)
+    async with started(broker):
+        receiver = asyncio.get_running_loop().create_task(run_receiver_task(broker))
+        try:
+            await task.schedule_by_interval(source, 1, "interval")
+            soon = datetime.now(UTC) + timedelta(hours=2)
+            once = await task.schedule_by_time(source, soon, "once")
+            gone = await task.schedule_by_time(source, soon, "gone")
+            await task.schedule_by_time(source, datetime.now(UTC), "now")
+            listed = {each.schedule_id: each for each in await source.get_schedules()}
+            assert len(listed) == 4
+            assert (listed["timed.note:0"].cron, listed["timed.note:0"].args) == (
+                "0 0 * * *",
+                ["label"],
+            )
+            assert listed[once.schedule_id].time == soon.replace(
+                microsecond=soon.microsecond // 1000 * 1000
+            )
+            with pytest.raises(ScheduledTaskCancelledError):
+                source.pre_send(listed[once.schedule_id])
+            await gone.unschedule()
+            await gone.unschedule()
+            await asyncio.to_thread(server.clock.advance, days=1)
+
+            def words() -> list[str]:
+                return [each.partition(" ")[0] for each in ids]
+
+            await until_async(
+                lambda: {"label", "interval", "once", "now"} <= set(words()), "all ran"
+            )
+            await until_async(lambda: words().count("interval") > 1, "it comes again")
+            assert words().count("once") == words().count("label") == 1
+            assert len(set(ids)) == len(ids)
+            assert len(await source.get_schedules()) == 2, "what comes once is deleted then"
+        finally:
+            receiver.cancel()
+            await asyncio.wait((receiver,))
+
+
+async def test_labels_that_are_no_more_are_deleted(server: InProcess) -> None:
+    for crons in (["0 1 * * *", "0 2 * * *"], ["0 3 * * *"]):
+        broker = broker_of(server, "labels")
+        rows = [{"cron": each, "cron_offset": timedelta(hours=2)} for each in crons]
+
+        @broker.task(task_name="labels.nothing", schedule=rows)
+        async def nothing() -> None: ...
+
+        source = PocketSchedules(broker)
+        async with started(broker):
+            found = await source.get_schedules()
+        assert [(each.cron, each.cron_offset) for each in found] == [
+            (each, "Etc/GMT-2") for each in crons
+        ]

@@ -71,6 +71,13 @@ def test_a_group_that_has_just_begun_is_no_error_yet() -> None:
         assert kinds(GroupFacts("g", members, topics=topics)) == [("LAG", severity)]
 
 
+def test_where_a_member_hangs_no_more_members_are_asked_for() -> None:
+    hanging = [MemberFacts("c1", {"T": 4}, 180_000, "3 messages", 180_000)]
+    found = diagnose(GroupFacts("g", hanging, topics=[TopicFacts("T", 3_000, 9.0, 0.0, 4)]), LIMITS)
+    advice = {each.kind: each.advice for each in found}
+    assert advice["LAG"] == "a member hangs: see MEMBER_STUCK first"
+
+
 def test_failures_and_dead_letters_are_warnings() -> None:
     facts = GroupFacts("g", ONE, retries_per_minute=11, dead_letters=2_600)
     found = diagnose(facts, LIMITS)

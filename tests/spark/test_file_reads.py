@@ -297,6 +297,15 @@ def test_a_group_begins_where_its_offsets_stand(load: Load, tmp_path: Path) -> N
         ({"expressionType": "SQL92", "subExpression": "a > 1"}, "nameServer"),
         ({"startingTimestamp": "1800000000000"}, "startingOffsetsByTimestampStrategy"),
         ({"startingOffsets": {"T": {"absent": {"0": 5}}}}, "broker 'absent'.*Read are the brokers"),
+        (
+            {"startingOffsets": {"T": {"BROKER": {"90": 5}}}},
+            "startingOffsets names queue 90 of topic 'T' on broker '.+', which does not exist or is not "
+            "read. Its queues are 0",
+        ),
+        (
+            {"endingOffsets": {"T": {"BROKER": {"90": 5}}}},
+            "endingOffsets names queue 90 of topic 'T'",
+        ),
         ({"startingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
         ({"endingOffsets": {"T": {"BROKER": {"0": 500}}}}, "queue ends at 100"),
         ({"nameServer": "127.0.0.1:1"}, "not both"),

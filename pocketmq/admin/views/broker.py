@@ -14,11 +14,11 @@ FIGURES = (
     "release",
     "trouble",
     "in",
-    "out",
+    "delivered",
     "inToday",
-    "outToday",
+    "deliveredToday",
     "inYesterday",
-    "outYesterday",
+    "deliveredYesterday",
     "diskRatio",
     "startedAt",
 )
@@ -62,7 +62,10 @@ async def cluster_view(admin: Admin, cluster: str | None = None) -> list[BrokerV
 
 
 def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields that FIGURES names; None if the broker does not report them."""
+    """Return the fields that FIGURES names; None if the broker does not report them.
+
+    delivered: what was pulled, consumed or not (RocketMQ's GET counters).
+    """
 
     def number(name: str) -> int:
         return integer(runtime.get(name)) or 0
@@ -74,11 +77,12 @@ def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
         "release": runtime.get("pocketmqVersion"),
         "trouble": runtime.get("trouble"),
         "in": _real(_first_word(runtime.get("putTps"))) or 0.0,
-        "out": _real(_first_word(transferred)) or 0.0,
+        "delivered": _real(_first_word(transferred)) or 0.0,
         "inToday": number("msgPutTotalTodayNow") - number("msgPutTotalTodayMorning"),
-        "outToday": number("msgGetTotalTodayNow") - number("msgGetTotalTodayMorning"),
+        "deliveredToday": number("msgGetTotalTodayNow") - number("msgGetTotalTodayMorning"),
         "inYesterday": number("msgPutTotalTodayMorning") - number("msgPutTotalYesterdayMorning"),
-        "outYesterday": number("msgGetTotalTodayMorning") - number("msgGetTotalYesterdayMorning"),
+        "deliveredYesterday": number("msgGetTotalTodayMorning")
+        - number("msgGetTotalYesterdayMorning"),
         "diskRatio": ratio if ratio is not None and ratio >= 0 else None,
         "startedAt": integer(runtime.get("bootTimestamp")),
     }

@@ -129,8 +129,8 @@ class ClientActs:
             notify=notify,
         )
         if changed:
-            log.info(
-                "registerConsumer info changed group=%s client=%s peer=%s",
+            log.debug(
+                "a group changed by a heartbeat group=%s client=%s peer=%s",
                 name,
                 channel.client_id,
                 address,

@@ -300,14 +300,13 @@ class PullActs:
         return self._monotonic_ms() + held_ms
 
     def _code(self, ask: PullMessageHeader, result: ReadResult, peer: Peer) -> ResponseCode:
-        """Map a status to its response code, logging the line that RocketMQ logs for it."""
+        """Map a status to its response code, with a line in the log where RocketMQ writes one."""
         status = result.status
         if status in _EMPTY:
             if ask.queue_offset == 0:
                 return ResponseCode.PULL_NOT_FOUND
             log.info(
-                "the broker store no queue data, fix the request offset %d to %d, Topic: %s "
-                "QueueId: %d Consumer Group: %s",
+                "a pull of an empty queue, its offset is corrected from=%d to=%d topic=%s queue=%d group=%s",
                 ask.queue_offset,
                 result.next_offset,
                 ask.topic,
@@ -317,15 +316,14 @@ class PullActs:
             return ResponseCode.PULL_OFFSET_MOVED
         if status is ReadStatus.OFFSET_OVERFLOW_BADLY:
             log.info(
-                "the request offset: %d over flow badly, broker max offset: %d, consumer: %s",
+                "a pull behind the end of a queue offset=%d end=%d consumer=%s",
                 ask.queue_offset,
                 result.max_offset,
                 peer.address,
             )
         elif status is ReadStatus.OFFSET_TOO_SMALL:
             log.info(
-                "the request offset too small. group=%s, topic=%s, requestOffset=%d, "
-                "brokerMinOffset=%d, clientIp=%s",
+                "a pull before the begin of a queue group=%s topic=%s offset=%d begin=%d consumer=%s",
                 ask.consumer_group,
                 ask.topic,
                 ask.queue_offset,

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import MOMENT_MS, CheckPointName

@@ -157,7 +157,7 @@ class SendActs:
     def _create(self, ask: SendAsk, peer: Peer) -> TopicConfig:
         name = ask.topic
         is_retry = name.startswith(RETRY_PREFIX)
-        log.info("the topic %s not exist, producer: %s", name, peer.address)
+        log.debug("a send to a topic that does not exist topic=%s producer=%s", name, peer.address)
         unit = (_UNIT_SUB if is_retry else _UNIT) if ask.unit_mode else 0
         if self._topics.is_full:
             raise Refused(

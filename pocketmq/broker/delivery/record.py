@@ -131,7 +131,12 @@ class DeliveryRecord:
     """Owner of the two files."""
 
     def __init__(
-        self, folder: str, clock: Clock, consumers: ConsumerManager, around: Surroundings
+        self,
+        folder: str,
+        clock: Clock,
+        consumers: ConsumerManager,
+        around: Surroundings,
+        starts: Starts,
     ) -> None:
         self._clock = clock
         self._consumers = consumers
@@ -144,7 +149,7 @@ class DeliveryRecord:
         self._buffer = bytearray()
         self._numbers: dict[str, int] = {}
         self._next_sweep_ms = 0
-        self.starts = Starts(clock)
+        self.starts = starts
 
     # ------------------------------------------------------------ recording
 

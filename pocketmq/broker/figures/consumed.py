@@ -7,7 +7,8 @@ message counts once its group is done with it:
     an isolated group   when the offset that all its sub-groups have passed does
     a pop consumer      when it is acknowledged, or passed over by the filter
 
-1. Offsets that an administrator sets, and the first offset of a queue, count nothing.
+1. Offsets that an administrator sets count nothing. The first offset of a queue counts from where its group
+   was seen to begin (groups/starts.py), else nothing.
 2. The rate is over the last minute: from the newest point that is at least SPAN_MS old, or from where a group
    began to move; over STEP_MS at least. A group that does not move has no points.
 Owner: the table of offsets.

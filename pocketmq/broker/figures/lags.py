@@ -12,7 +12,7 @@ Owner: the broker, on its event loop.
 
 from dataclasses import dataclass
 
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.parts import Tables
 from pocketmq.store import MessageStore
 from pocketmq.store.reads import Backlog

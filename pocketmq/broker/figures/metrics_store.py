@@ -178,6 +178,31 @@ STORE_METRICS = (
         lambda broker: [(_STORAGE, broker.parts.services.timer.flow.delivered_count)],
     ),
     Metric(
+        "pocketmq_schedules",
+        "gauge",
+        "Schedules kept",
+        (),
+        lambda broker: [((), len(broker.parts.tables.schedules.rows))],
+    ),
+    Metric(
+        "pocketmq_schedule_messages_total",
+        "counter",
+        "Messages sent by schedules",
+        ("topic",),
+        lambda broker: [
+            ((topic,), count) for topic, count in broker.parts.services.schedules.fired.items()
+        ],
+    ),
+    Metric(
+        "pocketmq_schedule_missed_total",
+        "counter",
+        "Times at which a schedule sent nothing: too late, or its topic took no message",
+        ("topic",),
+        lambda broker: [
+            ((topic,), count) for topic, count in broker.parts.services.schedules.missed.items()
+        ],
+    ),
+    Metric(
         "rocketmq_half_messages",
         "gauge",
         "Half messages of all topics",

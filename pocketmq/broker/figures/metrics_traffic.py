@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pocketmq.broker.figures.latencies import BOUNDS_MS
 from pocketmq.broker.figures.metric import PIECE, Metric, Sample, Spread
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.model.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 

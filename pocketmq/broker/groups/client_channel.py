@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pocketmq.model.subscription import SubscriptionData
+from pocketmq.remoting.codes import version_name
 from pocketmq.remoting.transport.peer import Peer
 
 # A client that has sent no heartbeat for so long is removed, and its connection closed.
@@ -35,7 +36,6 @@ class ClientChannel:
 
     def __str__(self) -> str:
         return (
-            f"ClientChannelInfo [channel={self.connection.address}, clientId={self.client_id}, "
-            f"language={self.language}, version={self.version}, "
-            f"lastUpdateTimestamp={self.last_update_ms}]"
+            f"client={self.client_id} address={self.connection.address} language={self.language} "
+            f"version={version_name(self.version)}"
         )

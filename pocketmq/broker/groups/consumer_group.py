@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pocketmq.broker.groups.client_channel import ClientChannel
+from pocketmq.model.names import is_retry_topic
 from pocketmq.model.subscription import SubscriptionData
 from pocketmq.remoting.transport.peer import Peer
 
@@ -58,11 +59,11 @@ class ConsumerGroup:
         if known is None:
             self.channels[channel.connection] = known = channel
             log.info(
-                "new consumer connected, group: %s %s %s channel: %s",
+                "member joined group=%s %s type=%s model=%s",
                 self.name,
+                channel,
                 self.consume_type,
                 self.message_model,
-                channel,
             )
         elif known.client_id != channel.client_id:
             log.error(
@@ -93,14 +94,18 @@ class ConsumerGroup:
                 changed = True
                 added += 1
                 if added <= _LINES_MAX:
-                    log.info(
+                    log.log(
+                        _level(topic),
                         "subscription changed, add new topic, group: %s %s",
                         self.name,
                         describe(subscription),
                     )
             elif subscription.sub_version > old.sub_version:
                 if self.consume_type == CONSUME_PASSIVELY:
-                    log.info(
+                    # A member that starts brings the same with a newer version.
+                    is_same = old.expression == subscription.expression
+                    log.log(
+                        logging.DEBUG if is_same else logging.INFO,
                         "subscription changed, group: %s OLD: %s NEW: %s",
                         self.name,
                         describe(old),
@@ -133,13 +138,14 @@ class ConsumerGroup:
 Merge = Callable[[ConsumerGroup, ClientChannel], list[SubscriptionData] | None]
 
 
+def _level(topic: str) -> int:
+    """Return the level of a line about a topic: that of its retries comes with each group."""
+    return logging.DEBUG if is_retry_topic(topic) else logging.INFO
+
+
 def describe(subscription: SubscriptionData) -> str:
-    """Format a subscription as RocketMQ's log lines do (S69)."""
+    """Format a subscription for a line of the log."""
     return (
-        f"SubscriptionData [classFilterMode={str(subscription.class_filter_mode).lower()}, "
-        f"topic={subscription.topic}, subString={subscription.sub_string}, "
-        f"tagsSet=[{', '.join(sorted(subscription.tags_set))}], "
-        f"codeSet=[{', '.join(map(str, sorted(subscription.code_set)))}], "
-        f"subVersion={subscription.sub_version}, "
-        f"expressionType={subscription.expression_type}]"
+        f"topic={subscription.topic} expression={subscription.sub_string!r} "
+        f"type={subscription.expression_type} version={subscription.sub_version}"
     )

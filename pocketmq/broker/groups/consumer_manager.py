@@ -107,7 +107,7 @@ class ConsumerManager:
             return
         channel = self._remove(group, connection)
         if channel is not None:
-            log.info("unregister a consumer[%s] from consumerGroupInfo %s", name, channel)
+            log.info("member left group=%s %s", name, channel)
         self._drop_if_empty(group)
         if notify:
             self._changed(group)
@@ -124,10 +124,9 @@ class ConsumerManager:
         if channel is None:
             return
         log.warning(
-            "remove not active channel[%s] from ConsumerGroupInfo groupChannelTable, "
-            "consumer group: %s",
-            channel,
+            "member lost, its connection has ended group=%s %s",
             name,
+            channel,
         )
         # Once for all members that go in a turn.
         if name not in self._bereft:
@@ -178,9 +177,7 @@ class ConsumerManager:
         self.offline_since[group.name] = self._clock.now_ms()
         if len(self.offline_since) > _OFFLINE_MAX:
             del self.offline_since[next(iter(self.offline_since))]
-        log.info(
-            "unregister consumer ok, no any connection, and remove consumer group, %s", group.name
-        )
+        log.info("group has no member any more group=%s", group.name)
         self._events.group_offline(group.name)
 
     def _changed(self, group: ConsumerGroup) -> None:

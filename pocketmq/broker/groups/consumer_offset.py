@@ -23,13 +23,14 @@ from typing import Any
 
 from pocketmq.broker.events import Events
 from pocketmq.broker.figures.consumed import Consumed
+from pocketmq.broker.groups.starts import SEPARATOR, Starts
 from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.store import ConfigFile
 
 log = logging.getLogger(__name__)
 
-SEPARATOR = "@"
 _INT, _LONG = 1 << 31, 1 << 63
 # Bytes that entries of the table take, with the copies for a save: a topic and group, a queue.
 _KEY_SIZE, _QUEUE_SIZE = 1_500, 150
@@ -55,7 +56,7 @@ class ConsumerOffsetManager(ConfigManager):
     """Owner of the offset table.
 
     resets: the marks by (group, topic, queue id); not saved, since connecting members query the offset.
-    consumed: what the groups' own commits amount to.
+    consumed: what the groups' own commits amount to; starts: where groups began to read.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class ConsumerOffsetManager(ConfigManager):
         events: Events | None = None,
         size_max: Callable[[], int] = lambda: 128 << 20,
         consumed: Consumed | None = None,
+        starts: Starts | None = None,
     ) -> None:
         """size_max: consumerOffsetTableSize."""
         super().__init__(file)
         self.consumed = consumed or Consumed()
+        self.starts = starts or Starts(SystemClock())
         self._size_max = size_max
         # Size of the table in bytes; None when it has to be counted again.
         self._size: int | None = None
@@ -124,6 +127,8 @@ class ConsumerOffsetManager(ConfigManager):
         """
         key = f"{topic}{SEPARATOR}{group}"
         old = self._commit(key, queue_id, offset, client, share)
+        if old is None:
+            old = self.starts.of(group, topic, queue_id)
         if old is not None and offset > old:
             self.consumed.add(key, offset - old)
 

@@ -60,14 +60,14 @@ class ProducerManager:
             owner = self._connection_of.get(channel.client_id)
             if owner is None or not owner.writable or self._same_account(owner, connection):
                 self._connection_of[channel.client_id] = connection
-            log.info("new producer connected, group: %s channel: %s", group, channel)
+            log.info("producer joined group=%s %s", group, channel)
         known.seen(self._clock.now_ms(), self._clock.monotonic_ms())
         return True
 
     def unregister(self, group: str, connection: Peer) -> None:
         """Remove a producer that leaves the group."""
         if self._remove(group, connection) is not None:
-            log.info("unregister a producer[%s] from group %s", connection.address, group)
+            log.info("producer left group=%s address=%s", group, connection.address)
 
     def connection_closed(self, connection: Peer) -> None:
         """Remove the connection from every group."""
@@ -78,7 +78,7 @@ class ProducerManager:
     def _forget(self, gone: tuple[Peer, str]) -> None:
         connection, group = gone
         channel = self._remove(group, connection)
-        log.info("producer removed: connection closed, group=%s channel=%s", group, channel)
+        log.info("producer lost, its connection has ended group=%s %s", group, channel)
 
     def _remove(self, group: str, connection: Peer) -> ClientChannel | None:
         members = self.groups.get(group)

@@ -72,8 +72,8 @@ class RebalanceLock:
         found = table.get(queue)
         if found is None:
             table[queue] = _Lock(client_id, now)
-            log.info(
-                "tryLockBatch, message queue not locked, I got it. Group: %s NewClientId: %s %s",
+            log.debug(
+                "queue locked group=%s client=%s %s",
                 group,
                 client_id,
                 queue,

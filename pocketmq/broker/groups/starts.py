@@ -5,8 +5,10 @@ of these would pass over them. From its start on it misses nothing. Kept for KEP
 in memory, since after a restart the slave's copy is older than that. Owner: the broker.
 """
 
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
 from pocketmq.remoting.clock import Clock
+
+# Between topic and group, in the table of offsets.
+SEPARATOR = "@"
 
 KEPT_MS = 3_600_000
 STARTS_MAX = 10_000
@@ -36,6 +38,11 @@ class Starts:
         self._table[key] = lowest, self._monotonic_ms()
         if len(self._table) > self._starts_max:
             del self._table[next(iter(self._table))]
+
+    def of(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the first offset; None if unknown."""
+        found = self._table.get((group, topic, queue_id))
+        return None if found is None else found[0]
 
     def to_json(self) -> dict[str, dict[int, int]]:
         """Return them as a table of offsets."""

@@ -52,7 +52,7 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
                 self._note_full(group, most)
                 return None
             found = GroupConfig(group)
-            log.info("auto create a subscription group, %s", group)
+            log.info("group created by its first use group=%s", group)
             self._put(found, keep=True)
         return found
 
@@ -79,16 +79,16 @@ class SubscriptionGroupManager(StoredTable[GroupConfig]):
 
     def update(self, group: GroupConfig) -> None:
         """Create or replace a group."""
-        known = "update" if group.group in self.groups else "create new"
-        log.info("%s subscription group config, %s", known, group)
+        done = "changed" if group.group in self.groups else "created"
+        log.info("group %s %s", done, group)
         self._put(group)
 
     def delete(self, group: str) -> bool:
         """Remove a group; False if there was none."""
         if group not in self.groups:
-            log.warning("delete subscription group failed, subscription group: %s not exist", group)
+            log.warning("no group to delete group=%s", group)
             return False
-        log.info("delete subscription group OK, subscription group: %s", group)
+        log.debug("group deleted group=%s", group)
         self._put_row(group, None)
         return True
 

@@ -10,6 +10,7 @@ from pocketmq.broker.groups.rebalance_lock import RebalanceLock
 from pocketmq.broker.groups.starts import Starts
 from pocketmq.broker.modes.isolate import IsolatedGroups
 from pocketmq.broker.pop.order_info import ConsumerOrderInfo
+from pocketmq.broker.schedules.table import ScheduleTable
 from pocketmq.remoting.java_number import number
 from pocketmq.store import DelayService, MessageStore
 from pocketmq.store.timer.service import TimerService
@@ -18,7 +19,7 @@ from pocketmq.store.timer.service import TimerService
 @dataclass(frozen=True, slots=True)
 class PocketState:
     """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
-    locks, where new groups began, and which queues were deleted.
+    locks, where new groups began, which queues were deleted, and schedules.
     """
 
     isolated: IsolatedGroups
@@ -27,6 +28,7 @@ class PocketState:
     consumers: ConsumerManager
     starts: Starts
     store: MessageStore
+    schedules: ScheduleTable
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,7 @@ class PocketState:
             "locks": self.locks.to_json(),
             "starts": self.starts.to_json(),
             "deleted": self.store.deleted.rows(),
+            "schedules": self.schedules.to_json(),
         }
 
     def take_locks(self, data: Mapping[str, Any]) -> None:
@@ -51,6 +54,8 @@ class PocketState:
         self.isolated.take(data["isolated"], self.consumers.groups)
         self.order_info.take(data["orderInfo"])
         self.store.take_deleted(deleted)
+        if "schedules" in data:
+            self.schedules.from_json(data["schedules"])
 
 
 @dataclass(frozen=True, slots=True)

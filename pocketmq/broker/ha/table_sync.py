@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.copied_state import CopiedState
 from pocketmq.broker.ha.deliveries import copy_deliveries

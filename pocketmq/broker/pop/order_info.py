@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.events import Events
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.pop.check_point import HELD_MS_MAX
 from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.tables.config_manager import ConfigManager

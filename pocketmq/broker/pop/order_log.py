@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.parts import Tables
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.pop_state import GroupQueue

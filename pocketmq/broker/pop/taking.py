@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pocketmq.books.rows import EventKind
-from pocketmq.broker.groups.consumer_offset import SEPARATOR
+from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.node import Node
 from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.pop.check_point import OFFSETS_MAX, CheckPointName

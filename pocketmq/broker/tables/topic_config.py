@@ -166,9 +166,10 @@ class TopicConfigManager(StoredTable[TopicConfig]):
             sys_flag=sys_flag,
         )
         log.info(
-            "Create new topic by default topic:[%s] config:[%s] producer:[%s]",
+            "topic created by a first send topic=%s queues=%d as=%s producer=%s",
+            topic,
+            count,
             default_topic,
-            found,
             producer,
         )
         self._put(found)
@@ -184,7 +185,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         found = self.topics.get(topic)
         if found is None:
             found = TopicConfig(topic, queue_nums, queue_nums, perm, sys_flag=sys_flag)
-            log.info("create new topic %s", found)
+            log.info("topic created by its first use topic=%s queues=%d", topic, queue_nums)
             self._put(found, keep=True)
         return found
 
@@ -196,9 +197,9 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """Create or replace a topic (UPDATE_AND_CREATE_TOPIC)."""
         old = self.topics.get(topic.topic)
         if old is not None:
-            log.info("update topic config, old:[%s] new:[%s]", old, topic)
+            log.info("topic changed old=%s new=%s", old, topic)
         else:
-            log.info("create new topic [%s]", topic)
+            log.info("topic created %s", topic)
         self._put(topic)
 
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
@@ -223,9 +224,9 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """Remove a topic; False if there was none."""
         old = self.topics.get(topic)
         if old is None:
-            log.warning("delete topic config failed, topic: %s not exists", topic)
+            log.warning("no topic to delete topic=%s", topic)
             return False
-        log.info("delete topic config OK, topic: %s", old)
+        log.debug("topic deleted %s", old)
         self.data_version = self.data_version.next(self._clock.now_ms())
         self.put(topic, None, after=lambda: self._tell([]))
         return True

@@ -45,7 +45,9 @@ class TimerProcessor:
         header = GetTimersHeader.parse(request.ext)
         count = min(max(header.count or _COUNT, 1), _COUNT_MAX)
         timer = self._timer
-        found = timer.pending.next(timer.check.read_ms, count, header.topic or None)
+        found = timer.pending.next(
+            timer.check.read_ms, count, header.topic or None, header.key or None
+        )
         return json_answer(
             request,
             {
@@ -62,6 +64,7 @@ class TimerProcessor:
         handle = RecallHandle(waiting.topic, broker, waiting.due_ms - 999, waiting.unique_key)
         return {
             "deliverTimestamp": waiting.due_ms,
+            "keys": waiting.keys,
             "msgId": waiting.unique_key,
             "offsetMsgId": waiting.msg_id,
             "queueId": waiting.queue_id,

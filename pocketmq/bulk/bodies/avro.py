@@ -10,6 +10,7 @@ from pocketmq.bulk.bodies.decoder import DecodedBodies
 from pocketmq.bulk.bodies.one_by_one import decoded
 from pocketmq.bulk.columns.schema import STRING_MAP, TIMESTAMP
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.lazy_names import needs
 
 _PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),
@@ -36,7 +37,7 @@ class AvroBodies:
         try:
             import fastavro
         except ImportError as error:
-            raise IllegalArgument("Avro bodies need fastavro: pip install fastavro") from error
+            raise IllegalArgument(needs("a schema of Avro bodies", "fastavro", "avro")) from error
         try:
             self._parsed: Any = fastavro.parse_schema(schema)
         except Exception as error:

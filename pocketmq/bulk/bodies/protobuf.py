@@ -9,6 +9,7 @@ from pocketmq.bulk.bodies.decoder import DecodedBodies
 from pocketmq.bulk.bodies.one_by_one import decoded
 from pocketmq.bulk.columns.schema import TIMESTAMP
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.lazy_names import needs
 
 _DEPTH_MAX = 16
 _TIME = "google.protobuf.Timestamp"
@@ -21,7 +22,9 @@ class ProtobufBodies:
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
         except ImportError as error:
-            raise IllegalArgument("Protobuf bodies need protobuf: pip install protobuf") from error
+            raise IllegalArgument(
+                needs("a schema of Protobuf bodies", "protobuf", "broker")
+            ) from error
         self._source = (descriptors, name)
         pool = descriptor_pool.DescriptorPool()
         try:

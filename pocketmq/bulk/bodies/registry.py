@@ -19,6 +19,7 @@ from pocketmq.bulk.bodies.decoder import BodyDecoder, DecodedBodies
 from pocketmq.bulk.bodies.json_bodies import JsonBodies
 from pocketmq.bulk.bodies.json_schema import fields_of
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.lazy_names import needs
 
 _TIMEOUT_S = 10
 _SUBJECT = re.compile(r"(?P<base>https?://.+?)/subjects/(?P<subject>[^/]+)/?")
@@ -61,7 +62,12 @@ class RegistryBodies:
 
     def _written_by(self, schema_id: int) -> Any:
         if schema_id not in self._schemas:
-            import fastavro
+            try:
+                import fastavro
+            except ImportError as error:
+                raise IllegalArgument(
+                    needs("a registry of Avro schemas", "fastavro", "avro")
+                ) from error
 
             found = self._get(f"/schemas/ids/{schema_id}")
             self._schemas[schema_id] = fastavro.parse_schema(json.loads(found["schema"]))

@@ -39,7 +39,7 @@ def list_brokers(namesrv: NameServer, cluster: Cluster = None, as_json: Json = F
                 "address": each.broker.address,
                 "version": each.version_text,
                 "in": _rounded(each.figures["in"], 1),
-                "out": _rounded(each.figures["out"], 1),
+                "delivered": _rounded(each.figures["delivered"], 1),
                 "diskRatio": _rounded(each.figures["diskRatio"], 3),
                 "state": each.state,
             }

@@ -21,6 +21,7 @@ from pocketmq.cli.output import (
 )
 from pocketmq.model.as_json import as_object
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
+from pocketmq.remoting.lazy_names import needs
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -136,9 +137,7 @@ def lake(
         from pocketmq.lake.copy import LakeCopy
         from pocketmq.lake.memory import use_thrifty_memory
     except ImportError as error:
-        raise CannotBegin(
-            f'this needs {error.name}: pip install "FOLDER_OR_WHEEL[lake]"'
-        ) from error
+        raise CannotBegin(needs("this command", error.name or "a library", "lake")) from error
     from pocketmq.bulk.offsets import LossRule
 
     use_thrifty_memory()

@@ -15,6 +15,7 @@ from pocketmq.cli.message_files import read_messages, restore
 from pocketmq.cli.moments import parse_coming, parse_moment, show_moment
 from pocketmq.cli.options import Json, NameServer, TopicName
 from pocketmq.cli.output import json_text, print_fields, print_json, print_line, print_rows
+from pocketmq.remoting.lazy_names import needs
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -106,7 +107,7 @@ def send(
     """Send a message."""
 
     raw = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8")
-    pairs = dict(_pair(text) for text in properties or ())
+    pairs = dict(property_pair(text) for text in properties or ())
     if delay_level and deliver_at is not None:
         raise CannotBegin("give --delay-level or --deliver-at, not both")
     deliver_at_ms = None if deliver_at is None else parse_coming(deliver_at)
@@ -149,7 +150,7 @@ async def _queue(producer: "Producer", topic: str, queue_id: int) -> "MessageQue
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
+def property_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise CannotBegin(f"--property takes NAME=VALUE, not {text!r}")
@@ -341,7 +342,7 @@ def _body_fields(found: list["MessageExt"], text: str) -> list[dict[str, Any]]:
 
         from pocketmq.bulk.bodies.columns import BodyColumns
     except ImportError as error:
-        raise CannotBegin("--body-schema needs pyarrow: pip install pyarrow") from error
+        raise CannotBegin(needs("--body-schema", "pyarrow", "spark")) from error
     bodies = pa.array([message.body for message in found], pa.binary())
     columns = BodyColumns.of(text, sample=lambda: bodies)
     names = columns.schema.names

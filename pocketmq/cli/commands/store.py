@@ -28,6 +28,7 @@ from pocketmq.cli.store_backup import backup, backups, restore
 from pocketmq.cli.store_balance import of_files
 from pocketmq.files.records import Damage, Entry
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError, ProtocolError
+from pocketmq.remoting.lazy_names import needs
 
 if TYPE_CHECKING:
     from pocketmq.store.findings import Problem
@@ -439,7 +440,7 @@ def archive(
         from pocketmq.bulk.archive import Archiver
         from pocketmq.bulk.errors import DataLoss, NotAStore
     except ImportError as error:
-        raise CannotBegin("archives need pyarrow: pip install pyarrow") from error
+        raise CannotBegin(needs("an archive", "pyarrow", "spark")) from error
     try:
         archiver = Archiver(folder, dest)
         found = list(with_progress(archiver.run(), "files", total=len(archiver.waiting)))
@@ -458,7 +459,7 @@ def _export_parquet(folder: str, out: str, topic: str | None) -> int:
         from pocketmq.bulk.export import export_parquet
     except ImportError as error:
         raise CannotBegin(
-            "Parquet needs pyarrow: pip install pyarrow, or export JSON lines"
+            needs("Parquet", "pyarrow", "spark") + "; or export JSON lines"
         ) from error
     if out == "-":
         raise CannotBegin("Parquet goes to a file: name it with --out")

@@ -43,13 +43,13 @@ def _rates(view: BrokerView) -> dict[str, str]:
     """Return what RocketMQ's prints of a broker's load."""
     found = view.runtime
     waits = {
-        way: f"({found.get(f'{pool}ThreadPoolQueueSize', '0')},"
+        figure: f"({found.get(f'{pool}ThreadPoolQueueSize', '0')},"
         f"{found.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', '0')}ms)"
-        for way, pool in (("in", "send"), ("out", "pull"))
+        for figure, pool in (("in", "send"), ("delivered", "pull"))
     }
     earliest = int(found.get("earliestMessageTimeStamp", "0"))
     return {
-        **{f"{way}Load": f"{view.figures[way]:9.2f}{wait}" for way, wait in waits.items()},
+        **{f"{name}Load": f"{view.figures[name]:9.2f}{wait}" for name, wait in waits.items()},
         "pageCacheLockTimeMills": found.get("pageCacheLockTimeMills", "0"),
         "hours": f"{(time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0:2.2f}",
         "space": f"{float(found.get('commitLogDiskRatio') or 0):.4f}",

@@ -185,10 +185,10 @@ cluster:
     m:moreStats i:interval= c:clusterName=
     ={broker.cluster:<16} #Cluster Name|  {broker.name:<22} #Broker Name|  {broker.broker_id:<4} #BID
     +  {broker.address:<22} #Addr| {brokerVersionDesc:<16} #Version| {inLoad:>19} #InTPS(LOAD)
-    + {outLoad:>19} #OutTPS(LOAD)| {pageCacheLockTimeMills:>10} #PCWait(ms)
+    + {deliveredLoad:>19} #OutTPS(LOAD)| {pageCacheLockTimeMills:>10} #PCWait(ms)
     + {hours:>5} #Hour| {space:>6} #SPACE
     ={broker.cluster:<16} #Cluster Name|  {broker.name:<32} #Broker Name| {inYesterday:>14} #InTotalYest
-    + {outYesterday:>14} #OutTotalYest| {inToday:>14} #InTotalToday| {outToday:>14} #OutTotalToday
+    + {deliveredYesterday:>14} #OutTotalYest| {inToday:>14} #InTotalToday| {deliveredToday:>14} #OutTotalToday
   clusterRT | send to each broker of a cluster and print the mean time | bench produce
     a:amount= s:size= c:cluster= p:printAsTlog= m:machineRoom= i:interval=
     ={:<24} #Cluster Name|  {:<24} #Broker Name|  {:<8} #RT|  {:<16} #successCount|  {:<16} #failCount

@@ -7,13 +7,12 @@ messages. Source: DefaultMQPushConsumerImpl, DefaultLitePullConsumerImpl, Rocket
 import logging
 import platform
 import sys
-import threading
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pocketmq.client.consume.consumer_stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from pocketmq.client.consume.rebalance import Rebalance
+from pocketmq.client.consume.stacks import process_stacks
 from pocketmq.client.errors import CallerError
 from pocketmq.client.network.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType
 from pocketmq.client.network.namespace import shown, without_namespace
@@ -254,7 +253,7 @@ class ConsumerMember(Generic[Options]):
             "userConsumerInfo": {},
         }
         if stacks:
-            info["jstack"] = thread_stacks()
+            info["jstack"] = process_stacks()
         return info
 
     def running_properties(self) -> dict[str, str]:
@@ -295,6 +294,8 @@ class SharingMember(ConsumerMember[Options]):
             self.runner.every(
                 SAMPLE_INTERVAL_MS, self._sample, first_ms=SAMPLE_INTERVAL_MS, name="stats"
             )
+            # Subscribing after the start is legal, as in Java; to forget it is silence.
+            self.runner.call_later(SAMPLE_INTERVAL_MS, self._remind)
             await self.instance.heartbeat_all()
             await self.known()
         except BaseException:
@@ -322,6 +323,17 @@ class SharingMember(ConsumerMember[Options]):
             await self.instance.unregister_consumer(self.group)
         finally:
             await self.runner.stop()
+
+    def _remind(self) -> None:
+        if self.asks_for_nothing():
+            log.warning(
+                "this consumer has no subscription and receives nothing: call subscribe(topic) group=%s",
+                self.group,
+            )
+
+    def asks_for_nothing(self) -> bool:
+        """Return True while no topic is subscribed but that of the group's retries."""
+        return all(map(is_retry_topic, self.rebalance.subscriptions))
 
     async def _sample(self) -> None:
         self.stats.sample(self.clock.monotonic_ms())
@@ -351,13 +363,3 @@ class SharingMember(ConsumerMember[Options]):
                     log.error("the broker refuses the subscription topic=%s %s", topic, error)
 
         self.runner.spawn(spread(), name=f"subscribe {topic}")
-
-
-def thread_stacks() -> str:
-    """Return the stacks of all threads of this process, like jstack."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = []
-    for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
-        lines = "".join(traceback.format_stack(frame))
-        parts.append(f"{names.get(ident, 'thread')} TID: {ident}\n{lines}\n")
-    return "\n".join(parts)

@@ -103,6 +103,9 @@ class LitePullMember(SharingMember[LitePullConsumerOptions]):
 
     # ------------------------------------------------------------ which queues
 
+    def asks_for_nothing(self) -> bool:
+        return super().asks_for_nothing() and not self.assigned
+
     async def changed(
         self, topic: str, all_queues: Sequence[MessageQueue], own: Sequence[MessageQueue]
     ) -> None:

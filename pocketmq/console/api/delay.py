@@ -1,20 +1,30 @@
-"""Delayed messages: how many wait in each level, and which; those with a delivery time.
+"""Delayed messages: how many wait in each level, and which; those with a delivery time; schedules.
 
 SCHEDULE_TOPIC_XXXX holds the levels', one queue each.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.admin.views.message import waiting_in
 from pocketmq.console.api.message import in_order
 from pocketmq.console.api.request import ApiRequest
-from pocketmq.console.errors import not_found
+from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
 from pocketmq.console.state import Console
 from pocketmq.remoting import java_number
 from pocketmq.remoting.errors import PocketMQError
 
+if TYPE_CHECKING:
+    from pocketmq.admin.schedules import KeptSchedule
+
 _TIMED_MAX = 64
+_ACTS = {
+    "pause": "Schedule {name} of topic {topic} will send nothing until it is resumed.",
+    "resume": "Schedule {name} of topic {topic} will continue with its next time; what passed meanwhile "
+    "is not sent.",
+    "delete": "Schedule {name} of topic {topic} will be deleted. Messages that it has sent stay. "
+    "This cannot be undone.",
+}
 
 
 async def overview(console: Console, call: ApiRequest) -> dict[str, Any]:
@@ -115,3 +125,41 @@ async def level(console: Console, call: ApiRequest) -> dict[str, Any]:
         "cursor": cursor,
         "total": wanted.waiting,
     }
+
+
+async def schedules(console: Console, call: ApiRequest) -> dict[str, Any]:
+    """Return the schedules of the brokers that answer, by name, without bodies."""
+    kept: list[KeptSchedule] = []
+    for master in await console.admin.site.masters():
+        try:
+            kept += await console.admin.schedules.list(broker=master.name)
+        except PocketMQError:
+            continue
+    return {
+        "items": [
+            {
+                "name": each.name,
+                "broker": each.broker,
+                "topic": each.schedule.topic,
+                "cron": each.schedule.cron,
+                "timeZone": each.schedule.time_zone,
+                "intervalMs": each.schedule.interval_ms,
+                "next": each.next_ms,
+                "last": each.last_ms,
+                "fired": each.fired,
+                "bodySize": each.body_size,
+            }
+            for each in sorted(kept, key=lambda each: (each.name, each.broker))
+        ]
+    }
+
+
+async def change_schedule(console: Console, call: ApiRequest) -> dict[str, Any]:
+    """Pause, resume or delete a schedule."""
+    name, topic, act = (call.body.text(word) for word in ("name", "topic", "act"))
+    if act not in _ACTS:
+        raise bad_request(f"act {act!r} is unknown", "pause, resume or delete")
+    about = {"name": name, "topic": topic}
+    call.confirm(f"schedule.{act}", about, _ACTS[act].format_map(about))
+    await getattr(console.admin.schedules, act)(name, topic)
+    return {}

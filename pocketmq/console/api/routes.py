@@ -90,6 +90,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/delays", delay_api.overview),
     ApiRoute("GET", "/delays/{level}", delay_api.level),
     ApiRoute("POST", "/delays/recall", delay_api.recall),
+    ApiRoute("GET", "/schedules", delay_api.schedules),
+    ApiRoute("POST", "/schedules/change", delay_api.change_schedule),
     ApiRoute("GET", "/acl", acl_api.show),
     ApiRoute("GET", "/acl/{broker}/{accessKey}", acl_api.may),
     ApiRoute("GET", "/alarms", alarm_api.show),

@@ -58,7 +58,7 @@ class MetricsPort:
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        log.info("metrics are served at http://%s/metrics", self.address)
+        log.debug("metrics are served at http://%s/metrics", self.address)
         return self
 
     async def __aexit__(self, *_: object) -> None:

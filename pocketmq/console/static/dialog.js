@@ -3,7 +3,8 @@
 
 import { data, draw, h } from "./dom.js";
 import { table } from "./table.js";
-import { fromInput, has, language, t, toInput } from "./text.js";
+import { spoken } from "./spoken.js";
+import { fromInput, t, toInput } from "./text.js";
 
 let count = 0;
 
@@ -60,24 +61,14 @@ export function problem(error) {
   return h(
     "div",
     { class: "note bad" },
-    h("p", {}, data(error.message)),
-    error.whatToDo && h("p", {}, data(error.whatToDo)),
+    spoken(error.message, { tag: "p" }),
+    error.whatToDo && spoken(error.whatToDo, { tag: "p" }),
   );
 }
 
 /** Say exactly what will happen and ask once. `steps`: rows of offsets from and to. */
-export async function confirmed({ willDo, steps, action, parameters, title, label, danger }) {
-  const values = Object.fromEntries(
-    Object.entries(parameters ?? {}).map(([name, value]) => [
-      name,
-      value !== null && typeof value === "object" ? JSON.stringify(value) : value,
-    ]),
-  );
-  const body = [
-    language !== "en" && has(`will.${action}`) && h("p", {}, t(`will.${action}`, values)),
-    h("p", { lang: "en", translate: "no" }, willDo),
-    steps?.length > 0 && offsetSteps(steps),
-  ];
+export async function confirmed({ willDo, steps, title, label, danger }) {
+  const body = [spoken(willDo, { tag: "p" }), steps?.length > 0 && offsetSteps(steps)];
   const done = await open({
     title: title ?? t("confirm.title"),
     body,

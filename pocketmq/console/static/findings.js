@@ -1,6 +1,5 @@
 /* Findings: what is wrong, the gravest first, and what to do about it.
  *
- * The server's words are English; other languages have sentences of their own by the kind of a finding.
  * 1. Findings of one kind and severity are one row with a count, which opens; a single one is a row.
  * 2. Notes stand behind a click, and so do those that were dismissed or snoozed.
  */
@@ -8,7 +7,8 @@
 import { change, path } from "./api.js";
 import { data, h } from "./dom.js";
 import { doer, groupLink, KINDS, link, tag, topicLink } from "./table.js";
-import { clock, duration, has, language, named, number, rate, sentence, t } from "./text.js";
+import { spoken } from "./spoken.js";
+import { clock, named, number, t } from "./text.js";
 
 const HOUR_S = 3600;
 // So many rows leave the figures below them in sight.
@@ -90,34 +90,10 @@ function row(warning, actions) {
       tag(named("severity", warning.severity), KINDS[warning.severity]), " ",
       h("strong", {}, subject(warning)),
       warning.topic && [" / ", topicLink(warning.topic)],
-      ": ", words(warning),
+      ": ", spoken(warning.text),
     ),
-    advice(warning),
+    warning.advice && spoken(warning.advice, { tag: "p", class: "soft advice" }),
   );
-}
-
-function words(warning) {
-  const key = `warning.${warning.kind}`;
-  if (language === "en" || !has(key)) return h("span", { lang: "en", translate: "no" }, warning.text);
-  return sentence(key, filled(warning));
-}
-
-function advice(warning) {
-  const own = language !== "en" && has(`advice.${warning.kind}`);
-  if (own) return h("p", { class: "soft advice" }, sentence(`advice.${warning.kind}`, filled(warning)));
-  return warning.advice && h("p", { class: "soft advice", lang: "en", translate: "no" }, warning.advice);
-}
-
-/** The values of a sentence: figures as people read them. */
-function filled({ parameters, subject: name, topic }) {
-  const { ratio, in: comes, out: goes, emptyInSeconds: left, offlineMs, ms, ...rest } = parameters ?? {};
-  const counted = Object.entries(rest).map(([key, value]) => [key, typeof value === "number" ? number(value) : value]);
-  const empty = left == null && comes != null ? t("warning.never") : duration(left == null ? null : left * 1000);
-  return {
-    ...Object.fromEntries(counted), subject: name, topic: topic ?? "", in: rate(comes), out: rate(goes), empty: [empty],
-    time: [duration(ms)], offline: [offlineMs == null ? t("warning.unknownTime") : duration(offlineMs)],
-    ratio: ratio == null ? "" : `${Math.round(ratio * 100)} %`,
-  };
 }
 
 function subject({ kind: what, subject: name }) {

@@ -11,6 +11,7 @@
 import { change, meet, session } from "./api.js";
 import { isOpen, problem, say } from "./dialog.js";
 import { draw, h } from "./dom.js";
+import { spoken } from "./spoken.js";
 import { empty, head } from "./table.js";
 import { clock, t } from "./text.js";
 
@@ -118,7 +119,7 @@ class Page {
       if (!this.left) await this.refresh();
       return found;
     } catch (error) {
-      say(problem(error).childNodes.length > 1 ? [error.message, " ", error.whatToDo] : error.message, "bad");
+      say(problem(error).childNodes.length > 1 ? [spoken(error.message), " ", spoken(error.whatToDo)] : spoken(error.message), "bad");
       return null;
     }
   }

@@ -2,7 +2,7 @@
 
 import { data, h } from "./dom.js";
 
-const strings = JSON.parse(document.getElementById("strings").textContent);
+export const strings = JSON.parse(document.getElementById("strings").textContent);
 export const language = document.documentElement.lang;
 const HOUR_MS = 3_600_000;
 
@@ -29,9 +29,6 @@ export function sentence(key, values = {}) {
 
 /** The sentence of `prefix.name`, or the name itself without one. */
 export const named = (prefix, name) => strings[`${prefix}.${name}`] ?? name;
-
-/** Whether the key has a sentence: for names that the API gives. */
-export const has = (key) => key in strings;
 
 const whole = new Intl.NumberFormat(language, { maximumFractionDigits: 0 });
 const few = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });

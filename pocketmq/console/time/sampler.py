@@ -246,7 +246,7 @@ class Sampler:
         now_ms = self._clock.monotonic_ms()
         for table, figure, total in (
             (self._put, "in", "msgPutTotalTodayNow"),
-            (self._got, "out", "msgGetTotalTodayNow"),
+            (self._got, "delivered", "msgGetTotalTodayNow"),
         ):
             values: dict[Hashable, int] = {total: integer(view.runtime.get(total)) or 0}
             counter = table.setdefault(broker.address, _Counter(now_ms, values))
@@ -372,9 +372,9 @@ class Sampler:
             "rates": {"in": round(came, 2), "out": round(went, 2)},
             "totals": {
                 "inToday": total("inToday"),
-                "outToday": total("outToday"),
+                "deliveredToday": total("deliveredToday"),
                 "inYesterday": total("inYesterday"),
-                "outYesterday": total("outYesterday"),
+                "deliveredYesterday": total("deliveredYesterday"),
                 "lag": sum(each.lag for each in self.groups.values()),
                 "latencyMs": max(
                     (each.latency_ms or 0 for each in self.groups.values()), default=0
@@ -416,7 +416,7 @@ class Sampler:
                 SeriesKind.BROKERS: {
                     each["broker"]: {
                         "in": each["in"],
-                        "out": each["out"],
+                        "out": each["delivered"],
                         "latency": each["latencyMs"],
                     }
                     for each in self.last.brokers

@@ -5,7 +5,12 @@
 transport.py has the URL and the options; docs/celery.md says what works.
 """
 
-from kombu.transport import TRANSPORT_ALIASES
+from pocketmq.remoting.lazy_names import without_extra
+
+try:
+    from kombu.transport import TRANSPORT_ALIASES
+except ModuleNotFoundError as missing:
+    raise without_extra("pocketmq.integrations.kombu", missing, "celery") from None
 
 from pocketmq.integrations.kombu.transport import Transport
 

@@ -15,7 +15,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from pocketmq.integrations.kombu import envelope
+from pocketmq.integrations.kombu import envelope, firing
 from pocketmq.integrations.kombu.bell import Bell
 from pocketmq.integrations.kombu.bindings import Binding
 from pocketmq.integrations.kombu.intake import Intake, Received
@@ -317,6 +317,7 @@ class Channel(virtual.Channel):
         message, now_ms = received.message, self.link.clock.now_ms()
         try:
             payload = envelope.unpack(message)
+            firing.fill_in(payload, message)
         except ValueError:
             payload = envelope.foreign(message)
         if envelope.is_expired(payload, message, self._ttl_ms.get(received.queue), now_ms):

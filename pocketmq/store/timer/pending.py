@@ -53,7 +53,7 @@ _SECONDS_MAX = 3 * 24 * 3600
 class PendingMessage(NamedTuple):
     """One waiting message. due_ms: its second begins at OUT_MS, and it is delivered when that is over.
 
-    msg_id: of the waiting record, an offset message id.
+    msg_id: of the waiting record, an offset message id. keys: as its sender gave them, "" for none.
     """
 
     topic: str
@@ -64,6 +64,7 @@ class PendingMessage(NamedTuple):
     roll_times: int
     size: int
     msg_id: str
+    keys: str
 
 
 def waiting_record(store: MessageStore, position: int, size: int = 1) -> Record | None:
@@ -213,11 +214,14 @@ class TimerPending:
 
     # ------------------------------------------------------------ the messages
 
-    def next(self, read_ms: int, count: int, topic: str | None = None) -> list[PendingMessage]:
+    def next(
+        self, read_ms: int, count: int, topic: str | None = None, key: str | None = None
+    ) -> list[PendingMessage]:
         """Return some waiting messages, next due first; those that go round (1 of timer.py) only if there
         is room.
 
-        Looks at a bounded number of units: with very many of other topics, some may be missing.
+        topic, key: only of that topic, and with that key. Looks at a bounded number of units: with very many
+        of other topics, some may be missing.
         """
         near: list[PendingMessage] = []
         far: list[PendingMessage] = []
@@ -234,6 +238,8 @@ class TimerPending:
             found = _waiting(record, unit)
             keys = delete_keys(found.topic.encode(), found.unique_key.encode())
             if topic not in (None, found.topic) or not recalled.isdisjoint(keys):
+                continue
+            if key is not None and key not in found.keys.split():
                 continue
             if unit.magic & ROLL:
                 far.append(found)
@@ -286,4 +292,5 @@ def _waiting(record: Record, unit: TimerUnit) -> PendingMessage:
         number(ROLL_TIMES),
         unit.size,
         offset_msg_id(record.store_host, record.position),
+        text(b"KEYS"),
     )

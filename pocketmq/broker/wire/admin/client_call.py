@@ -82,7 +82,7 @@ class AdminClientCallProcessor:
         header = ResetOffsetHeader.parse(request.ext)
         topic, group = header.topic, header.group
         log.info(
-            "[reset-offset] reset offset started by %s. topic=%s, group=%s, timestamp=%d, isForce=%s",
+            "offsets are reset by=%s topic=%s group=%s timestamp=%d force=%s",
             connection.peer,
             topic,
             group,
@@ -211,7 +211,7 @@ class AdminClientCallProcessor:
                 )
                 continue
             log.info(
-                "[reset-offset] reset offset success. topic=%s, group=%s, clientId=%s",
+                "a member was sent its reset offsets topic=%s group=%s client=%s",
                 header.topic,
                 header.group,
                 member.client_id,

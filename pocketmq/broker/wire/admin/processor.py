@@ -8,6 +8,7 @@ from pocketmq.broker.wire.admin.config import AdminConfigProcessor
 from pocketmq.broker.wire.admin.connection import AdminConnectionProcessor
 from pocketmq.broker.wire.admin.group import AdminGroupProcessor
 from pocketmq.broker.wire.admin.offset import AdminOffsetProcessor
+from pocketmq.broker.wire.admin.schedules import schedule_handlers
 from pocketmq.broker.wire.admin.stats import AdminStatsProcessor
 from pocketmq.broker.wire.admin.store import AdminStoreProcessor
 from pocketmq.broker.wire.admin.topic import AdminTopicProcessor
@@ -50,4 +51,5 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
         AdminConfigProcessor(node, store.config, tables.changed).handlers(),
         AdminAccessProcessor(node).handlers(),
+        schedule_handlers(parts),
     ]

@@ -2,6 +2,7 @@
 
 import { get, path } from "../api.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, empty, filter, groupLink, head, link, pager, table, tag, topicLink } from "../table.js";
 import { named, t } from "../text.js";
 
@@ -21,7 +22,7 @@ function accounts({ brokers }) {
 }
 
 function broker({ broker: name, enabled, error, whiteAddresses, accounts: list }) {
-  if (error) return h("p", { class: "note warn" }, h("span", { lang: "en", translate: "no" }, error));
+  if (error) return spoken(error, { tag: "p", class: "note warn" });
   if (!enabled) return empty(t("acl.off"), t("acl.off.do"), { command: "aclEnable=true" });
   return [
     whiteAddresses.length > 0 && h("p", {}, t("acl.white"), " ", whiteAddresses.map((each) => [code(each), " "])),

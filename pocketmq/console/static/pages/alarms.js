@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, empty, figures, groupLink, head, table, tag } from "../table.js";
 import { age, duration, named, number, t } from "../text.js";
 
@@ -16,7 +17,7 @@ export default {
   load: (page, signal) => get("/api/alarms", signal),
   view: (page, found) => [
     head(t("alarms"), { about: t("alarms.about") }),
-    found.fault && h("p", { class: "note bad", lang: "en", translate: "no" }, found.fault),
+    found.fault && spoken(found.fault, { tag: "p", class: "note bad" }),
     found.file && figures(counts(found)),
     found.file ? [held(found), rules(found), told(found)] : card(null, empty(t("alarms.noFile"), t("alarms.noFile.do"), { command: EXAMPLE })),
   ],
@@ -84,7 +85,7 @@ function told({ deliveries }) {
       columns: [{ label: t("alarm") }, { label: t("group") }, { label: t("alarm.notice") }, { label: t("time") }, { label: t("state") }, { label: t("alarm.tries"), number: true }],
       rows: deliveries.map((each) => [
         data(each.alarm), groupLink(each.group), named("alarmStatus", each.status), age(each.at),
-        [tag(named("delivery", each.state), STATES[each.state]), each.error && h("div", { class: "soft small", lang: "en", translate: "no" }, each.error)],
+        [tag(named("delivery", each.state), STATES[each.state]), each.error && spoken(each.error, { tag: "div", class: "soft small" })],
         number(each.tries),
       ]),
     }),

@@ -3,6 +3,7 @@
 import { change, get, path } from "../api.js";
 import { code, data, h } from "../dom.js";
 import { charts, withHistory } from "../history.js";
+import { spoken } from "../spoken.js";
 import { card, doer, facts, figures, head, href, tabs, tag } from "../table.js";
 import { age, language, moment, named, number, rate, size, t, versionText } from "../text.js";
 import { settingsTable } from "./settings.js";
@@ -30,12 +31,12 @@ export default {
           doer(page, t("broker.openWrites"), () => writable(page, name, true)),
         ],
       }),
-      summary.trouble && h("p", { class: "note bad", lang: "en", translate: "no" }, summary.trouble),
+      summary.trouble && spoken(summary.trouble, { tag: "p", class: "note bad" }),
       figures([
         [t("rate.in"), rate(summary.in), t("perSecond")],
-        [t("rate.delivered"), rate(summary.out), t("perSecond")],
-        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.outToday) })],
-        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.outYesterday) })],
+        [t("rate.delivered"), rate(summary.delivered), t("perSecond")],
+        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.deliveredToday) })],
+        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.deliveredYesterday) })],
       ]),
       tabs(t("broker"), [["figures", t("broker.figures"), to("")], ["settings", t("settings"), to("settings")]], tab),
       tab === "settings"

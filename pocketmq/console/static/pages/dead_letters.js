@@ -3,8 +3,9 @@
 import { change, get, path } from "../api.js";
 import { say } from "../dialog.js";
 import { data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, cursorPager, doer, empty, groupLink, head, href, link, pager, table, tag, topicLink } from "../table.js";
-import { age, fromInput, language, number, t, toInput } from "../text.js";
+import { age, fromInput, number, t, toInput } from "../text.js";
 import { leftOut, messageTable } from "./messages.js";
 
 export default {
@@ -141,7 +142,7 @@ function byReason(page, group) {
       rows: found.items.map((each) => ({
         key: `${each.reason} ${each.topic} ${each.tag}`,
         cells: [
-          each.reason ? why(each.reason) : t("reasons.unknown"),
+          each.reason ? spoken(each.reason) : t("reasons.unknown"),
           each.topic ? topicLink(each.topic) : "–", data(each.tag ?? "–"), number(each.count), age(each.newest),
           h("div", { class: "actions" }, doer(page, t("reasons.choose"), choose(each.ids), { quiet: true })),
         ],
@@ -150,27 +151,12 @@ function byReason(page, group) {
   );
 }
 
-// The broker's words for a reason, and the sentences that stand for them in other languages.
-const REASONS = [
-  [/it failed (\d+) times?, which is the limit/, "why.limit"],
-  [/the consumer gave up/, "why.gaveUp"],
-  [/popped (\d+) times without an acknowledgement/, "why.popped"],
-];
-
-function why(told) {
-  for (const [pattern, key] of language === "en" ? [] : REASONS) {
-    const found = pattern.exec(told);
-    if (found) return t(key, { times: found[1] ?? "" });
-  }
-  return h("span", { lang: "en", translate: "no" }, told);
-}
-
 /** How often it failed, and why it is here: the broker's words, or else derived from the counts. */
 function reason({ reconsumeTimes, retryMaxTimes, reason: told }) {
   // A consumer may have a limit of its own, lower than the group's: the broker's words say what it was.
   const times = t(told ? "deadLetters.failed" : "deadLetters.times", { times: number(reconsumeTimes), max: number(retryMaxTimes) });
   const derived = t(reconsumeTimes > retryMaxTimes ? "deadLetters.limit" : "deadLetters.early");
-  return [h("div", { class: "told" }, times), told ? h("div", { class: "soft small" }, why(told)) : h("div", { class: "soft small" }, derived)];
+  return [h("div", { class: "told" }, times), told ? spoken(told, { tag: "div", class: "soft small" }) : h("div", { class: "soft small" }, derived)];
 }
 
 async function resend(page, group, ids) {

@@ -230,10 +230,13 @@ function held(it) {
   const busy = Number(it.transactionMsgCount ?? 0);
   if (!count && !busy) return t("running.nothing");
   return [
-    count > 0 && t("running.messages", { count: number(count), size: size(Number(it.cachedMsgSizeInMiB ?? 0) * 1024 * 1024), from: number(it.cachedMsgMinOffset), until: number(it.cachedMsgMaxOffset) }),
+    count > 0 && t("running.messages", { count: number(count), size: mib(it.cachedMsgSizeInMiB), from: number(it.cachedMsgMinOffset), until: number(it.cachedMsgMaxOffset) }),
     busy > 0 && h("div", {}, t("running.busy", { count: number(busy), from: number(it.transactionMsgMinOffset), until: number(it.transactionMsgMaxOffset) })),
   ];
 }
+
+// Members report whole MiB.
+const mib = (count) => (Number(count ?? 0) ? size(Number(count) * 1024 * 1024) : t("running.little"));
 
 // Some clients send texts.
 const isTrue = (value) => String(value) === "true";

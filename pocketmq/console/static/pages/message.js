@@ -3,6 +3,7 @@
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, doer, empty, facts, groupLink, head, href, link, table, tag, topicLink, KINDS } from "../table.js";
 import { moment, named, number, size, t } from "../text.js";
 
@@ -86,7 +87,7 @@ function row({ group, trackType, verdict, severity, text, deliveries }) {
     verdict === null ? "–" : [tag(named("verdictName", verdict), KINDS[severity]), h("div", { class: "soft small" }, code(verdict))],
     [
       verdict && h("p", {}, named("verdictText", verdict)),
-      text && h("p", { class: "small", lang: "en", translate: "no" }, text),
+      text && spoken(text, { tag: "p", class: "small" }),
       deliveries?.length > 0 &&
         h(
           "details",

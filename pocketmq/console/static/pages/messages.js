@@ -3,6 +3,7 @@
 import { get, path } from "../api.js";
 import { look, progress } from "../content_search.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, cursorPager, empty, head, href, link, table, tabs } from "../table.js";
 import { fromInput, moment, sentence, size, t, toInput } from "../text.js";
 
@@ -55,7 +56,7 @@ export default {
 /** What a list of messages lacks, because brokers do not answer. */
 export function leftOut(list) {
   return list?.leftOut.map(({ broker, error }) =>
-    h("p", { class: "note warn", key: `left out ${broker}` }, sentence("messages.leftOut", { broker: data(broker) }), " ", h("span", { lang: "en", translate: "no" }, error)),
+    h("p", { class: "note warn", key: `left out ${broker}` }, sentence("messages.leftOut", { broker: data(broker) }), " ", spoken(error)),
   );
 }
 

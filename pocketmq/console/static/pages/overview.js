@@ -42,7 +42,7 @@ function today({ brokers: list, totals }) {
   const started = Math.max(...list.map(({ startedAt }) => startedAt ?? 0));
   return started > new Date().setHours(0, 0, 0, 0)
     ? t("today.since", { time: clock(started) })
-    : t("today.delivered", { count: number(totals.outToday) });
+    : t("today.delivered", { count: number(totals.deliveredToday) });
 }
 
 export function brokers(list) {
@@ -65,7 +65,7 @@ export function brokers(list) {
               data(each.address, { class: "mono" }),
               data(versionText(each)),
               rate(each.in),
-              rate(each.out),
+              rate(each.delivered),
               number(each.inToday),
               disk(each.diskRatio),
             ],

@@ -2,6 +2,7 @@
 
 import { get, path } from "../api.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, empty, filter, head, table } from "../table.js";
 import { moment, t } from "../text.js";
 
@@ -22,7 +23,7 @@ export default {
         null,
         items === null
           ? [
-              h("p", { lang: "en", translate: "no" }, whatToDo),
+              spoken(whatToDo, { tag: "p" }),
               h("form", { class: "row", on: { submit: ask } }, h("label", {}, t("producerGroup"), h("input", { name: "group", required: true })), h("button", { class: "main" }, t("search"))),
             ]
           : h("div", { class: "row" }, filter(page, t("producers.filter"))),

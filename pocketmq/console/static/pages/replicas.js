@@ -2,6 +2,7 @@
 
 import { change, get, path } from "../api.js";
 import { data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, doer, empty, figures, head, link, table, tag } from "../table.js";
 import { duration, moment, named, number, size, t } from "../text.js";
 
@@ -70,7 +71,7 @@ function state({ status, error }) {
 
 /* A sentence or two in a column of their own would push the buttons out of sight. */
 function trouble({ broker, brokerId, status }) {
-  return status?.trouble && h("p", { key: `${broker} ${brokerId}` }, tag(`${broker} ${brokerId}`, "bad"), " ", h("span", { lang: "en", translate: "no" }, status.trouble));
+  return status?.trouble && h("p", { key: `${broker} ${brokerId}` }, tag(`${broker} ${brokerId}`, "bad"), " ", spoken(status.trouble));
 }
 
 function buttons(page, each) {
@@ -121,7 +122,7 @@ function connections(slaves) {
         data(each.addr, { class: "mono" }),
         data(each.master.broker),
         each.refused
-          ? [tag(t("replicas.refused"), "bad"), " ", h("span", { lang: "en", translate: "no" }, each.refused)]
+          ? [tag(t("replicas.refused"), "bad"), " ", spoken(each.refused)]
           : tag(t(each.inSync ? "replicas.isInSync" : "replicas.notInSync"), each.inSync ? "good" : "warn"),
         number(each.slaveAckOffset),
         size(each.diff),

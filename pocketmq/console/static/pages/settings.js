@@ -3,6 +3,7 @@
 import { change, get, path } from "../api.js";
 import { form } from "../dialog.js";
 import { code, data, h } from "../dom.js";
+import { spoken } from "../spoken.js";
 import { card, doer, empty, filter, head, table, tag } from "../table.js";
 import { language, sentence, t } from "../text.js";
 
@@ -75,7 +76,7 @@ function setting(page, broker, each) {
       label: t("next"),
       fields: [
         {
-          name: "value", label: each.unit ? t("settings.valueIn", { unit: each.unit }) : t("value"), value: each.value,
+          name: "value", label: each.unit ? sentence("settings.valueIn", { unit: spoken(each.unit) }) : t("value"), value: each.value,
           type: each.choices ? "select" : "text", choices: each.choices?.map((value) => [value, value]), help: bounds(each),
         },
       ],
@@ -102,5 +103,5 @@ function bounds({ default: usual, min, max, unit }) {
     known(max) && sentence("settings.to", { value: max }),
   ].filter(Boolean);
   if (!parts.length) return null;
-  return [parts.map((each, index) => [index > 0 && ", ", each]), unit && [" ", data(`(${unit})`)]];
+  return [parts.map((each, index) => [index > 0 && ", ", each]), unit && [" ", "(", spoken(unit), ")"]];
 }
