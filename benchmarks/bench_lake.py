@@ -4,10 +4,11 @@
     python -m benchmarks.bench_lake --messages 8000000  10 GB of log, which need 22 GB of disk
     python -m benchmarks.bench_lake --no-spark          without the row of from_json
 
-CPU seconds, not time, of the work without imports; each in a process of its own, in turns, and the medians of
-`--rounds` count. "pyarrow alone" writes the same columns to one Parquet file in the order of the log,
-compressed as the lake's, with memory from the same place; what decodes them is counted apart. Memory is the
-most that a process had, pages of the mapped log included. Of from_json: JVM and Python of one Spark session,
+CPU seconds, not time, of the work without imports; each in a process of its own that has done the same with
+1,000 messages before, in turns, and the medians of `--rounds` count. "pyarrow alone" writes the same columns
+to one Parquet file in the order of the log, compressed as the lake's, with memory from the same place; what
+decodes them is counted apart. Memory is the most that a process had, pages of the mapped log included. Of
+from_json: JVM and Python of one Spark session,
 local[2], in which both ways write seven fields of the same bodies to nowhere, by turns. It prints rows for
 docs/lake.md.
 """
@@ -29,6 +30,7 @@ from benchmarks import bulk_store
 from benchmarks.meter import machine
 
 MESSAGES = 300_000
+FEW = 1_000
 JSON_MESSAGES = 200_000
 WARM = 3
 TIMES_MAX, MB_A_CPU_S_MIN, MEMORY_MB_MAX, FROM_JSON_MAX = 1.5, 40, 600, 0.7
@@ -90,6 +92,10 @@ def one(kind: str, store: Path, out: Path) -> None:
 
     use_thrifty_memory()
     work = {"lake": lake, "plain": plain}[kind]
+    with tempfile.TemporaryDirectory(dir=out.parent) as name:
+        few = Path(name) / "broker-a" / "store"
+        bulk_store.write_store(few, FEW, log_file_size=1 << 22, queue_file_entries=FEW)
+        work(few, Path(name) / "out")
     cpu, whole = work(store, out)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     sys.stdout.write(json.dumps({"cpu": cpu, "whole": whole, "memory": memory}) + "\n")
@@ -121,7 +127,7 @@ def write_bodies(store: Path, messages: int) -> None:
     from tests.store.bulk_stores import Message, WrittenStore
 
     cities = ("Berlin", "Lima", "Osaka", "Quito")
-    WrittenStore(store).add(
+    WrittenStore(store, log_file_size=1 << 28).add(
         Message(
             topic="orders",
             queue_id=i % 8,

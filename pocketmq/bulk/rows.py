@@ -23,7 +23,11 @@ Exact = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Read:
-    """Options for turning records into rows. ordered: as in the log, also where only the index is read."""
+    """Options for turning records into rows.
+
+    ordered: as in the log, also where only the index is read. by_queue: where an index says the queues, each
+    batch by topic and queue in place of that; a queue's rows stay as in the log.
+    """
 
     columns: tuple[str, ...]
     filters: Filters = field(default_factory=Filters)
@@ -31,6 +35,7 @@ class Read:
     verify_crc: bool = False
     batch_bytes: int = 8 << 20
     ordered: bool = True
+    by_queue: bool = False
 
 
 def needed(read: Read) -> list[str]:

@@ -56,6 +56,8 @@ def read_partition(partition: Partition, read: Read, loss: LossRule) -> Iterator
             queues = [
                 (q, store.queue(q.topic, q.queue_id, batch=q.batch)) for q in partition.queues
             ]
+            if read.by_queue:
+                queues.sort(key=lambda pair: (pair[0].topic, pair[0].queue_id))
             for low, high in partition.ranges:
                 yield from _read_range(store, partition, queues, low, high, read, loss)
     finally:
@@ -137,6 +139,7 @@ def _read_range(
             batch = coded.batch(data, starts, piece, read.columns, store.root.broker_name)
         if batch is None:
             piece = _in_order(piece) if loose else piece
+            piece = _by_queue(piece) if read.by_queue else piece
             data, starts = _data_of(piece, opened, file)
             batch = decode_filtered(
                 store, data, starts, piece, read, loss, file,
@@ -206,6 +209,11 @@ def _in_order(known: IndexedRecords) -> IndexedRecords:
     if (np.diff(positions) >= 0).all():
         return known
     return known.take(np.argsort(positions, kind="stable"))
+
+
+def _by_queue(known: IndexedRecords) -> IndexedRecords:
+    """The same queue by queue, those of each in the order that they have."""
+    return known.take(np.argsort(known.queue, kind="stable"))
 
 
 def _entries(

@@ -135,7 +135,7 @@ class FilePlan:
         source = self._source
         low, high = partition.ranges[0][0], partition.ranges[-1][1]
         cut = self._cut_of(partition)
-        for batch in read_partition(partition, Read(NAMES), source.loss):
+        for batch in read_partition(partition, Read(NAMES, by_queue=True), source.loss):
             if cut is not None and cut < high:
                 batch = batch.filter(pc.less(batch.column("commitLogOffset"), cut))
             for topic, rows in by_topic(batch):

@@ -57,7 +57,7 @@ def with_bodies(rows: pa.RecordBatch, body: "BodyColumns") -> pa.RecordBatch:
 
 
 def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each topic."""
+    """Yield the rows of each topic; copies, where there are several: a slice would keep the whole batch."""
     topics = pc.unique(batch.column("topic")).to_pylist()
     if len(topics) == 1:
         yield topics[0], batch

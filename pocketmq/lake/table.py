@@ -37,9 +37,11 @@ _ROW_GROUP_ROWS = 1 << 17
 _ATTEMPTS = 5
 # Columns in which values repeat: others are written plain, since a dictionary of them would be given up.
 _REPEATING = [
-    "topic", "brokerName", "queueId", "tags", "properties.key_value.key", "properties.key_value.value",
-    "flag", "sysFlag", "reconsumeTimes", "preparedTransactionOffset", "bornHost", "storeHost", "tagsCode",
+    "topic", "brokerName", "queueId", "tags", "properties.key_value.key", "flag", "sysFlag",
+    "reconsumeTimes", "preparedTransactionOffset", "bornHost", "storeHost", "tagsCode",
 ]  # fmt: skip
+# No reader passes over rows by the least and the greatest of all names, or of all values.
+_WITHOUT_STATISTICS = "properties."
 
 
 class TableInUse(PocketMQError):
@@ -126,11 +128,13 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table, partition: Rec
         "/".join((*([folder] if folder else []), f"{uuid.uuid4()}.parquet"))
     )
     output = table.io.new_output(path)
+    leaves = parquet_path_to_id_mapping(table.schema())
     metadata: list[Any] = []
     with output.create() as stream:
         with pq.ParquetWriter(
             stream, schema, compression="zstd", compression_level=1, metadata_collector=metadata,
             use_dictionary=[c for c in _REPEATING if c.partition(".")[0] in schema.names],
+            write_statistics=[leaf for leaf in leaves if not leaf.startswith(_WITHOUT_STATISTICS)],
             store_decimal_as_integer=True,
         ) as writer:  # fmt: skip
             columns = [
@@ -143,7 +147,7 @@ def write_file(table: "Table", schema: pa.Schema, rows: pa.Table, partition: Rec
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=metadata[0],
         stats_columns=compute_statistics_plan(table.schema(), table.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
+        parquet_column_mapping=leaves,
     )
     return DataFile.from_args(
         content=DataFileContent.DATA,

@@ -68,7 +68,7 @@ def test_bodies_that_do_not_fit_shift_no_other_row() -> None:
     bad = [
         b"", b"nope", b"{}{}", b'{"id":"x"}', b"null", b"[1]", b'{"id":1}}{"_":{"id":2}', b"\xff",
         b'{"id":1.5}', b'{"id":99999999999}', b"{} null", b'{"id":1}\nnull{}', b"\n",
-        b'{"id":1},"_":{"id":2}',
+        b'{"id":1},"_":{"id":2}', b'{"id":1}\0', b'{"id":1}\0}', b'{"id":"x}', b'{"x}', b'{"id":[{}',
     ]  # fmt: skip
     bodies = [one for n, each in enumerate(bad) for one in (b'{"id":%d}' % n, each)]
     found = rows(columns, bodies)
@@ -92,11 +92,17 @@ _VALUES = st.recursive(
 )
 
 
+# Pieces of bodies that together could be JSON, shifted.
+_TORN = st.lists(st.sampled_from([*'{}[]":,\\ \n1', '{"id":1}', "null", '"x"']), max_size=5).map(
+    lambda found: "".join(["{", *found, "}"]).encode()
+)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(
     st.dictionaries(st.sampled_from(["id", "name", "x"]), _VALUES, max_size=3).map(
         lambda value: json.dumps(value).encode()
-    ) | st.binary(max_size=12), max_size=12,
+    ) | st.binary(max_size=12) | _TORN, max_size=12,
 ))  # fmt: skip
 def test_any_bodies_are_judged_as_one_at_a_time(bodies: list[bytes]) -> None:
     """The judge is Python's json. Keys that come twice are left out: the readers differ about them."""

@@ -4,6 +4,7 @@ import struct
 import zlib
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -71,17 +72,20 @@ def joined(found: list[Message]) -> bytes:
     return b"".join(WrittenStore.record_of(m, i, 1000 + i) for i, m in enumerate(found))
 
 
-def decoded(raw: bytes, columns: Any = ALL) -> list[dict[str, Any]]:
+def decoded(raw: bytes, columns: Any = ALL, order: list[int] | None = None) -> list[dict[str, Any]]:
     data = pa.py_buffer(raw)
-    batch = decode(data, record_starts(data), columns, on_bad=fail, broker_name="b")
+    starts = record_starts(data)
+    starts = starts if order is None else starts[order]
+    batch = decode(data, starts, columns, on_bad=fail, broker_name="b")
     batch.validate(full=True)
     assert batch.schema == schema_of(columns)
     return table_rows(batch)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(messages(), min_size=1, max_size=8))
-def test_any_records_decode_as_one_at_a_time(found: list[Message]) -> None:
+@settings(max_examples=200, deadline=None)
+@given(st.lists(messages(), min_size=1, max_size=8), st.randoms())
+def test_any_records_decode_as_one_at_a_time(found: list[Message], chance: Random) -> None:
+    """In any order."""
     raw = joined(found)
     wanted: list[dict[str, Any]] = []
     for i, message in enumerate(found):
@@ -89,6 +93,8 @@ def test_any_records_decode_as_one_at_a_time(found: list[Message]) -> None:
         # As an index would have it.
         wanted.append(row | {"tagsCode": string_hash(row["tags"] or "")})
     assert decoded(raw) == wanted
+    order = chance.sample(range(len(found)), len(found))
+    assert decoded(raw, order=order) == [wanted[i] for i in order]
 
 
 @settings(max_examples=300, deadline=None)

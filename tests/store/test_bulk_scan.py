@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,23 @@ def test_rows_come_in_log_order_in_small_batches(written: WrittenStore) -> None:
     batches = list(reader)
     assert max(b.num_rows for b in batches) < 20
     assert [int(v) for b in batches for v in b.column("body").to_pylist()] == list(range(600))
+
+
+def test_batches_come_queue_by_queue_when_asked(written: WrittenStore) -> None:
+    roots = find_roots(str(written.root))
+    read = Read(("topic", "queueId", "queueOffset", "body"), batch_bytes=2000)
+    (ordered, grouped) = (
+        [
+            [(r["topic"], r["queueId"], r["queueOffset"], bytes(r["body"])) for r in b.to_pylist()]
+            for p in bulk.plan(
+                roots, Topics(), Positions(), Positions("latest"), Sizes(), LossRule()
+            )
+            for b in read_partition(p, one, LossRule())
+        ]
+        for one in (read, replace(read, by_queue=True))
+    )
+    assert grouped == [sorted(batch) for batch in ordered]
+    assert grouped != ordered
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,9 +1,10 @@
 """JSON bodies by pyarrow's reader, many at once.
 
 The reader takes values wherever one ends, not lines: a body that is no JSON, or more than one value, would
-shift the rows behind it. So a mark stands behind each body, an object with a key that no body contains: only
-if every second row is a mark, each row before one is exactly one body. Else halves are tried, until the
-bodies that do not fit stand alone.
+shift the rows behind it. So it sees only bodies that begin with { and end with }, a line end between two. No
+JSON has such a sequence but between two values: within an object or a list a comma follows }, and a string
+holds no line end. So each body gives a row or more, and as many rows as bodies are one of each. Else halves
+are tried, until the bodies that do not fit stand alone.
 """
 
 import json
@@ -17,9 +18,12 @@ import pyarrow.json as pj
 
 from pocketmq.bulk.bodies.decoder import DecodedBodies
 from pocketmq.bulk.columns.arrays import Bools
+from pocketmq.bulk.columns.gather import offsets_and_data
 from pocketmq.remoting.errors import IllegalArgument
 
 _CHANGED = re.compile(r"Column\(/?(.*?)\) changed from (\w+) to (\w+)")
+_SPACED = r"^\s*\{(?s:.*)\}\s*$"
+_NULL_BEHIND = re.compile(rb"\}\s*null")
 _NO_OBJECT = "it is not an object of JSON"
 # Not longer than a terminal's line.
 _REASON_MAX = 160
@@ -51,19 +55,40 @@ class JsonBodies:
 
 
 def _safe(bodies: pa.BinaryArray) -> Bools:
-    """Return the bodies that the reader may see: a null that is no value of a key ends the process.
+    """Return the bodies that the reader may see: objects by their ends, without a zero, at which it stops.
 
-    One that begins with an object has such a null only behind a closed one; that may also be in a string.
+    A null that is no value of a key ends the process. In a body that begins with { it is only behind a
+    closed one; that may also be in a string.
     """
     filled = pc.fill_null(bodies, b"")
-    safe: Bools = pc.match_substring_regex(filled, r"^\s*\{").to_numpy(zero_copy_only=False).copy()
-    odd = pc.match_substring_regex(filled, r"\}\s*null").to_numpy(zero_copy_only=False)
+    safe = _has_ends(filled)
+    offsets, data = offsets_and_data(filled)
+    whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+    odd = np.zeros(len(safe), np.bool_)
+    if _NULL_BEHIND.search(whole):
+        odd |= pc.match_substring_regex(filled, _NULL_BEHIND.pattern).to_numpy(zero_copy_only=False)
+    if len(whole) and not np.frombuffer(whole, np.uint8).min():
+        odd |= pc.match_substring(filled, "\0").to_numpy(zero_copy_only=False)
     for number in np.flatnonzero(safe & odd).tolist():
         try:
             json.loads(filled[number].as_py())
         except ValueError:
             safe[number] = False
     return safe
+
+
+def _has_ends(bodies: pa.BinaryArray) -> Bools:
+    """Return which bodies begin with { and end with }, with or without space around them."""
+    offsets, data = offsets_and_data(bodies)
+    raw = np.frombuffer(data, np.uint8)
+    found: Bools = np.diff(offsets) > 1
+    rows = np.flatnonzero(found)
+    found[rows] = (raw[offsets[rows]] == ord("{")) & (raw[offsets[rows + 1] - 1] == ord("}"))
+    others = np.flatnonzero(~found)
+    if len(others):
+        spaced = pc.match_substring_regex(bodies.take(pa.array(others)), _SPACED)
+        found[others] = spaced.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _parse(
@@ -91,33 +116,23 @@ def _parse(
 
 def _read(bodies: pa.BinaryArray, schema: pa.Schema | None) -> pa.RecordBatch:
     """Return a row for each body. schema: None: whatever columns there are. Raises: pa.ArrowInvalid."""
-    whole = _together(bodies)
-    key = "_"
-    while f'"{key}"'.encode() in whole:
-        key += "_"
-    lines = pc.binary_join_element_wise(
-        pc.fill_null(bodies, b""), f'\n{{"{key}":true}}\n'.encode(), b""
-    )
-    _, offsets, data = lines.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    text = data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+    lines = pc.binary_join_element_wise(bodies, b"\n", b"")
+    offsets, data = offsets_and_data(lines)
+    text = data.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     wanted = [] if schema is None else [pa.field(f.name, _read_as(f.type)) for f in schema]
     table = pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
         parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema([*wanted, pa.field(key, pa.bool_())]),
+            explicit_schema=pa.schema(wanted) if wanted else None,
             unexpected_field_behavior="infer" if schema is None else "ignore",
-            newlines_in_values=b"\n" in whole,
         ),
     )
-    marks = table.column(key).is_valid().to_numpy()
-    if len(marks) != 2 * len(bodies) or marks[::2].any() or not marks[1::2].all():
+    if table.num_rows != len(bodies):
         raise pa.ArrowInvalid("it is not one value")
-    rows = table.drop_columns(key).take(pa.array(np.arange(0, len(marks), 2)))
     if schema is not None:
-        rows = rows.cast(schema)
-    (batch,) = rows.combine_chunks().to_batches()
+        table = table.cast(schema)
+    (batch,) = table.combine_chunks().to_batches()
     return batch
 
 
@@ -131,14 +146,6 @@ def _read_as(type_: pa.DataType) -> pa.DataType:
         inner = (type_.field(n) for n in range(type_.num_fields))
         return pa.struct([pa.field(field.name, _read_as(field.type)) for field in inner])
     return type_
-
-
-def _together(bodies: pa.BinaryArray) -> bytes:
-    """Return all bodies without a gap: what none of these bytes contain, no body does."""
-    _, offsets, data = bodies.buffers()
-    bounds = np.frombuffer(offsets, np.int32)
-    first, last = int(bounds[bodies.offset]), int(bounds[bodies.offset + len(bodies)])
-    return b"" if data is None else data.slice(first, last - first).to_pybytes()
 
 
 def _reason(error: pa.ArrowInvalid) -> str:

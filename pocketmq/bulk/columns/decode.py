@@ -1,7 +1,7 @@
 """Records of one buffer -> one Arrow RecordBatch with the wanted columns; nothing per message in Python.
 
     data     a commit log file (mapped), a piece of one, or the joined bodies of pull replies
-    starts   where records begin in data, ascending
+    starts   where records begin in data, in the order of the rows
     known    what a ConsumeQueue said of them (queue, offset, size, code), if it was read
 
 Only what the columns need is read: columns of part "queue" read no byte of the log if `known` is given. A bad
@@ -229,7 +229,7 @@ class _Decoder:
             self._read_variable(verify_crc)
 
     def _drop(self, bad: Bools, reason: str) -> None:
-        for place in self._starts[bad].tolist():
+        for place in np.sort(self._starts[bad]).tolist():
             self._on_bad(place, reason)
         keep = ~bad
         self._starts = self._starts[keep]

@@ -3,8 +3,7 @@
 windows()  a fixed number of bytes at each place: an overlapping view of the buffer, indexed
 gather()   byte ranges. Those of one length are windows. For any lengths, offsets [s0, e0, s1, e1, ...] over
            the raw buffer describe wanted ranges and the gaps between them as one Arrow array; taking every
-           second element copies the wanted ones once. Needs ascending places and less than 2 GiB from first
-           to last byte.
+           second element copies the wanted ones once. Needs less than 2 GiB from first to last byte.
 """
 
 from typing import Any
@@ -54,7 +53,7 @@ def even_indices(count: int) -> pa.Array:
 
 
 def interleaved(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
-    """Return the array of 2n ranges: element 2i is data[starts[i]:ends[i]], the odd ones are the gaps.
+    """Return the array of 2n ascending ranges: element 2i is data[starts[i]:ends[i]], the odd ones are gaps.
 
     The last one lies behind the last range. `take` makes room for as many elements of middle size, and moves
     what it has when they are larger, as bodies are: then the last one is so large that the room is enough.
@@ -89,16 +88,21 @@ def gather(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
         offsets = np.arange(0, len(values) + 1, width, dtype=np.int32)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
+    if (starts[1:] < starts[:-1]).any():
+        return gather_at(data, starts, ends, np.arange(len(starts)), len(starts))
     return pc.take(interleaved(data, starts, ends), even_indices(len(starts)), boundscheck=False)
 
 
 def gather_at(data: pa.Buffer, starts: Int64s, ends: Int64s, rows: Int64s, count: int) -> Any:
     """Return `count` values: range i goes to row rows[i]; rows without a range are null.
 
-    Of two ranges for one row the last one counts.
+    Of two ranges for one row the one that lies behind the other counts.
     """
     if not len(starts):
         return pa.nulls(count, pa.binary())
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends, rows = starts[order], ends[order], rows[order]
     place = np.full(count, -1, np.int32)
     place[rows] = np.arange(0, 2 * len(rows), 2, dtype=np.int32)
     absent = place < 0

@@ -47,7 +47,7 @@ _LAYOUTS = (_HEAD, _TO_STORE_TIME, _V4)
 class FixedPart:
     """Fields of records that start at `starts` in `data`; columns are read on demand.
 
-    starts: ascending, each at least RECORD_SIZE_MIN bytes before the end of data.
+    starts: each at least RECORD_SIZE_MIN bytes before the end of data.
     """
 
     def __init__(
