@@ -134,6 +134,18 @@ class Following:
             commit_log.move_end(record.position + record.size, record.store_ms)
         return True
 
+    def continue_queue(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Have a queue without records begin at `offset`, kept over restarts; False if it has begun.
+
+        Raises: DiskFull.
+        """
+        queue = self.table.open(topic, queue_id)
+        if queue.files.files or isinstance(queue, BatchConsumeQueue) or queue.refusal_of(offset):
+            return False
+        queue.skip_to(offset)
+        queue.make_room()
+        return True
+
     def drop_rest(self) -> None:
         """Drop the incomplete record: the log ends behind the last whole one."""
         if self.received != self._log.end:

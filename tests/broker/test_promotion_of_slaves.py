@@ -1,5 +1,6 @@
 """Progress, promotion and demotion: groups continue where they were."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.refused import Refused
 from pocketmq.model.tables import GroupConfig
+from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.filled_brokers import fill
 from tests.broker.pairs import (
@@ -208,3 +210,33 @@ async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
             await caught_up(master, slave)
         await brokers.stop_all()
     assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
+
+
+async def test_a_queue_that_was_emptied_before_the_slave_came_continues(
+    tmp_path: Path,
+) -> None:
+    """Nothing in the log that it is sent speaks of the queue; its offsets do not begin anew all the same."""
+    clock = ManualClock(time.time_ns() // 1_000_000 + 100 * 3_600_000)
+    async with pair(tmp_path) as brokers:
+        master = await brokers.master(clock=clock)
+        async with await Peer.at(master) as peer:
+            for body in (b"1", b"2", b"3"):
+                await peer.produce("Early", body)
+            master.parts.tables.offsets.commit("g", "Early", 0, 3, "test")
+            await fill(peer, 200)
+        store = master.parts.messages.store
+        assert store.delete_expired_files() > 0
+        assert (store.min_offset("Early", 0), store.max_offset("Early", 0)) == (0, 3)
+        for _ in range(2):
+            slave = await brokers.slave(clock=clock)
+            await caught_up(slave, master)
+            assert slave.parts.messages.store.commit_log_min_position > 0
+            assert slave.parts.messages.store.next_offset("Early", 0) == 3
+            await brokers.stop("s")
+        slave = await brokers.slave(clock=clock)
+        await brokers.stop("m")
+        await slave.parts.services.replication.promote()
+        assert slave.parts.tables.offsets.query("g", "Early", 0) == 3
+        async with await Peer.at(slave) as peer:
+            assert number(await peer.produce("Early", b"4"), "queueOffset") == 3
+            assert await peer.bodies("g", "Early", 3) == [b"4"]

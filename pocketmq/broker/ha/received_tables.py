@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from pocketmq.model.queue_json import message_queue
 from pocketmq.model.tables import ROUTE_QUEUES_MAX, GroupConfig, TopicConfig
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.java_number import number
@@ -47,6 +48,14 @@ def _within(value: Any, limit: int) -> int:
 def offsets(data: Any) -> dict[str, dict[int, int]]:
     """Read an `offsetTable`; an offset below 0 is absent. Raises: as `readable` says."""
     return offset_rows(data["offsetTable"])
+
+
+def queue_ends(data: Any) -> dict[int, int]:
+    """Read where a topic's queues end, by queue id. Raises: as `readable` says."""
+    return {
+        message_queue(key).queue_id: long(row["maxOffset"])
+        for key, row in data["offsetTable"].items()
+    }
 
 
 def offset_rows(table: Any) -> dict[str, dict[int, int]]:

@@ -8,6 +8,7 @@
     402 request modes    as they are; 5.x
     900005               what only PocketMQ has beside its log: `PocketState`
     900014               the delivery record
+    202 ends of queues   of those whose messages had all expired: emptied_queues.py
 
 43, 45, 60 and 900005 say how far the master was: they are taken once the log is here that the master had
 then. Progress that is ahead of it would lose, were this broker promoted now, what the master has handed out
@@ -31,6 +32,7 @@ from pocketmq.broker.groups.starts import SEPARATOR
 from pocketmq.broker.ha.config import HaConfig
 from pocketmq.broker.ha.copied_state import CopiedState
 from pocketmq.broker.ha.deliveries import copy_deliveries
+from pocketmq.broker.ha.emptied_queues import EmptiedQueues
 from pocketmq.broker.ha.introduction import DialledMaster, Introducer, own_credentials
 from pocketmq.broker.ha.received_tables import (
     MasterRefused,
@@ -38,6 +40,7 @@ from pocketmq.broker.ha.received_tables import (
     levels,
     long,
     offset_rows,
+    queue_ends,
     readable,
     timer_check,
 )
@@ -171,6 +174,12 @@ class Master:
         answer = await self.ask(_C.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
         return long((answer.ext or {})["offset"])
 
+    async def ends_of(self, topic: str) -> dict[int, int]:
+        """Return where a topic's queues end. Raises: MasterRefused, PocketMQError, OSError."""
+        answer = await self.ask(_C.GET_TOPIC_STATS_INFO, {"topic": topic})
+        with readable(f"the queues of {topic}"):
+            return queue_ends(fastjson.loads(answer.body))
+
     async def settings(self) -> dict[str, str]:
         """Return its broker.conf. Raises: MasterRefused, PocketMQError, OSError."""
         answer = await self.ask(_C.GET_BROKER_CONFIG)
@@ -203,6 +212,7 @@ class TableSync:
         self._store = store
         self.copied = copied
         self._master = master
+        self._emptied = EmptiedQueues(store, tables.topics)
         # The master's last offsets, to recognise one that was set back.
         self._said: dict[str, dict[int, int]] = {}
         # What waits for the log.
@@ -224,6 +234,7 @@ class TableSync:
         self._take_groups(await self._master.json(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
         await self._take_progress()
         await self._take_newer()
+        await self._emptied.round(self._master, self._arrives)
         await copy_deliveries(self.copied.deliveries, self._master.ask)
         for topic in list(self._let_go_of):
             await self._let_go(topic)
