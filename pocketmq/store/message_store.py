@@ -47,9 +47,7 @@ from pocketmq.store.message_reader import EntryFilter, ReadResult
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
 from pocketmq.store.queue.deleted_queues import DeletedQueues
-from pocketmq.store.queue.offset_by_time import Boundary
 from pocketmq.store.reads import Backlog, QueryResult, Reads
-from pocketmq.store.repair.kept_rest import keep_rest
 from pocketmq.store.repair.recovery import Recovery, RecoveryReport
 from pocketmq.store.repair.unsupported import refuse_foreign
 from pocketmq.store.side_tasks import SideTasks
@@ -58,6 +56,7 @@ from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
 
 if TYPE_CHECKING:
     from pocketmq.store.following import EntryListener, Following
+    from pocketmq.store.queue.offset_by_time import Boundary
 
 log = logging.getLogger(__name__)
 
@@ -344,6 +343,8 @@ class MessageStore:
         Only while the store follows. Returns: the files that keep what was cut off. Raises: OSError,
         StoreError.
         """
+        from pocketmq.store.repair.kept_rest import keep_rest
+
         assert self.following is not None
         assert self.flushing is not None
         self.following.drop_rest()
@@ -557,7 +558,7 @@ class MessageStore:
         return self.reads.earliest_time(topic, queue_id)
 
     def offset_by_time(
-        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = "NEAREST"
+        self, topic: str, queue_id: int, time_ms: int, boundary: "Boundary" = "NEAREST"
     ) -> int:
         """See Reads."""
         return self.reads.offset_by_time(topic, queue_id, time_ms, boundary)

@@ -212,7 +212,7 @@ async def test_a_demoted_master_follows_the_new_one(tmp_path: Path) -> None:
     assert log_bytes(tmp_path / "s") == log_bytes(tmp_path / "m")
 
 
-async def test_a_queue_that_was_emptied_before_the_slave_came_continues(
+async def test_a_queue_emptied_before_the_slave_came_continues(
     tmp_path: Path,
 ) -> None:
     """Nothing in the log that it is sent speaks of the queue; its offsets do not begin anew all the same."""

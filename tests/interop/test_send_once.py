@@ -26,9 +26,9 @@ from tests.broker.pairs import name_server
 from tests.interop import sdks
 from tests.interop.brokers import JavaBroker, PocketBroker
 from tests.interop.conftest import Shared, or_missing
-from tests.interop.driver import Driver, Json, Sent, Session, message
+from tests.interop.driver import Driver, Json, PeerError, Sent, Session, message
 from tests.interop.grpc_places import Ours
-from tests.interop.sdks import Sdk
+from tests.interop.sdks import Producer, Sdk
 from tests.kit.lossy_proxy import LossyProxy
 from tests.kit.waiting import until_async as until
 
@@ -186,12 +186,25 @@ def send_by_go(session: Session, namesrv: str, topic: str, count: int) -> Told:
 def send_by_sdk(driver: Driver, endpoint: str, topic: str, bodies: Sequence[str]) -> Told:
     """Send one after the other; the acknowledgement has no place."""
     with Sdk(driver, endpoint) as sdk:
-        # Java's attempts follow each other at once: a connection that is ending uses up dozens
-        # (INTERNAL: http2 exception).
-        producer = sdk.producer(topic, **({"attempts": 1_000} if sdk.name == "java" else {}))
+        producer = started_producer(sdk, topic)
         for begin in range(0, len(bodies), 250):
             producer.send(*({"topic": topic, "body": each} for each in bodies[begin : begin + 250]))
     return dict.fromkeys(bodies)
+
+
+def started_producer(sdk: Sdk, topic: str) -> Producer:
+    """Start one, again where it gives up: Go's start asks once for the route, and an answer may be lost."""
+    # Java's attempts follow each other at once: a connection that is ending uses up dozens
+    # (INTERNAL: http2 exception).
+    more = {"attempts": 1_000} if sdk.name == "java" else {}
+    while True:
+        producer = sdk.producer(topic, **more)
+        try:
+            producer.until_started()
+        except PeerError as error:
+            log.info("starting again, since the start failed: %s", error)
+        else:
+            return producer
 
 
 # ------------------------------------------------------------ judged

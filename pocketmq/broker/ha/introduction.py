@@ -6,7 +6,7 @@ a master has no accounts, lists the slave's address, or refuses.
 """
 
 import json
-import secrets
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -138,7 +138,7 @@ class Introducer:
         self,
         credentials: Credentials,
         client: RemotingClient,
-        random_bytes: RandomBytes = secrets.token_bytes,
+        random_bytes: RandomBytes = os.urandom,
     ) -> None:
         self._account = credentials.access_key
         self._secret = credentials.secret_key

@@ -18,7 +18,7 @@ PocketMQ only; Apache masters do not know the two requests, Apache slaves follow
 
 import hashlib
 import hmac
-import secrets
+import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -59,7 +59,7 @@ class Challenges:
     """A master's challenges (invariant 2), which it recognises without keeping them."""
 
     def __init__(
-        self, monotonic_ms: Callable[[], int], random_bytes: RandomBytes = secrets.token_bytes
+        self, monotonic_ms: Callable[[], int], random_bytes: RandomBytes = os.urandom
     ) -> None:
         self._monotonic_ms = monotonic_ms
         self._key = random_bytes(32)
@@ -85,7 +85,7 @@ class Tickets:
     """A master's tickets: each admits one connection of an account to the port for slaves."""
 
     def __init__(
-        self, monotonic_ms: Callable[[], int], random_bytes: RandomBytes = secrets.token_bytes
+        self, monotonic_ms: Callable[[], int], random_bytes: RandomBytes = os.urandom
     ) -> None:
         self._monotonic_ms = monotonic_ms
         self._random_bytes = random_bytes

@@ -23,22 +23,26 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.acts.send_properties import queue_of_priority
 from pocketmq.broker.internal_append import InternalAppend
 from pocketmq.broker.node import Node
-from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
 from pocketmq.broker.schedules.table import ScheduleTable
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.model.message_codec import get_property, properties_to_text
 from pocketmq.model.names import SCHEDULE_CHANGES_TOPIC
 from pocketmq.model.record import Record, read_record
-from pocketmq.model.unique_key import UniqueKeys
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.java_number import property_number
 from pocketmq.store import MessageStore, RecordIllegal
 from pocketmq.store.side_tasks import SURVIVED
+
+if TYPE_CHECKING:
+    from pocketmq.broker.schedules.schedule import ScheduleRow
+    from pocketmq.model.unique_key import UniqueKeys
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +71,19 @@ class ScheduleService:
         self._topics = topics
         self._store = store
         self._put = put
-        self._keys = UniqueKeys("127.0.0.1", node.clock)
         self._changed = asyncio.Event()
         self.fired: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
 
+    @cached_property
+    def _keys(self) -> "UniqueKeys":
+        from pocketmq.model.unique_key import UniqueKeys
+
+        return UniqueKeys("127.0.0.1", self._node.clock)
+
     # ------------------------------------------------------------ changes
 
-    def change(self, name: str, row: ScheduleRow | None) -> int:
+    def change(self, name: str, row: "ScheduleRow | None") -> int:
         """Set a schedule, or delete it (None). Returns: the end of the change in the log.
 
         Raises: StoreError.
@@ -90,7 +99,7 @@ class ScheduleService:
         self._changed.set()
         return self.table.end
 
-    def _apply(self, name: str, row: ScheduleRow | None) -> None:
+    def _apply(self, name: str, row: "ScheduleRow | None") -> None:
         if row is None:
             self.table.remove(name)
         else:
@@ -111,11 +120,14 @@ class ScheduleService:
         self.table.end = self._store.commit_log_max_position
 
     def _take_change(self, body: bytes) -> None:
+        # A start without schedules is quicker without it.
+        from pocketmq.broker.schedules.schedule import ScheduleRow
+
         try:
             change = json.loads(body)
             row = None if change["row"] is None else ScheduleRow.from_json(change["row"])
             self._apply(str(change["name"]), row)
-        except (LookupError, TypeError, ValueError, ScheduleIllegal) as error:
+        except (LookupError, TypeError, ValueError) as error:
             log.error("skipped a change of a schedule that cannot be read reason=%r", error)
 
     def _take_firings(self) -> None:
@@ -186,14 +198,14 @@ class ScheduleService:
                 self._move(row, decision.next_ms, None)
         return True
 
-    def _move(self, row: ScheduleRow, next_ms: int | None, fired_ms: int | None) -> None:
+    def _move(self, row: "ScheduleRow", next_ms: int | None, fired_ms: int | None) -> None:
         if next_ms is None:
             log.info("a schedule has come to its end name=%s", row.name)
             self.table.remove(row.name)
         else:
             self.table.put(row.moved(next_ms, fired_ms))
 
-    def _send(self, row: ScheduleRow, time_ms: int, next_ms: int | None) -> bool:
+    def _send(self, row: "ScheduleRow", time_ms: int, next_ms: int | None) -> bool:
         """Append one firing (2); False if its topic takes none (5). Raises: StoreError."""
         plan = row.plan
         topic = self._topics.get(plan.topic)

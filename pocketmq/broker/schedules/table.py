@@ -11,11 +11,13 @@ Owner: ScheduleService.
 import heapq
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.store import ConfigFile
+
+if TYPE_CHECKING:
+    from pocketmq.broker.schedules.schedule import ScheduleRow
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +40,11 @@ class ScheduleTable(ConfigManager):
         """Replace the rows by those of the file, or of a master; nothing is written if they are the same."""
         if not isinstance(data, Mapping):
             return
-        rows: dict[str, ScheduleRow] = {}
+        rows: dict[str, Any] = {}
         for row in data.get("schedules") or ():
+            # A start without schedules is quicker without it.
+            from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
+
             try:
                 found = ScheduleRow.from_json(row)
             except ScheduleIllegal as error:
@@ -55,7 +60,7 @@ class ScheduleTable(ConfigManager):
         for each in rows.values():
             self.put(each)
 
-    def put(self, row: ScheduleRow) -> None:
+    def put(self, row: "ScheduleRow") -> None:
         """Add a schedule, or replace that of its name."""
         self.rows[row.name] = row
         if row.next_ms is not None:
@@ -72,7 +77,7 @@ class ScheduleTable(ConfigManager):
         self.rows.pop(name, None)
         self.dirty = True
 
-    def first(self) -> ScheduleRow | None:
+    def first(self) -> "ScheduleRow | None":
         """Return the schedule that comes next; None if none does."""
         while self._heap:
             next_ms, name = self._heap[0]

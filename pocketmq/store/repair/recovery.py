@@ -43,7 +43,6 @@ from pocketmq.store.queue.batch_consume_queue import BatchConsumeQueue, messages
 from pocketmq.store.queue.consume_queue import ConsumeQueue, records_before
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.tags_code import LONGEST_DELAY_MS, entry_code
-from pocketmq.store.repair.kept_rest import keep_rest
 from pocketmq.store.store_lock import LastStop
 
 if TYPE_CHECKING:
@@ -123,6 +122,9 @@ class Recovery:
             return report
         start = report.checked_from = report.end = self._start()
         self._walk(start)
+        # A first start has nothing to keep, and is quicker without it.
+        from pocketmq.store.repair.kept_rest import keep_rest
+
         keep_rest(self._root, self._log, report.end)
         # The queues first: if this fails half-way, the next start must not find queues without a log.
         self._cut_queues(report.end)
