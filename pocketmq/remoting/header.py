@@ -25,9 +25,16 @@ def camel(name: str) -> str:
 
 @dataclass_transform(field_specifiers=(wire,))
 class Header:
-    """Base of every header; subclasses are dataclasses with parse(ext) and ext(), made when first used."""
+    """Base of every header; subclasses are dataclasses with parse(ext) and ext(), made when first used.
 
-    def __init_subclass__(cls) -> None:
+    own: a request of ours, in which every number must be one. An optional one of RocketMQ's that cannot be
+    read counts as absent, as there.
+    """
+
+    is_own = False
+
+    def __init_subclass__(cls, own: bool = False) -> None:
+        cls.is_own = own
         # Ninety classes, of which a client uses ten: a dataclass is made of each when it is first used.
         # One derived from another would find that one's __init__, so it is made at once.
         if cls.__base__ is not Header:
@@ -76,7 +83,7 @@ class Header:
                         f"the field {wire_name!r} is over 64 bits: {text[:100]!r}"
                     ) from None
                 except ValueError:
-                    if required:
+                    if required or cls.is_own:
                         raise HeaderError(
                             f"the field {wire_name!r} is not a number: {text[:100]!r}"
                         ) from None

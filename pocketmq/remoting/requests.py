@@ -79,7 +79,7 @@ class GetGroupFindingsHeader(Header):
     group: str | None = None
 
 
-class GetMessageTrackHeader(Header):
+class GetMessageTrackHeader(Header, own=True):
     msg_id: str | None = None
     topic: str | None = None
     queue_id: int | None = None
@@ -87,14 +87,14 @@ class GetMessageTrackHeader(Header):
     group: str | None = None
 
 
-class GetGroupBalanceHeader(Header):
+class GetGroupBalanceHeader(Header, own=True):
     group: str
     topic: str | None = None
     since: int | None = None
     states: str | None = None
 
 
-class RedeliverHeader(Header):
+class RedeliverHeader(Header, own=True):
     group: str
     state: str
     count: int
@@ -113,7 +113,7 @@ class GetDeliveriesResponseHeader(Header):
     part: str
 
 
-class GetTimersHeader(Header):
+class GetTimersHeader(Header, own=True):
     topic: str | None = None
     count: int | None = None
     key: str | None = None
@@ -137,7 +137,7 @@ class GetSchedulesHeader(Header):
     owner: str | None = None
 
 
-class ChangeRoleHeader(Header):
+class ChangeRoleHeader(Header, own=True):
     act: str
     role: str | None = None
     force: bool | None = None

@@ -2,6 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.header import Header, wire
 
 
@@ -33,3 +36,18 @@ def test_a_header_that_derives_from_another_has_its_fields_first() -> None:
     assert repr(AskedTwice("T", "b", True)) == "AskedTwice(topic='T', bname='b', again=True)"
     assert Asked("T", "b").ext() == {"topic": "T", "n": "b"}
     assert AskedTwice.parse({"topic": "T", "again": "TRUE"}).again is True
+
+
+def test_a_number_of_our_own_requests_is_one() -> None:
+    """Else "since=yesterday" would redeliver messages of all time. RocketMQ's requests ignore it."""
+
+    class OfRocketMQ(Header):
+        since: int | None = None
+
+    class Ours(Header, own=True):
+        since: int | None = None
+
+    assert OfRocketMQ.parse({"since": "yesterday"}).since is None
+    assert (Ours.parse({}).since, Ours.parse({"since": "5"}).since) == (None, 5)
+    with pytest.raises(HeaderError, match="'since' is not a number: 'yesterday'"):
+        Ours.parse({"since": "yesterday"})
