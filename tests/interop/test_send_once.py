@@ -330,9 +330,10 @@ async def test_a_kill_and_a_promotion_in_the_middle(
         await until(lambda: count_in(slave.store) == count_in(master.store), "the slave has all")
         proxies[0].refuses = True
         master.kill()
-        proxies[0].stalled = False
         async with Admin(name_server=namesrv) as admin:
             await admin.replicas.change(slave.address, "promote", role="ASYNC_MASTER", force=True)
+        # Earlier, a held answer would let the next send begin while no route has a master: it fails at once.
+        proxies[0].stalled = False
         ended = await asyncio.to_thread(producer.end_flood, flood, stop=False)
     assert ended == {"acknowledged": len(bodies), "failed": 0}
     [found] = stored_in([slave.store], ["Once"]).values()
