@@ -27,8 +27,8 @@ def camel(name: str) -> str:
 class Header:
     """Base of every header; subclasses are dataclasses with parse(ext) and ext(), made when first used.
 
-    own: a request of ours, in which every number must be one. An optional one of RocketMQ's that cannot be
-    read counts as absent, as there.
+    own: a request that only PocketMQ has refuses an invalid number. In RocketMQ's requests an invalid number
+    in an optional field counts as absent, as in RocketMQ.
     """
 
     is_own = False
