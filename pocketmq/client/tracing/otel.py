@@ -8,8 +8,8 @@
 
 The context is W3C's in the properties `traceparent` and `tracestate`, or what the program's propagator uses;
 retries and dead letters keep it. A call with several messages belongs to none of their traces and links to
-all. A consumer's spans of kind CLIENT are of the trace that is current there, if there is one, and link to the
-messages'. Without a listener, `processing` spans the work. Attribute names: semantic conventions of
+all. A consumer's spans of kind CLIENT are of the trace that is current there, if there is one, and link to
+the messages'. Without a listener, `processing` spans the work. Attribute names: semantic conventions of
 messaging, RocketMQ.
 """
 
