@@ -14,6 +14,7 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic
 from tests.spark.conftest import CHILD_ENV, need_java
+from tests.spark.connect_server import connect_server
 from tests.spark.peers import (
     PeerMissing,
     connect_packages,
@@ -95,18 +96,8 @@ def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_
 def test_a_spark_connect_session_reads_streams_and_writes(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """The server is in the JVM of the tests' session: another JVM costs 20 s of CPU."""
-    context = spark.sparkContext
-    package: Any = context._jvm
-    for name in ("org", "apache", "spark", "sql", "connect", "service", "SparkConnectService$"):
-        package = getattr(package, name)
-    service = getattr(package, "MODULE$")
-    service.start(context._jsc.sc())
-    try:
-        url = f"sc://127.0.0.1:{service.localPort()}"
+    with connect_server(spark) as url:
         seen = essentials(url, connect_packages, broker, tmp_path)
-    finally:
-        service.stop(*(getattr(service, f"stop$default${n}")() for n in (1, 2)))
     assert seen["version"] == pyspark.__version__
     assert "connect" in seen["session"]
 
