@@ -33,15 +33,16 @@ from pocketmq.bulk.offsets import (
     store_at,
 )
 from pocketmq.remoting.errors import PocketMQError
-from pocketmq.spark.behind import BEHIND, behind
 from pocketmq.spark.options import Options
 from pocketmq.spark.positions import say_defaults, topics_of
 from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.stream_offset import (
+    BEHIND,
     OffsetScope,
     Stores,
     TopicKey,
+    behind,
     from_offset,
     seen_of,
     to_offset,

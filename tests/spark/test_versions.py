@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ import pytest
 from tests.interop.brokers import RunningBroker
 from tests.spark.broker_topics import make_topic
 from tests.spark.conftest import CHILD_ENV, need_java
-from tests.spark.connect_server import connect_server
 from tests.spark.peers import (
     PeerMissing,
     connect_packages,
@@ -89,6 +89,21 @@ def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_
     assert seen["version"].startswith("4.0.")
     # 4.0 has no read limits for Python sources: one batch of the limit, in proportion to the queues.
     assert len(seen["places"][0]) == 15
+
+
+@contextmanager
+def connect_server(spark: "SparkSession") -> Iterator[str]:
+    """A Spark Connect server in the JVM of the tests' session, since another JVM costs 20 s of CPU: sc://..."""
+    context = spark.sparkContext
+    package: Any = context._jvm
+    for name in ("org", "apache", "spark", "sql", "connect", "service", "SparkConnectService$"):
+        package = getattr(package, name)
+    service = getattr(package, "MODULE$")
+    service.start(context._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        service.stop(*(getattr(service, f"stop$default${n}")() for n in (1, 2)))
 
 
 @pytest.mark.slow

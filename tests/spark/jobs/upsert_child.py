@@ -10,8 +10,8 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.spark.jobs.test_examples import example
 from tests.spark.stream_child import session_to_kill
-from tests.spark.test_examples import example
 
 
 def main(store: str, warehouse: str, commits: str) -> None:

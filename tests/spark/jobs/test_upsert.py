@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pocketmq.spark.stream import HAS_LIMITS
 from tests.house.doc_blocks import ROOT
 from tests.spark.conftest import CHILD_ENV
-from tests.spark.test_examples import example
+from tests.spark.jobs.test_examples import example
 from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:

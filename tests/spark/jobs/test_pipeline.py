@@ -11,8 +11,8 @@ import pyspark
 import pytest
 
 from tests.house.doc_blocks import ROOT
-from tests.spark.connect_server import connect_server
 from tests.spark.peers import PeerMissing, connect_packages, or_missing
+from tests.spark.test_versions import connect_server
 from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Streams with state of docs/spark.md: the backlog, watermarks, a join of two topics."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from pocketmq.spark.stream import HAS_LIMITS
 from tests.house.doc_blocks import ROOT, blocks
+from tests.spark.test_file_stream import reader_of
 from tests.store.bulk_stores import Message, WrittenStore
 
 if TYPE_CHECKING:
@@ -71,3 +73,28 @@ def test_orders_without_a_payment_in_time_are_found(spark: "SparkSession", folde
     run(JOIN, spark, folder)
     rows = spark.read.parquet(f"{folder}/archive/unpaid").collect()
     assert sorted(r["keys"] for r in rows) == sorted(f"k{i}" for i in range(60) if i % 3 != 1)
+
+
+def test_the_backlog_counts_messages_and_the_age_of_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By broker, behind the batch that was planned."""
+    now_ms = 1_700_000_000_000
+    for name in ("broker-a", "broker-b"):
+        store = WrittenStore(tmp_path / name / "store")
+        store.add(
+            Message(queue_id=i % 2, body=name.encode(), store_ms=now_ms - 50_000 + i * 1000)
+            for i in range(40)
+        )
+    monkeypatch.setattr(time, "time_ns", lambda: now_ms * 1_000_000)
+    reader = reader_of(store, path=str(tmp_path / "*" / "store"))
+    start = reader.initialOffset()
+    start["offsets"]["T"]["broker-b"] = {"0": 20, "1": 20}
+    end = reader.after(start, 20, 0)
+    assert reader.newest()["behind"] == {
+        # Offset 10 of queue 0 is message 20 of both queues.
+        "broker-a": {"messages": 20, "seconds": 30.0},
+        "broker-b": {"messages": 0, "seconds": 0.0},
+    }
+    reader.after(end, 0, 0)
+    assert reader.newest()["behind"]["broker-a"] == {"messages": 0, "seconds": 0.0}
