@@ -245,7 +245,6 @@ _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
 _LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
-_AUTH = "5.x users and policies: PocketMQ has the access control of RocketMQ 4, in files"
 _COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow down"
 _ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
 _HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"
@@ -343,6 +342,16 @@ _ROWS: tuple[RequestRow, ...] = (
     RequestRow(C.GET_BROKER_CLUSTER_ACL_INFO, None, ah.BrokerAclInfoResponseHeader),
     RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader),
     RequestRow(C.GET_BROKER_CLUSTER_ACL_CONFIG),
+    RequestRow(C.AUTH_CREATE_USER, ah.UserHeader),
+    RequestRow(C.AUTH_UPDATE_USER, ah.UserHeader),
+    RequestRow(C.AUTH_DELETE_USER, ah.UserHeader),
+    RequestRow(C.AUTH_GET_USER, ah.UserHeader),
+    RequestRow(C.AUTH_LIST_USER, ah.ListUsersHeader),
+    RequestRow(C.AUTH_CREATE_ACL, ah.SubjectHeader),
+    RequestRow(C.AUTH_UPDATE_ACL, ah.SubjectHeader),
+    RequestRow(C.AUTH_DELETE_ACL, ah.DeletePolicyHeader),
+    RequestRow(C.AUTH_GET_ACL, ah.SubjectHeader),
+    RequestRow(C.AUTH_LIST_ACL, ah.ListPoliciesHeader),
     RequestRow(C.GET_TIMER_CHECK_POINT),
     RequestRow(C.GET_TIMER_METRICS),
     RequestRow(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
@@ -527,19 +536,6 @@ _ROWS: tuple[RequestRow, ...] = (
         C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         C.GET_COLD_DATA_FLOW_CTR_INFO,
         C.SET_COMMITLOG_READ_MODE,
-    ),
-    *_nobody(
-        _AUTH,
-        C.AUTH_CREATE_USER,
-        C.AUTH_UPDATE_USER,
-        C.AUTH_DELETE_USER,
-        C.AUTH_GET_USER,
-        C.AUTH_LIST_USER,
-        C.AUTH_CREATE_ACL,
-        C.AUTH_UPDATE_ACL,
-        C.AUTH_DELETE_ACL,
-        C.AUTH_GET_ACL,
-        C.AUTH_LIST_ACL,
     ),
     *_nobody(_TIMER, C.SWITCH_TIMER_ENGINE),
     *_nobody(_POP, C.POP_ROLLBACK),
