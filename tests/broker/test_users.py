@@ -219,7 +219,7 @@ async def test_without_authorization_users_may_not_change_users(tmp_path: Path) 
 async def test_broker_without_users_says_so(tmp_path: Path) -> None:
     async with serving(tmp_path / "store") as broker, await Peer.at(broker) as peer:
         answer = await ask(peer, "", RequestCode.AUTH_LIST_USER, {})
-        assert answer.code == 1
+        assert answer.code == 3
         assert "authenticationEnabled" in (answer.remark or "")
 
 

@@ -38,7 +38,7 @@ def user_handlers(node: Node) -> dict[int, Handler]:
 
 def _refuse(request: RemotingCommand, connection: Connection) -> RemotingCommand:
     return request.answer(
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         "this broker has no users: start it with authenticationEnabled=true and initAuthenticationUser",
     )
 
