@@ -10,7 +10,6 @@ from pocketmq.broker.access.account import AccountPermission
 from pocketmq.broker.access.users.asked import asked_by_needs
 from pocketmq.broker.access.users.policy import (
     ENTRIES_MAX,
-    Action,
     Asked,
     PolicyEntry,
     PolicyType,
@@ -22,6 +21,7 @@ from pocketmq.broker.access.users.user import User
 from pocketmq.broker.access.users.validator import refused
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.requests import Action
 
 ADDRESS = "10.1.2.3"
 

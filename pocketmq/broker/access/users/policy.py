@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from pocketmq.model.names import RETRY_PREFIX, is_internal
 from pocketmq.remoting.errors import IllegalArgument
+from pocketmq.remoting.requests import Action
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -31,19 +32,6 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 ENTRIES_MAX = 1_000
 _NAME_LENGTH_MAX = 255
 _MAPPED_BITS = 96
-
-
-class Action(StrEnum):
-    """What is done with a resource."""
-
-    ALL = "All"
-    PUB = "Pub"
-    SUB = "Sub"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    GET = "Get"
-    LIST = "List"
 
 
 class ResourceKind(StrEnum):

@@ -19,7 +19,7 @@ from pocketmq.broker.access.callers import Callers, ip_of
 from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.broker.access.fronts import AccessDenied, Caller, NeededRights
 from pocketmq.broker.access.needs import MessageAt, needs_of_call, write_need
-from pocketmq.broker.access.users.asked import ADMINISTRATION, asked_by, asked_by_needs, parents
+from pocketmq.broker.access.users.asked import asked_by, asked_by_needs, parents
 from pocketmq.broker.access.users.policy import Asked, PolicyDecision, UserPolicies
 from pocketmq.broker.access.users.table import FILE, UserTable
 from pocketmq.broker.access.users.user import SUBJECT_PREFIX, User, UserType
@@ -27,7 +27,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import ACCESS_KEY, signature_holds
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
-from pocketmq.remoting.requests import Right
+from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.peer import Peer
 
@@ -133,7 +133,7 @@ class UserAccess:
         if user.is_super:
             return
         if not self._policies:
-            if access is None and request.code not in ADMINISTRATION:
+            if access is None and REQUESTS[request.code].admin is None:
                 raise AccessDenied(f"request code={request.code} is for super users")
             return
         try:
