@@ -28,7 +28,8 @@ _FIXED = {
     "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr "
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile authenticationEnabled authorizationEnabled "
+    "initAuthenticationUser enableControllerMode controllerAddr "
     "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
@@ -274,6 +275,24 @@ class BrokerConfig(
         "the directory acl next to it count too. By default config/plain_acl.yml of the store. Read again "
         "when it changes.",
     )
+    authentication_enabled: bool = key(
+        False,
+        name="authenticationEnabled",
+        help="Serve only requests that are signed by an enabled user (mqadmin createUser); instead of "
+        "aclEnable.",
+    )
+    authorization_enabled: bool = key(
+        False,
+        name="authorizationEnabled",
+        help="With authenticationEnabled: a normal user may do only what its policies allow (mqadmin "
+        "createAcl).",
+    )
+    init_authentication_user: str = key(
+        "",
+        name="initAuthenticationUser",
+        help='Super user that is created at the start unless it exists, as JSON: {"username": '
+        '..., "password": ...}.',
+    )
     group_mode: str = key(
         "compatible",
         name="groupMode",
@@ -452,31 +471,6 @@ class BrokerConfig(
         unit="bytes",
         help="Memory for requests that wait for another client's answer, such as replies, of all connections "
         "together. One may keep a third of what is left; further ones are answered SYSTEM_BUSY.",
-    )
-
-    max_lite_subscription_count: int = key(
-        100_000,
-        name="maxLiteSubscriptionCount",
-        min=1,
-        runtime=True,
-        help="Subscriptions to lite topics: pairs of a client and a lite topic.",
-    )
-    min_lite_ttl: int = key(
-        15 * 60_000,
-        name="minLiteTTl",
-        min=1,
-        unit="ms",
-        runtime=True,
-        help="A lite topic is not deleted before its last message is this old, whatever its parent's "
-        "attribute lite.topic.expiration says.",
-    )
-    lite_ttl_check_interval: int = key(
-        120_000,
-        name="liteTtlCheckInterval",
-        min=1_000,
-        unit="ms",
-        runtime=True,
-        help="Within this time the age of every lite topic is looked at once.",
     )
 
     @property

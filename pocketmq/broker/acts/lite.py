@@ -36,7 +36,7 @@ COUNT_MAX = 32
 _SIZE_MAX = 262_144
 
 
-class Action(IntEnum):
+class LiteAction(IntEnum):
     PARTIAL_ADD = 0
     PARTIAL_REMOVE = 1
     COMPLETE_ADD = 2
@@ -116,14 +116,14 @@ class LiteActs:
     def sync(
         self,
         ask: LiteAsk,
-        action: Action,
+        action: LiteAction,
         names: Iterable[str],
         peer: Peer,
         begin: tuple[From, int] = (From.LAST, 0),
     ) -> None:
         """Change what a client subscribes. begin: for PARTIAL_ADD. Raises: Refused."""
         subscribers = self._lite.subscribers
-        if action is Action.COMPLETE_REMOVE:
+        if action is LiteAction.COMPLETE_REMOVE:
             found = subscribers.get(peer, ask.group)
             if found is not None:
                 subscribers.leave(found)
@@ -134,24 +134,24 @@ class LiteActs:
             fault = fault_of(name)
             if fault is not None:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, fault)
-        if action is Action.PARTIAL_ADD and group.wildcard:
+        if action is LiteAction.PARTIAL_ADD and group.wildcard:
             remark = "subscribe lite operation is not supported for this group"
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
         one = subscribers.enter(
             peer, ask.client_id, ask.group, ask.topic, self._clock.monotonic_ms()
         )
         if group.wildcard:
-            if action is Action.COMPLETE_ADD:
+            if action is LiteAction.COMPLETE_ADD:
                 subscribers.add_all(one)
             return
         keys = self._keys(ask.topic, wanted)
-        if action is Action.PARTIAL_REMOVE:
+        if action is LiteAction.PARTIAL_REMOVE:
             self._remove(one, keys, group)
             return
-        if action is Action.COMPLETE_ADD:
+        if action is LiteAction.COMPLETE_ADD:
             self._remove(one, [key for key in one.names if key not in keys], LiteGroup())
             begin = From.LAST, 0
-        self._add(one, keys, group, begin, takes=action is Action.PARTIAL_ADD)
+        self._add(one, keys, group, begin, takes=action is LiteAction.PARTIAL_ADD)
 
     def _keys(self, topic: str, names: Iterable[str]) -> dict[int, str]:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from pocketmq.broker.acts.lite import Action, From, HandedOut, LiteActs, LiteAsk
+from pocketmq.broker.acts.lite import LiteAction, From, HandedOut, LiteActs, LiteAsk
 from pocketmq.broker.lite.flight import Lane
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, StatusFailure
@@ -88,7 +88,7 @@ class LiteServices:
         if request.HasField("offset_option"):
             begin = _begin(request.offset_option)
         try:
-            self._acts.sync(ask, Action(request.action), request.lite_topic_set, client, begin)
+            self._acts.sync(ask, LiteAction(request.action), request.lite_topic_set, client, begin)
         except ValueError:
             raise StatusFailure(
                 Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {request.action}"
