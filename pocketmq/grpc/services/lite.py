@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from pocketmq.broker.acts.lite import LiteAction, From, HandedOut, LiteActs, LiteAsk
+from pocketmq.broker.acts.lite import From, HandedOut, LiteAction, LiteActs, LiteAsk
 from pocketmq.broker.lite.flight import Lane
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, StatusFailure
