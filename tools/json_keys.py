@@ -602,6 +602,10 @@ COMMANDS: Mapping[str, Keys] = {
     ),
     "top": _one(
         {
+            "failing[]": "brokers that do not serve",
+            "failing[].broker": "name of the broker",
+            "failing[].address": "host:port",
+            "failing[].state": "why it does not serve",
             "topics[]": "busiest topics",
             "topics[].topic": "topic",
             "topics[].in": "messages stored per second",

@@ -93,8 +93,15 @@ def print_rows(
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[key], key)) for key in shown))
-    # A pipe gets whole lines, whatever the width of the terminal.
-    Console(width=None if sys.stdout.isatty() else 500, soft_wrap=False).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    # A pipe gets whole lines, whatever the width of the terminal, and no padding behind the last column.
+    console = Console(width=500)
+    with console.capture() as drawn:
+        console.print(table)
+    for line in drawn.get().splitlines():
+        print_line(line.rstrip())
 
 
 def print_fields(values: Mapping[str, Any], *, as_json: bool) -> None:

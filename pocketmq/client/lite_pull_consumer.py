@@ -19,11 +19,13 @@ from pocketmq.client.consume.portion import Portion
 from pocketmq.client.errors import CallerError
 from pocketmq.client.group_client import ReadingConsumer, SharingConsumer
 from pocketmq.client.options import LitePullConsumerOptions, takes
+from pocketmq.client.tracing.switch import receive_spans
 from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.model.subscription import ALL, TAG
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
+    from pocketmq.client.tracing.otel import ReceiveSpans
 
 
 class SubscribeAndAssign(CallerError):
@@ -44,6 +46,7 @@ class LitePullConsumer(
     def __init__(self, options: LitePullConsumerOptions) -> None:
         """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
+        self._spans: ReceiveSpans | None = None
         self._assignment: set[MessageQueue] = set()
         self._assign_expressions: dict[str, str] = {}
         self._commit_polled = True
@@ -80,6 +83,7 @@ class LitePullConsumer(
     # ------------------------------------------------------------ life
 
     async def _join(self, instance: "MQClientInstance") -> LitePullMember:
+        self._spans = receive_spans(self.config.otel, self.group)
         offsets = await self._offset_store(instance)
         return await self._start_member(LitePullMember(self.config, instance, offsets))
 
@@ -111,12 +115,16 @@ class LitePullConsumer(
     async def poll(self, timeout_ms: int = 5_000) -> list[MessageExt]:
         """Return the messages fetched next, of one queue, in order; [] if none came in time."""
         check_type("timeout_ms", timeout_ms, int, float)
-        return await self._running().poll(timeout_ms)
+        work = self._running().poll(timeout_ms)
+        return await (work if self._spans is None else self._spans.receiving(work, list))
 
     async def _fill(self, portion: Portion, timeout_ms: int) -> None:
         """Like poll(), for the blocking client, whose program takes the messages in another thread."""
         check_type("timeout_ms", timeout_ms, int, float)
-        await self._running().fill(portion, timeout_ms)
+        work = self._running().fill(portion, timeout_ms)
+        if self._spans is not None:
+            work = self._spans.receiving(work, lambda _: portion.messages)
+        await work
 
     async def commit(self, offsets: dict[MessageQueue, int] | None = None) -> None:
         """Commit offsets at the broker: the given ones, else those of all messages returned by poll()."""

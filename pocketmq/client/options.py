@@ -143,6 +143,11 @@ class GroupOptions(ClientOptions):
     """Options of a client that belongs to a group. Raises: IllegalGroup, too."""
 
     group: Annotated[str, "names the clients that do the same work"] = field(kw_only=False)
+    otel: Annotated[
+        bool | None,
+        "spans and trace context by OpenTelemetry (extra `otel`); `None`: while an instrumentor is on, as "
+        "under `opentelemetry-instrument`",
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,7 +197,6 @@ class ProducerOptions(GroupOptions, SendOptions):
 
     trace: Annotated[bool, "write each message's trace to the trace topic"] = False
     trace_topic: Annotated[str | None, "another topic for traces"] = None
-    otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
 
 
 # ------------------------------------------------------------ consumers
@@ -298,7 +302,6 @@ class PushConsumerOptions(ConsumerOptions):
     ] = None
     trace: Annotated[bool, "write each message's trace to the trace topic"] = False
     trace_topic: Annotated[str | None, "another topic for traces"] = None
-    otel: Annotated[bool, "spans and trace context by OpenTelemetry (extra `otel`)"] = False
     drain_timeout_ms: Annotated[int, OptionRange(0), "how long shutdown() waits for listeners"] = (
         30_000
     )

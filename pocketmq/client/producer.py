@@ -23,13 +23,13 @@ from pocketmq.client.options import ProducerOptions, takes
 from pocketmq.client.send import batch
 from pocketmq.client.send.engine import SendEngine
 from pocketmq.client.send.result import SendResult
+from pocketmq.client.tracing.switch import produce_spans
 from pocketmq.client.tracing.trace_dispatcher import ProduceTrace, TraceDispatcher
 from pocketmq.model.java_hash import string_hash
 from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.frames import FRAME_SIZE_MAX
-from pocketmq.remoting.lazy_names import without_extra
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
@@ -65,14 +65,7 @@ class Producer(GroupClient[ProducerOptions, "ProducerMember"]):
 
     async def _join(self, instance: "MQClientInstance") -> "ProducerMember":
         options = self.config
-        spans = None
-        if options.otel:
-            try:
-                from pocketmq.client.tracing.otel import ProduceSpans
-            except ModuleNotFoundError as missing:
-                raise without_extra("otel=True", missing, "otel") from None
-
-            spans = ProduceSpans(self.group)
+        spans = produce_spans(options.otel, self.group)
         engine = SendEngine(
             instance,
             options.inner_group,

@@ -9,6 +9,7 @@
 Source: DefaultMQPullConsumer, RocketMQ 4.9.7.
 """
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pocketmq.client.consume.consumer_member import ConsumerMember
@@ -20,13 +21,15 @@ from pocketmq.client.offset_store import RemoteBrokerOffsetStore
 from pocketmq.client.options import MemberOptions, takes
 from pocketmq.client.pull.decode import decode_pulled, filter_by_tags
 from pocketmq.client.pull.pull_result import PullResult, PullStatus
+from pocketmq.client.tracing.switch import receive_spans
 from pocketmq.model.message import MessageExt, MessageQueue
-from pocketmq.model.subscription import ALL, TAG, build_subscription
+from pocketmq.model.subscription import ALL, TAG, SubscriptionData, build_subscription
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import PullSysFlag
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
+    from pocketmq.client.tracing.otel import ReceiveSpans
 
 
 class _Member(ConsumerMember[MemberOptions]):
@@ -46,8 +49,10 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
     def __init__(self, options: MemberOptions) -> None:
         """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
+        self._spans: ReceiveSpans | None = None
 
     async def _join(self, instance: "MQClientInstance") -> _Member:
+        self._spans = receive_spans(self.config.otel, self.group)
         offsets = RemoteBrokerOffsetStore(instance, self.config.inner_group)
         member = _Member(self.config, instance, offsets)
         instance.register_consumer(member)
@@ -75,11 +80,24 @@ class PullConsumer(ReadingConsumer[MemberOptions, _Member]):
         """
         if offset < 0 or count_max < 1:
             raise IllegalArgument("a pull needs an offset of at least 0 and a count of at least 1")
+        subscription = build_subscription(
+            self._inner_topic(queue.topic), expression, expression_type, self.config.clock.now_ms()
+        )
+        work = self._pull(queue, offset, subscription, count_max, wait_ms)
+        if self._spans is None:
+            return await work
+        return await self._spans.receiving(work, attrgetter("messages"))
+
+    async def _pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: SubscriptionData,
+        count_max: int,
+        wait_ms: int,
+    ) -> PullResult:
         instance = self._running().instance
         inner = self._inner(queue)
-        subscription = build_subscription(
-            inner.topic, expression, expression_type, self.config.clock.now_ms()
-        )
         flag = PullSysFlag.SUBSCRIPTION
         if wait_ms:
             flag |= PullSysFlag.SUSPEND

@@ -22,13 +22,13 @@ from pocketmq.client.consume.router import Handler, Router
 from pocketmq.client.group_client import SharingConsumer
 from pocketmq.client.network.heartbeat import MessageModel
 from pocketmq.client.options import PushConsumerOptions, takes
+from pocketmq.client.tracing.switch import consume_spans
 from pocketmq.client.tracing.trace_dispatcher import ConsumeTrace, TraceDispatcher
 from pocketmq.client.wait_for_signal import wait_for_signal
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic
 from pocketmq.model.subscription import ALL, TAG
 from pocketmq.remoting.errors import IllegalArgument
-from pocketmq.remoting.lazy_names import without_extra
 
 if TYPE_CHECKING:
     from pocketmq.client.inbox import Inbox
@@ -80,13 +80,9 @@ class PushConsumer(SharingConsumer[PushConsumerOptions, PushMember]):
         options = self.config
         listener = options.listener or self._router.listener()
         around: list[ListenerHooks] = []
-        if options.otel:
-            try:
-                from pocketmq.client.tracing.otel import ConsumeSpans
-            except ModuleNotFoundError as missing:
-                raise without_extra("otel=True", missing, "otel") from None
-
-            around.append(ConsumeSpans(self.group))
+        spans = consume_spans(options.otel, self.group)
+        if spans is not None:
+            around.append(spans)
         offsets = await self._offset_store(instance)
         try:
             if options.trace:

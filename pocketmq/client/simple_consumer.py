@@ -11,17 +11,20 @@ A message not acknowledged in time is redelivered, up to the group's retries. Br
 Source: SimpleConsumer of the 5.x SDKs; PopMessageProcessor, RocketMQ 5.3.3.
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from pocketmq.client.consume.simple_member import SimpleMember
 from pocketmq.client.group_client import SubscribingConsumer
 from pocketmq.client.network.namespace import with_namespace, without_namespace
 from pocketmq.client.options import SimpleConsumerOptions, takes
+from pocketmq.client.tracing.switch import receive_spans
 from pocketmq.model.message import MessageExt
 from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
     from pocketmq.client.network.instance import MQClientInstance
+    from pocketmq.client.tracing.otel import ReceiveSpans
 
 _COUNT_MAX = 32
 
@@ -33,8 +36,10 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
     def __init__(self, options: SimpleConsumerOptions) -> None:
         """Create it without connecting. Raises: IllegalGroup, IllegalArgument."""
         self._set_up(options)
+        self._spans: ReceiveSpans | None = None
 
     async def _join(self, instance: "MQClientInstance") -> SimpleMember:
+        self._spans = receive_spans(self.config.otel, self.group)
         return await self._start_member(SimpleMember(self.config, instance))
 
     async def _leave(self, member: SimpleMember) -> None:
@@ -50,9 +55,11 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         """
         if not 1 <= count_max <= _COUNT_MAX:
             raise IllegalArgument(f"receive gives 1 to {_COUNT_MAX} messages, not {count_max}")
-        found = await self._running().receive(
-            count_max, invisible_ms or self.config.invisible_ms, max(0, wait_ms)
-        )
+        work = self._receive(count_max, invisible_ms or self.config.invisible_ms, max(0, wait_ms))
+        return await (work if self._spans is None else self._spans.receiving(work, list))
+
+    async def _receive(self, count_max: int, invisible_ms: int, wait_ms: int) -> list[MessageExt]:
+        found = await self._running().receive(count_max, invisible_ms, wait_ms)
         for message in found:
             message.topic = without_namespace(self.config.namespace, message.topic)
         return found
@@ -67,7 +74,7 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
     async def ack(self, message: MessageExt) -> None:
         """Acknowledge the message, so it is not redelivered. Raises: BrokerRefused, AnswerTimeout, ..."""
         topic = with_namespace(self.config.namespace, message.topic)
-        await self._running().ack(topic, message)
+        await self._settle("ack", message, self._running().ack(topic, message))
 
     async def renew(self, message: MessageExt, invisible_ms: int) -> None:
         """Redeliver the message after that time from now, unless it is acknowledged before; 0: at once.
@@ -75,12 +82,17 @@ class SimpleConsumer(SubscribingConsumer[SimpleConsumerOptions, SimpleMember]):
         The message gets the new receipt. Raises: BrokerRefused, e.g. if it was redelivered already.
         """
         topic = with_namespace(self.config.namespace, message.topic)
-        await self._running().renew(topic, message, invisible_ms)
+        work = self._running().renew(topic, message, invisible_ms)
+        # Only what ends this delivery is an answer.
+        await (work if invisible_ms else self._settle("nack", message, work))
 
     async def dead_letter(self, message: MessageExt) -> None:
         """Move the message to the dead letters, whatever retries it has left. Raises: BrokerRefused, ..."""
         topic = with_namespace(self.config.namespace, message.topic)
-        await self._running().dead_letter(topic, message)
+        await self._settle("reject", message, self._running().dead_letter(topic, message))
+
+    async def _settle(self, name: str, message: MessageExt, work: Awaitable[None]) -> None:
+        await (work if self._spans is None else self._spans.settling(name, message, work))
 
     async def give_up(self, message: MessageExt) -> None:
         """With the option `renews`: renew no more, so the message is redelivered when its time is over."""

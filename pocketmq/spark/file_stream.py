@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.bulk.offsets import Bounds, LossRule, Offsets, QueueKey
 from pocketmq.bulk.planning.archived import ArchivedBounds, JoinedBounds
-from pocketmq.bulk.planning.bounds import FileBounds
+from pocketmq.bulk.planning.bounds import FileBounds, store_ms
 from pocketmq.bulk.planning.plan_cache import CachedPlan
 from pocketmq.bulk.planning.planner import Planner
 from pocketmq.bulk.side_files import group_offsets
@@ -69,6 +69,10 @@ class FileStream(OffsetStream):
             found.append(None if position is None else [key.queue_id, offset, position])
         return found
 
+    def store_times(self, places: Sequence[tuple[QueueKey, int]]) -> list[int | None]:
+        assert self._planner is not None
+        return [_store_time(self._planner.bounds.get(key), offset) for key, offset in places]
+
     def stores(self) -> Stores:
         assert self._planner is not None
         # Of an archive and a live store the latter's log is ahead.
@@ -127,6 +131,15 @@ def _position_of(bounds: Bounds | None, offset: int) -> int | None:
     if not isinstance(live, FileBounds) or not live.min_offset <= offset < live.indexed_end:
         return None
     return live.position_of(live.indices(offset, offset + 1)[0])
+
+
+def _store_time(bounds: Bounds | None, offset: int) -> int | None:
+    live = bounds.live if isinstance(bounds, JoinedBounds) else bounds
+    position = _position_of(live, offset)
+    if position is None:
+        return None
+    assert isinstance(live, FileBounds)
+    return store_ms(live.store, position) or None
 
 
 def _digest(head: bytes) -> str:

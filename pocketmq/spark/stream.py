@@ -38,9 +38,11 @@ from pocketmq.spark.positions import say_defaults, topics_of
 from pocketmq.spark.retry import RetryPause
 from pocketmq.spark.settled import sentence_first
 from pocketmq.spark.stream_offset import (
+    BEHIND,
     OffsetScope,
     Stores,
     TopicKey,
+    behind,
     from_offset,
     seen_of,
     to_offset,
@@ -94,6 +96,8 @@ class OffsetStream(DataSourceStreamReader):
         self._others: set[TopicKey] = set()
         self._held: dict[TopicKey, tuple[object, list[Any]]] = {}
         self._frozen: Offsets | None = None
+        # Where the batch that was planned last ends.
+        self._planned: Offsets = {}
         self._waiting_since_ms: int | None = None
 
     # ---- what a subclass knows
@@ -129,6 +133,10 @@ class OffsetStream(DataSourceStreamReader):
         """Return marks that distinguish the messages at these offsets from any others there, queue and offset
         first, as of the last look; None if absent or unknown.
         """
+
+    @abstractmethod
+    def store_times(self, places: Sequence[tuple[QueueKey, int]]) -> list[int | None]:
+        """Return when the messages at these offsets were stored, ms, as of the last look; None if unknown."""
 
     def stores(self) -> Stores:
         """Return what identifies the stores of the last look; nothing where that is unknown."""
@@ -214,7 +222,7 @@ class OffsetStream(DataSourceStreamReader):
         more; 0 is no limit.
         """
         starts, seen = from_offset(start), seen_of(start)
-        ends = self.latest_from(starts, rows, size, seen)
+        ends = self._planned = self.latest_from(starts, rows, size, seen)
         if ends != starts or self._others:
             seen = self._seen_now(seen, starts, ends)
         return to_offset(ends, seen)
@@ -282,12 +290,15 @@ class OffsetStream(DataSourceStreamReader):
             store_at(self._frozen, key, one.max_offset)
         self.warn(loss)
 
-    def newest(self) -> Offsets:
-        """Return the ends of all queues, for Spark's progress reports."""
+    def newest(self) -> dict[str, Any]:
+        """Return the ends of all queues, and how far the batch is behind them: for Spark's reports."""
         offsets: Offsets = {}
         for key, one in self.look(LossRule(fail=False), must_exist=False).items():
             store_at(offsets, key, one.max_offset)
-        return offsets
+        now_ms = time.time_ns() // 1_000_000
+        return to_offset(offsets) | {
+            BEHIND: behind(offsets, self._planned, self.store_times, now_ms)
+        }
 
     def _look_again(self, start: Offsets, loss: LossRule) -> Mapping[QueueKey, Bounds]:
         """Return the queues as they are now; missing ones of `start` are a loss (Kafka's rule).
@@ -452,7 +463,8 @@ def with_latest_offset(base: type[OffsetStream]) -> type[OffsetStream]:
             self.freeze()
 
         def reportLatestOffset(self) -> dict[str, Any]:
-            return to_offset(self.newest())
+            found: dict[str, Any] = self.newest()
+            return found
 
     return _Limited
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.broker.schedules.cron import Cron, CronIllegal
-from pocketmq.broker.schedules.schedule import FiringDecision, Plan, ScheduleIllegal
+from pocketmq.broker.schedules.schedule import FiringDecision, Plan
+from pocketmq.model.schedule import Schedule, ScheduleIllegal
 
 DATA = Path(__file__).parent / "data" / "cron_times.json"
 CASES = json.loads(DATA.read_text())["rows"]
@@ -152,9 +153,7 @@ def test_a_day_that_never_is_has_no_time() -> None:
 
 
 def plan(**given: Any) -> Plan:
-    found = Plan("T", **given)
-    found.check()
-    return found
+    return Plan.checked(Schedule("S", "T", **given))
 
 
 def test_intervals_count_from_their_start() -> None:
@@ -229,12 +228,13 @@ def test_all_keeps_the_last_time_however_late() -> None:
 )
 def test_a_bad_plan_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ScheduleIllegal, match=why):
-        Plan.from_json("T", given)
+        Plan.checked(Schedule.from_json("S", "T", given))
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
-    whole = plan(
+    whole = Schedule(
+        "S", "T",
         body=b"\x00x", tags="a", keys="k", properties={"a": "b"}, cron="0 0 * * *", all_match=True,
         time_zone="Europe/Berlin", start_ms=1, until_ms=2, missed="all", owner="me",
     )  # fmt: skip
-    assert Plan.from_json("T", whole.to_json()) == whole
+    assert Schedule.from_json("S", "T", whole.to_json()) == whole

@@ -127,10 +127,27 @@ def test_top_shows_rates_and_the_worst_groups(
     capsys.readouterr()
     found = shown(capsys, "top", "-n", server.namesrv, "--every", "0.1")
     assert {row["topic"]: row["messages"] for row in found["topics"]}["Busy"] == 5
+    assert found["failing"] == []
     first = found["groups"][0]
     assert (first["group"], first["lag"], first["emptyInS"]) == ("behind", 5, None)
     assert run(["top", "-n", server.namesrv, "--every", "0.1", "--once"]) == 0
     assert "empty in s" in capsys.readouterr().out
+
+
+def test_top_names_brokers_that_do_not_serve(
+    server: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = server.running.parts.messages.store.side_tasks
+    # No task of the broker has this name: a round of its own that goes well ends a trouble.
+    tasks.failed("a-round", OSError("the disk is full"))
+    try:
+        [row] = shown(capsys, "top", "-n", server.namesrv)["failing"]
+        assert row["broker"] == "pocketmq"
+        assert "a-round fails and is tried again: the disk is full" in row["state"]
+        assert run(["top", "-n", server.namesrv, "--once"]) == 0
+        assert "the disk is full" in capsys.readouterr().out
+    finally:
+        tasks.went_well("a-round")
 
 
 def test_what_a_member_of_a_group_prints_is_committed(

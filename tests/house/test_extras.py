@@ -128,6 +128,7 @@ ENTRIES = {
         (f"{PACK}LZ4)", "lz4", "compress"),
         (f"{PACK}ZSTD)", "zstandard", "compress"),
         (OTEL, "opentelemetry", "otel"),
+        ("import pocketmq.integrations.opentelemetry", "opentelemetry", "otel"),
         ("from pocketmq.backup.place import opened_place as it; it('s3://b')", "fsspec", "backup"),
     ],
     "spark": [(AVRO, "fastavro", "avro"), (PROTOBUF, "protobuf", "broker")],

@@ -1,5 +1,6 @@
 """docs/lake.md: its command and programs run in order, and read the same rows."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def test_the_page_runs(tmp_path: Path) -> None:
         return found.stdout
 
     def here(text: str) -> str:
-        return text.replace("/data/", f"{tmp_path}/data/").replace("/lake", f"{tmp_path}/lake")
+        # In one go: the folder of the tests may have one of these names itself.
+        return re.sub(r"/(?=data/|lake\b)", f"{tmp_path}/", text)
 
     (command,) = (here(b.text).split() for b in MINE if b.language == "sh")
     assert command.pop(0) == "pocketmq"

@@ -46,11 +46,6 @@ class Runs:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
-
-
-@pytest.fixture
 def runs(store: WrittenStore, tmp_path: Path) -> Iterator[Runs]:
     running = Runs(store.root, tmp_path / "warehouse")
     yield running

@@ -9,7 +9,7 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(store: str, checkpoint: str, out: str, limit: str, once: str = "") -> None:
+def session_to_kill() -> SparkSession:
     # No pocketmq.spark.session: its checks cost two processes, and this one is started to be killed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = {
@@ -30,8 +30,13 @@ def main(store: str, checkpoint: str, out: str, limit: str, once: str = "") -> N
     # The source is found by its module pyspark_pocketmq.
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def main(store: str, checkpoint: str, out: str, limit: str, once: str = "") -> None:
     writer = (
-        spark.readStream.format("pocketmq")
+        session_to_kill()
+        .readStream.format("pocketmq")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", limit)
         .load(store)

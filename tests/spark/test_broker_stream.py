@@ -1,5 +1,6 @@
 """readStream over live brokers, group offsets, and streams from topic to topic."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,7 +56,12 @@ def test_a_stream_continues_its_checkpoint_with_new_queues(
     send(broker, topic, 100)
     wait_readable(broker, topic, 100)
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    drain(source(spark, broker, topic, maxOffsetsPerTrigger="60"), checkpoint, out)
+    first = drain(source(spark, broker, topic, maxOffsetsPerTrigger="60"), checkpoint, out)
+    if HAS_LIMITS:
+        reported = json.loads(first.recentProgress[0]["sources"][0]["latestOffset"])
+        (behind,) = reported["behind"].values()
+        assert behind["messages"] == 40
+        assert 0 < behind["seconds"] < 3600
     make_topic(broker, 4, topic)
     send(broker, topic, 60, first=100)
     wait_readable(broker, topic, 160)

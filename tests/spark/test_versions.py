@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +91,9 @@ def test_the_oldest_pyspark_reads_streams_and_writes(broker: RunningBroker, tmp_
     assert len(seen["places"][0]) == 15
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not NEWEST, reason="the packages are those of the newest version")
-def test_a_spark_connect_session_reads_streams_and_writes(
-    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
-) -> None:
-    """The server is in the JVM of the tests' session: another JVM costs 20 s of CPU."""
+@contextmanager
+def connect_server(spark: "SparkSession") -> Iterator[str]:
+    """A Spark Connect server in the JVM of the tests' session, since another JVM costs 20 s of CPU: sc://..."""
     context = spark.sparkContext
     package: Any = context._jvm
     for name in ("org", "apache", "spark", "sql", "connect", "service", "SparkConnectService$"):
@@ -103,10 +101,18 @@ def test_a_spark_connect_session_reads_streams_and_writes(
     service = getattr(package, "MODULE$")
     service.start(context._jsc.sc())
     try:
-        url = f"sc://127.0.0.1:{service.localPort()}"
-        seen = essentials(url, connect_packages, broker, tmp_path)
+        yield f"sc://127.0.0.1:{service.localPort()}"
     finally:
         service.stop(*(getattr(service, f"stop$default${n}")() for n in (1, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NEWEST, reason="the packages are those of the newest version")
+def test_a_spark_connect_session_reads_streams_and_writes(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    with connect_server(spark) as url:
+        seen = essentials(url, connect_packages, broker, tmp_path)
     assert seen["version"] == pyspark.__version__
     assert "connect" in seen["session"]
 

@@ -1,10 +1,7 @@
 """Archives in an object store, counted in requests: moto speaks S3 on this machine."""
 
-import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,55 +9,16 @@ from pocketmq import bulk
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.offsets import LossRule, Positions
 from pocketmq.bulk.planning.planner import Planner
+from tests.kit.object_store import Bucket, object_store
 from tests.store.bulk_stores import Message, WrittenStore
 
 MIB = 1 << 20
 
 
-class Bucket:
-    """A bucket, and the requests that it has answered."""
-
-    def __init__(self, port: int) -> None:
-        self.requests: list[tuple[str, str]] = []
-        self._place = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
-
-    def uri(self, path: str) -> str:
-        return f"s3://key:secret@lake/{path}?{self._place}"
-
-    def counted(self) -> int:
-        """Requests since the last look."""
-        count = len(self.requests)
-        self.requests.clear()
-        return count
-
-
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    moto = pytest.importorskip("moto.server")
-    from werkzeug.serving import make_server
-
-    app = moto.DomainDispatcherApplication(moto.create_backend_app)
-    seen: list[tuple[str, str]] = []
-
-    def counting(environ: dict[str, Any], start: Any) -> Any:
-        seen.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-        return app(environ, start)
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, counting, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    made = Bucket(server.server_port)
-    made.requests = seen
-    from pyarrow import fs
-
-    file_system, _ = fs.FileSystem.from_uri(f"{made.uri('x')}&allow_bucket_creation=true")
-    file_system.create_dir("lake")
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
-    logging.getLogger("werkzeug").setLevel(logging.NOTSET)
+    with object_store() as made:
+        yield made
 
 
 def test_an_archive_is_planned_and_read_with_few_requests(bucket: Bucket, tmp_path: Path) -> None:

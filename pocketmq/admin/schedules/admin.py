@@ -9,9 +9,10 @@ A schedule is kept by one master of its topic. Times are ms since 1970. The brok
 import zlib
 
 from pocketmq.admin.cluster import Cluster, NoMaster
-from pocketmq.admin.schedules.schedule import KeptSchedule, Schedule, kept
+from pocketmq.admin.schedules.schedule import KeptSchedule, kept
 from pocketmq.admin.topics import TopicAdmin
 from pocketmq.client.errors import RequestNotSupported
+from pocketmq.model.schedule import Schedule
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import (

@@ -15,11 +15,11 @@ from pocketmq.broker.refused import Refused, store_refusal
 from pocketmq.broker.schedules.schedule import (
     NAME_LENGTH_MAX,
     Plan,
-    ScheduleIllegal,
     ScheduleRow,
 )
 from pocketmq.broker.schedules.service import ScheduleService
 from pocketmq.model.names import is_broker_only
+from pocketmq.model.schedule import Schedule, ScheduleIllegal
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store import StoreError
 
@@ -49,7 +49,7 @@ class ScheduleActs:
         if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
             raise _illegal(f"a schedule's name has 1 to {NAME_LENGTH_MAX} printable characters")
         try:
-            plan = Plan.from_json(topic, data)
+            plan = Plan.checked(Schedule.from_json(name, topic, data))
         except ScheduleIllegal as error:
             raise _illegal(f"schedule {name}: {error}") from error
         known = self._rows.get(name)
@@ -65,7 +65,7 @@ class ScheduleActs:
         next_ms = plan.next_after(now_ms)
         if next_ms is None:
             raise _illegal(f"schedule {name} never comes: its time is over, or no day is like that")
-        row = ScheduleRow(name, plan, now_ms, next_ms)
+        row = ScheduleRow(plan, now_ms, next_ms)
         if known is not None:
             paused = None if known.is_paused else next_ms
             row = replace(row, last_ms=known.last_ms, fired=known.fired, next_ms=paused)
@@ -95,14 +95,14 @@ class ScheduleActs:
         """Return schedules by name, each without its body, but a single one that is asked for."""
         found = []
         for row in sorted(self._rows.values(), key=lambda each: each.name):
-            if topic not in (None, row.plan.topic) or name not in (None, row.name):
+            if topic not in (None, row.schedule.topic) or name not in (None, row.name):
                 continue
-            if owner not in (None, row.plan.owner):
+            if owner not in (None, row.schedule.owner):
                 continue
             data = row.to_json()
             if name is None:
                 del data["body"]
-            found.append({**data, "bodySize": len(row.plan.body)})
+            found.append({**data, "bodySize": len(row.schedule.body)})
         return found
 
     def _change(self, name: str, row: ScheduleRow | None) -> int:
@@ -123,7 +123,7 @@ class ScheduleActs:
             )
 
     def _check_same(self, row: ScheduleRow, topic: str) -> None:
-        if row.plan.topic != topic:
+        if row.schedule.topic != topic:
             raise _illegal(f"the schedule {row.name} is not of topic {topic}: use another name")
 
     def _check_room(self, row: ScheduleRow, known: ScheduleRow | None) -> None:
@@ -134,8 +134,8 @@ class ScheduleActs:
                 ResponseCode.SYSTEM_ERROR,
                 f"there are {len(self._rows)} schedules, more are not kept (schedulesMax)",
             )
-        size = row.plan.size
-        others = sum(each.plan.size for each in self._rows.values() if each is not known)
+        size = row.schedule.size
+        others = sum(each.schedule.size for each in self._rows.values() if each is not known)
         if others + size > _SIZE_MAX:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

@@ -136,7 +136,7 @@ class ScheduleService:
         since: dict[str, int] = {}
         for row in self.table.rows.values():
             if row.next_ms is not None and row.next_ms <= now_ms:
-                topic = row.plan.topic
+                topic = row.schedule.topic
                 since[topic] = min(row.next_ms, since.get(topic, row.next_ms))
         for topic, queue_id in self._store.queues():
             if topic in since:
@@ -146,7 +146,7 @@ class ScheduleService:
     def _take_firing(self, record: Record) -> None:
         name = get_property(record.properties, NAME.encode())
         row = None if name is None else self.table.rows.get(name.decode("utf-8", "replace"))
-        if row is None or row.next_ms is None or row.plan.topic != record.topic:
+        if row is None or row.next_ms is None or row.schedule.topic != record.topic:
             return
         time_ms = property_number(get_property(record.properties, TIME.encode()))
         next_ms = property_number(get_property(record.properties, NEXT.encode()))
@@ -193,7 +193,7 @@ class ScheduleService:
             if decision.fires and self._send(row, row.next_ms, decision.next_ms):
                 self._move(row, decision.next_ms, row.next_ms)
             else:
-                self.missed[row.plan.topic] += 1
+                self.missed[row.schedule.topic] += 1
                 log.warning("a schedule missed its time name=%s time=%d", row.name, row.next_ms)
                 self._move(row, decision.next_ms, None)
         return True
@@ -207,7 +207,7 @@ class ScheduleService:
 
     def _send(self, row: "ScheduleRow", time_ms: int, next_ms: int | None) -> bool:
         """Append one firing (2); False if its topic takes none (5). Raises: StoreError."""
-        plan = row.plan
+        plan = row.schedule
         topic = self._topics.get(plan.topic)
         if topic is None or not topic.perm & Perm.WRITE or not topic.write_queues:
             log.error(

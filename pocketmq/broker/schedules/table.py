@@ -43,7 +43,8 @@ class ScheduleTable(ConfigManager):
         rows: dict[str, Any] = {}
         for row in data.get("schedules") or ():
             # A start without schedules is quicker without it.
-            from pocketmq.broker.schedules.schedule import ScheduleIllegal, ScheduleRow
+            from pocketmq.broker.schedules.schedule import ScheduleRow
+            from pocketmq.model.schedule import ScheduleIllegal
 
             try:
                 found = ScheduleRow.from_json(row)

@@ -1,4 +1,4 @@
-"""`pocketmq top`: what goes in and out now, and which groups are worst off.
+"""`pocketmq top`: brokers that do not serve, what goes in and out now, and which groups are worst off.
 
 Rates are those of the last minute (admin.rates), the same as the group doctor's and the console's. Members
 commit every few seconds: what moves between two looks tells little.
@@ -30,9 +30,10 @@ _LITTLE_S = 10
 class Look:
     """Rates and lags at a moment. topics: rate in and messages ever stored; groups: lag, rate in and out.
 
-    A rate is None where no broker tells it.
+    A rate is None where no broker tells it. failing: brokers that do not serve, and why.
     """
 
+    failing: list[dict[str, Any]] = field(default_factory=list)
     topics: dict[str, tuple[float | None, int]] = field(default_factory=dict)
     groups: dict[str, tuple[int, float | None, float | None]] = field(default_factory=dict)
 
@@ -47,7 +48,7 @@ def top(
 ) -> None:
     """Show the last minute's traffic by topic and the groups with the most lag, until Ctrl-C.
 
-    With --json, one value.
+    Brokers that do not serve are named above, with the reason. With --json, one value.
     """
     import asyncio
 
@@ -59,6 +60,8 @@ def top(
                 return
             if sys.stdout.isatty() and not once:
                 sys.stdout.write("\x1b[H\x1b[J\n")
+            if shown["failing"]:
+                print_rows(shown["failing"], as_json=False)
             print_rows(shown["topics"], as_json=False, empty="no topics")
             print_rows(shown["groups"], as_json=False, empty="no groups")
             if once:
@@ -76,11 +79,18 @@ async def look(admin: "Admin", everything: bool) -> Look:
     import asyncio
 
     from pocketmq.admin.rates import consumed_rate, stored_rate
+    from pocketmq.admin.views.broker import cluster_view
     from pocketmq.admin.views.topic import users_topics
     from pocketmq.client.network.gather import together
     from pocketmq.remoting.errors import PocketMQError
 
-    found = Look()
+    found = Look(
+        failing=[
+            {"broker": each.broker.name, "address": each.broker.address, "state": each.state}
+            for each in await cluster_view(admin)
+            if each.state != "ok"
+        ]
+    )
     came: dict[str, asyncio.Task[float | None]] = {}
 
     async def rate_in(name: str) -> float | None:
@@ -128,7 +138,8 @@ def ranked(now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
     emptyInS is None where nothing can be concluded: a rate is unknown, or no more waits than some seconds of
     traffic.
 
-    >>> look = Look({"T": (10.0, 30)}, {"g": (200, 10.0, 4.0), "h": (20, 1.0, 1.8), "new": (20, 5.0, 0.0)})
+    >>> groups = {"g": (200, 10.0, 4.0), "h": (20, 1.0, 1.8), "new": (20, 5.0, 0.0)}
+    >>> look = Look([], {"T": (10.0, 30)}, groups)
     >>> ranked(look, 5)["topics"]
     [{'topic': 'T', 'in': 10.0, 'messages': 30}]
     >>> [(row["group"], row["emptyInS"]) for row in ranked(look, 5)["groups"]]
@@ -150,7 +161,7 @@ def ranked(now: Look, count: int) -> dict[str, list[dict[str, Any]]]:
     ]
     topics.sort(key=lambda row: (-(row["in"] or 0), -row["messages"], row["topic"]))
     groups.sort(key=lambda row: (-row["lag"], row["group"]))
-    return {"topics": topics[:count], "groups": groups[:count]}
+    return {"failing": now.failing, "topics": topics[:count], "groups": groups[:count]}
 
 
 def _empty_in_s(lag: int, came: float | None, went: float | None) -> int | str | None:

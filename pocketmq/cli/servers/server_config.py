@@ -117,7 +117,8 @@ def merge(
         # As in a file: the log names it.
         unknown = [name for name in unknown if not has_no_effect(name)]
     if unknown:
-        raise CannotBegin(f"there is no setting {unknown[0]!r}{nearest(unknown[0], known)}")
+        hint = nearest(unknown[0], known) or "; all that there are: pocketmq up --print-config"
+        raise CannotBegin(f"there is no setting {unknown[0]!r}{hint}")
     for name, value in given.items():
         found.put(name, value, "an option")
     return found

@@ -1,23 +1,28 @@
-"""Spans and trace context by OpenTelemetry: the option `otel` of producers and push consumers (extra `otel`).
+"""Spans and trace context by OpenTelemetry: the option `otel` of producers and consumers (extra `otel`).
 
     create Orders (PRODUCER)      a message is packed; its context travels in the message's properties
       send Orders (CLIENT)        an attempt to send it
       process Orders (CONSUMER)   a call of the listener, where this span is the current one
+      receive Orders (CLIENT)     messages that a consumer without a listener got
+      ack, nack, reject Orders (CLIENT)   what a simple consumer answers to one
 
-The context is W3C's in the properties `traceparent` and `tracestate`, or what the program's propagator uses.
-A listener call with several messages belongs to none of their traces and links to all. Code that receives
-messages without a listener uses `processing`. Attribute names: semantic conventions of messaging, RocketMQ.
+The context is W3C's in the properties `traceparent` and `tracestate`, or what the program's propagator uses;
+retries and dead letters keep it. A call with several messages belongs to none of their traces and links to
+all. A consumer's spans of kind CLIENT are of the trace that is current there, if there is one, and link to
+the messages'. Without a listener, `processing` spans the work. Attribute names: semantic conventions of
+messaging, RocketMQ.
 """
 
-from collections.abc import Generator, Iterable, Mapping, MutableMapping
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from pocketmq.client.consume.listener import ConsumeResult, ListenerCall, Outcome
-from pocketmq.model.message import Message, MessageExt, MessageQueue
+from pocketmq.model.message import Message, MessageExt, MessageQueue, Property
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.errors import PocketMQError
 
@@ -25,7 +30,20 @@ if TYPE_CHECKING:
     from pocketmq.client.send.encode import OutgoingMessage
     from pocketmq.client.send.result import SendResult
 
-_tracer = trace.get_tracer("pocketmq.client")
+R = TypeVar("R")
+
+_SCOPE = "pocketmq.client"
+_DELAYS = {
+    Property.DELAY.value: "messaging.rocketmq.message.delay_time_level",
+    Property.TIMER_DELIVER_MS.value: "messaging.rocketmq.message.delivery_timestamp",
+}
+_tracer = trace.get_tracer(_SCOPE)
+
+
+def use(provider: trace.TracerProvider | None) -> None:
+    """Send the spans of all clients of this process to a provider; None: OpenTelemetry's global one."""
+    global _tracer
+    _tracer = trace.get_tracer(_SCOPE, tracer_provider=provider)
 
 
 def _attributes(operation: str, kind: str, message: Message) -> dict[str, Any]:
@@ -55,6 +73,8 @@ class ProduceSpans:
         """Start the span of a message, and put its context into the properties."""
         attributes = _attributes("create", "create", message)
         attributes["messaging.rocketmq.client_group"] = self._group
+        for name in _DELAYS.keys() & properties.keys():
+            attributes[_DELAYS[name]] = int(properties[name])
         span = _tracer.start_span(
             f"create {message.topic}", kind=SpanKind.PRODUCER, attributes=attributes
         )
@@ -99,6 +119,34 @@ class ConsumeSpans:
         _end(span, outcome.error, str(outcome.result) if failed else None)
 
 
+class ReceiveSpans:
+    """Around the calls of a consumer without a listener."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    async def receiving(
+        self, work: Awaitable[R], messages_of: Callable[[R], list[MessageExt]]
+    ) -> R:
+        """Await what brings messages; a span from its begin, if it brought some."""
+        began_ns = time.time_ns()
+        found = await work
+        if messages := messages_of(found):
+            kind = SpanKind.CLIENT
+            _message_span("receive", "receive", kind, messages, self._group, began_ns).end()
+        return found
+
+    async def settling(self, name: str, message: MessageExt, work: Awaitable[None]) -> None:
+        """Await the answer to a message within a span. name: ack, nack (again at once) or reject."""
+        span = _message_span(name, "settle", SpanKind.CLIENT, [message], self._group)
+        try:
+            await work
+        except BaseException as error:
+            _end(span, error)
+            raise
+        _end(span, None)
+
+
 @contextmanager
 def processing(messages: MessageExt | list[MessageExt], group: str) -> Generator[Span, None, None]:
     """Span the work on messages received without a listener: `with processing(message, "workers"): ...`"""
@@ -108,20 +156,34 @@ def processing(messages: MessageExt | list[MessageExt], group: str) -> Generator
 
 
 def _process_span(messages: list[MessageExt], group: str) -> Span:
+    return _message_span("process", "process", SpanKind.CONSUMER, messages, group)
+
+
+def _message_span(
+    operation: str,
+    operation_type: str,
+    kind: SpanKind,
+    messages: list[MessageExt],
+    group: str,
+    began_ns: int | None = None,
+) -> Span:
+    """Start a span of messages; began_ns: since 1970, by default now."""
     first = messages[0]
-    attributes = _attributes("process", "process", first)
+    attributes = _attributes(operation, operation_type, first)
     attributes["messaging.consumer.group.name"] = group
-    contexts = [_context_of(message.properties) for message in messages]
-    if len(messages) > 1:
+    single = len(messages) == 1
+    if not single:
         attributes["messaging.batch.message_count"] = len(messages)
         for name in ("messaging.message.id", "messaging.message.body.size"):
             attributes.pop(name, None)
+    around = kind is SpanKind.CLIENT and trace.get_current_span().get_span_context().is_valid
     return _tracer.start_span(
-        f"process {first.topic}",
-        context=contexts[0] if len(contexts) == 1 else None,
-        kind=SpanKind.CONSUMER,
+        f"{operation} {first.topic}",
+        context=_context_of(first.properties) if single and not around else None,
+        kind=kind,
         attributes=attributes,
-        links=_links(contexts) if len(contexts) > 1 else (),
+        links=_links(messages) if around or not single else (),
+        start_time=began_ns,
     )
 
 
@@ -129,7 +191,9 @@ def _context_of(properties: Mapping[str, str]) -> context.Context:
     return propagate.extract(properties)
 
 
-def _links(contexts: Iterable[context.Context]) -> list[Link]:
+def _links(messages: Iterable[MessageExt]) -> list[Link]:
+    # A message without a context has none, whatever is current here.
+    contexts = (propagate.extract(each.properties, context.Context()) for each in messages)
     found = [trace.get_current_span(each).get_span_context() for each in contexts]
     return [Link(each) for each in found if each.is_valid]
 

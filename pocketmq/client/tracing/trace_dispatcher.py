@@ -84,6 +84,8 @@ class TraceDispatcher:
             max_message_size=MESSAGE_SIZE_MAX * 2,
             credentials=config.credentials,
             transport=config.transport,
+            # What records traces is no part of them.
+            otel=False,
         )
         # Where the name servers are asked for by HTTP the constructor waits: in a thread, then.
         waits = config.name_server_url is not None

@@ -104,6 +104,9 @@ class BrokerStream(OffsetStream):
                 found[key, offset] = [key.queue_id, offset, record.store_ms, record.body_crc]
         return [found.get(place) for place in places]
 
+    def store_times(self, places: Sequence[tuple[QueueKey, int]]) -> list[int | None]:
+        return [None if mark is None else mark[2] for mark in self.marks(places)]
+
     def may_return(self, gone: Collection[QueueKey], patience: RetryPause) -> bool:
         """Return True if queues may come back: the name server does not know those of a stopped broker."""
         away = {k.broker_name for k in gone} - self._client.brokers()

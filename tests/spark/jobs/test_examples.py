@@ -14,7 +14,7 @@ from tests.store.bulk_stores import Message, WrittenStore, manifest, moment, unp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 NAME = "v550-main.clean"
 
 
