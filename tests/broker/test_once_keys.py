@@ -107,7 +107,6 @@ async def test_reads_that_come_again_are_stored_once(tmp_path: Path) -> None:
     """In columns, one by one, or partly; the answers are those of the first time."""
     end = End(tmp_path, alone=False, one_a_read=False, checked=False)
     end.site.parts.node.config.send_once = True
-    end._sends.parts.take_settings()
     end.begin()
     frames = Frames("T", 4, 128).frames
 

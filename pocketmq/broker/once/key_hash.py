@@ -5,7 +5,7 @@ A key, as a number of which the lowest byte comes first, plus a number of its to
 """
 
 PRIME = (1 << 30) - 35
-# Another one in each process: nobody outside can bring many hashes to one place of a table.
+# Another one in each process: no client can bring many hashes to one place of a table.
 _SECRET = hash("places of keys") & 0x7FFF_FFFF | 1
 
 
