@@ -40,6 +40,7 @@ class Housekeeping:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
             self._parts.messages.stats.tick()
+            self._parts.messages.once.tick()
             tables.offsets.consumed.tick()
             with attempt("acl"):
                 if self._tick is not None and self._tick():

@@ -196,10 +196,10 @@ class SendActs:
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._durability.replicas.may_refuse
-            or self._once.applies(topic)
         ):
             return None
-        return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
+        count = max(topic.read_queues, topic.write_queues)
+        return PlainTopic(name, count, self._stats, self._once.of_topic(topic))
 
     # ------------------------------------------------------------ one message
 
