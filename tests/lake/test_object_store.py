@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from pocketmq.lake.check import Check
 from pocketmq.lake.copy import LakeCopy
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.lake.maintain import Upkeep
 from tests.kit.object_store import Bucket, object_store
 from tests.lake.lakes import SMALL, add, in_order, source, stored
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> WrittenStore:
 
 def check_warehouse(catalog: Catalog, warehouse: str, store: WrittenStore) -> None:
     """What a copy has begun is continued, merged, expired and compared."""
-    copy = LakeCopy(catalog, source(store.root), SMALL)
+    copy = LakeCopy(IcebergTables(catalog), source(store.root), SMALL)
     for first in (100, 300):
         add(store, first, 200)
         copy.round()
@@ -45,8 +46,8 @@ def check_warehouse(catalog: Catalog, warehouse: str, store: WrittenStore) -> No
     table.refresh()
     assert len(list(table.scan().plan_files())) == before - done.merged + done.into
     assert in_order(table_rows(table.scan().to_arrow())) == stored(store)
-    assert LakeCopy(catalog, source(store.root)).round() == 0
-    found = Check(catalog, source(store.root)).run()
+    assert LakeCopy(IcebergTables(catalog), source(store.root)).round() == 0
+    found = Check(IcebergTables(catalog), source(store.root)).run()
     assert found.is_equal
     assert found.compared == 500
 
