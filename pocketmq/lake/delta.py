@@ -13,6 +13,7 @@
 
 import json
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
@@ -40,6 +41,7 @@ from pocketmq.lake.source import LogWindow
 from pocketmq.lake.tables import LostRace
 from pocketmq.remoting.errors import IllegalArgument
 
+__all__ = ["DeltaError", "DeltaLakeTable", "DeltaTables", "in_a_line"]
 _TIME = "storeTimestamp"
 # The text of a partition of time.
 _OF_TIME = {"hour": "%Y-%m-%d-%H", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
@@ -186,6 +188,12 @@ class DeltaLakeTable:
         return AddAction(
             path, size, values, time.time_ns() // 1_000_000, True, _stats(metadata[0], leaves)
         )
+
+
+def in_a_line(error: Exception) -> str:
+    """Return what an error of deltalake says, without its colours and the stack of its threads."""
+    text = re.split(r"\n\s*0: ", str(error))[0]
+    return " ".join(re.sub(r"\x1b\[\d*m", "", text).split())
 
 
 def _full_name(topic: str) -> str:

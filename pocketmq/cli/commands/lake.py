@@ -197,12 +197,15 @@ def _tables(warehouse: str, catalog: str | None, table_format: TableFormat) -> "
         if catalog is not None:
             raise CannotBegin("--catalog is for Iceberg: a Delta table needs no catalog")
         try:
-            from pocketmq.lake.delta import DeltaTables
+            from pocketmq.lake.delta import DeltaError, DeltaTables, in_a_line
         except ImportError as error:
             raise CannotBegin(
                 needs("--format delta", error.name or "a library", "delta")
             ) from error
-        yield DeltaTables(warehouse)
+        try:
+            yield DeltaTables(warehouse)
+        except (DeltaError, OSError) as error:
+            raise CannotBegin(in_a_line(error)) from error
         return
     from pocketmq.lake.catalog import opened_catalog
     from pocketmq.lake.iceberg import IcebergTables
