@@ -158,11 +158,12 @@ class Backup:
 
 
 def remove_old(place: BackupPlace, keep: int) -> int:
-    """Remove all but the last `keep` cuts, and what no other names. Returns: how many."""
+    """Remove all but the last `keep` cuts, and objects that none of these names. Returns: how many cuts.
+
+    Objects may be left of a removal that was killed, so they are looked for though no cut is old.
+    """
     names = names_of_cuts(place)
     old = names[:-keep]
-    if not old:
-        return 0
     # First: what cannot be read must not cost objects that it names.
     wanted = {each for name in names[-keep:] for each in read_cut(place, name).objects}
     for name in old:

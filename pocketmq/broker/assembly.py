@@ -5,7 +5,8 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from pocketmq.books.rows import EventKind
 from pocketmq.broker.config import BrokerConfig
@@ -54,6 +55,7 @@ from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.broker.waiting.long_polling import LongPolling
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.serving.log_levels import apply_levels, start_with_levels
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
@@ -61,15 +63,45 @@ from pocketmq.store.timer.service import TimerService
 
 if TYPE_CHECKING:
     from pocketmq.broker.access.acl import PlainAccessValidator
+    from pocketmq.broker.access.users.validator import UserAccess
+
+    AccessChecks = PlainAccessValidator | UserAccess
 
 
-def configured_accounts(config: BrokerConfig, folder: str) -> "PlainAccessValidator | None":
+def configured_accounts(config: BrokerConfig, folder: str) -> "AccessChecks | None":
     """Return the access checks if they are enabled. folder: of the store. Raises: IllegalArgument."""
+    if config.authorization_enabled and not config.authentication_enabled:
+        raise IllegalArgument("authorizationEnabled=true needs authenticationEnabled=true")
+    if config.acl_enable and config.authentication_enabled:
+        raise IllegalArgument(
+            "aclEnable=true and authenticationEnabled=true are two ways to check signatures: set one of "
+            "them. `pocketmq account import` makes users of the accounts of plain_acl.yml"
+        )
+    if config.authentication_enabled:
+        from pocketmq.broker.access.users.validator import UserAccess
+
+        return UserAccess.configured(config, folder)
     if not config.acl_enable:
         return None
     from pocketmq.broker.access.acl import PlainAccessValidator
 
     return PlainAccessValidator.configured(config, folder)
+
+
+def with_accounts(node: Node, acl: "AccessChecks | None") -> Node:
+    """Return the node with the access checks that its parts ask."""
+    if acl is None:
+        return node
+    node = replace(
+        node,
+        accounts=acl,
+        may_publish=acl.may_publish,
+        same_account=acl.same_account,
+        signer=acl.signer,
+    )
+    if node.config.authentication_enabled:
+        return replace(node, users=cast("UserAccess", acl).table)
+    return replace(node, files=cast("PlainAccessValidator", acl))
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:
@@ -110,7 +142,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
     schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
     copied = CopiedState(
-        delay, timer, _own_state(tables, members, messages), messages.deliveries.files
+        delay, timer, _own_state(node, tables, members, messages), messages.deliveries.files
     )
     services = Services(
         delay=delay,
@@ -206,7 +238,7 @@ def connect(parts: Parts) -> None:
     calculate_bit_maps()
 
 
-def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketState:
+def _own_state(node: Node, tables: Tables, members: Members, messages: Messages) -> PocketState:
     return PocketState(
         tables.isolated,
         tables.order_info,
@@ -215,6 +247,7 @@ def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketSt
         messages.deliveries.starts,
         messages.store,
         tables.schedules,
+        node.users,
     )
 
 

@@ -12,11 +12,10 @@ import asyncio
 import logging
 import socket
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.assembly import assemble, configured_accounts
+from pocketmq.broker.assembly import assemble, configured_accounts, with_accounts
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
@@ -47,7 +46,7 @@ from pocketmq.remoting.transport.tls import ServerTls
 from pocketmq.store import MessageStore, StoreConfig
 
 if TYPE_CHECKING:
-    from pocketmq.broker.access.acl import PlainAccessValidator
+    from pocketmq.broker.assembly import AccessChecks
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +178,7 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _node(self, sock: socket.socket, acl: "PlainAccessValidator | None") -> Node:
+    def _node(self, sock: socket.socket, acl: "AccessChecks | None") -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
@@ -193,15 +192,7 @@ class Broker:
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
         )
-        if acl is None:
-            return node
-        return replace(
-            node,
-            accounts=acl,
-            may_publish=acl.may_publish,
-            same_account=acl.same_account,
-            signer=acl.signer,
-        )
+        return with_accounts(node, acl)
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
         """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
@@ -228,7 +219,7 @@ class Broker:
             part.load()
 
     async def _serve(
-        self, stack: AsyncExitStack, acl: "PlainAccessValidator | None", client: RemotingClient
+        self, stack: AsyncExitStack, acl: "AccessChecks | None", client: RemotingClient
     ) -> dict[int, Handler]:
         """Create registration and server, without accepting clients yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events

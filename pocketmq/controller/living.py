@@ -5,6 +5,8 @@
    first tries whether the broker's port still accepts connections (controller.py).
 2. A controller that has just begun to lead knows no broker's silence. A master that it has not heard of may
    be alive: nothing replaces it within one heartbeat's time-out, unless its connection ended here.
+3. What a peer says is bounded: its time-out, its epoch (the next one must be an int of Java's), and how many
+   brokers are noted. What is beyond is as if it had not been said.
 Owner: the controller's event loop.
 """
 
@@ -14,6 +16,9 @@ from dataclasses import dataclass, replace
 from pocketmq.remoting.admin_headers import BrokerHeartbeatHeader
 
 _PRIORITY = 2_147_483_647
+_EPOCH_MAX = 2_000_000_000
+_TIMEOUT_MS_MAX = 600_000
+_BROKERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,13 @@ class Living:
         self._live = {key: replace(live, last_ms=now_ms) for key, live in self._live.items()}
 
     def heard(self, header: BrokerHeartbeatHeader, connection: Hashable, now_ms: int) -> None:
-        """Note a heartbeat; one without a broker id does not count."""
-        if header.broker_id is None:
+        """Note a heartbeat; one without a broker id does not count, nor one beyond the bounds (3)."""
+        if header.broker_id is None or (header.epoch or 0) > _EPOCH_MAX:
             return
         priority = header.election_priority
         key = header.broker_name, header.broker_id
+        if key not in self._live and len(self._live) >= _BROKERS_MAX:
+            return
         self._ended.discard(key)
         self._silent.discard(key)
         self._live[key] = LiveReplica(
@@ -63,12 +70,16 @@ class Living:
             header.broker_addr,
             connection,
             now_ms,
-            header.heartbeat_timeout_mills or self._timeout_ms,
+            min(header.heartbeat_timeout_mills or self._timeout_ms, _TIMEOUT_MS_MAX),
             -1 if header.epoch is None else header.epoch,
             header.max_offset or 0,
             header.confirm_offset or 0,
             _PRIORITY if priority is None else priority,
         )
+
+    @property
+    def count(self) -> int:
+        return len(self._live)
 
     def of(self, name: str) -> dict[int, LiveReplica]:
         """Return the living brokers of a name by id."""
@@ -97,12 +108,18 @@ class Living:
     def declare_dead(self, live: LiveReplica) -> None:
         """Note that a broker's connection ended, and that its port accepts none."""
         self._live.pop((live.name, live.broker_id), None)
-        self._ended.add((live.name, live.broker_id))
+        _note(self._ended, live)
 
     def expire(self, now_ms: int) -> list[LiveReplica]:
         """Remove brokers without a heartbeat within their time; return them."""
         late = [each for each in self._live.values() if now_ms - each.last_ms > each.timeout_ms]
         for live in late:
             del self._live[live.name, live.broker_id]
-            self._silent.add((live.name, live.broker_id))
+            _note(self._silent, live)
         return late
+
+
+def _note(keys: set[tuple[str, int]], live: LiveReplica) -> None:
+    """Add a broker; one that is not noted may be alive for longer (2)."""
+    if len(keys) < _BROKERS_MAX:
+        keys.add((live.name, live.broker_id))

@@ -26,8 +26,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pocketmq.remoting.admin_headers import NO_BROKER
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import PocketMQError
+from pocketmq.remoting.java_number import INT_MAX
 
 _R = ResponseCode
+_SETS_MAX, _BROKERS_MAX, _TEXT_MAX = 10_000, 1_000, 255
 
 
 class ControllerRefused(PocketMQError):
@@ -185,6 +187,7 @@ class ReplicaSets:
             raise ControllerRefused(
                 _R.BROKER_ID_INVALID, f"broker id {broker_id} of {name!r} is taken or not the next"
             )
+        self._check_new(_R.BROKER_ID_INVALID, known, (cluster, name, check_code), broker_id)
         changed = ReplicaSet(name, cluster) if known is None else deepcopy(known)
         changed.replicas[broker_id] = Replica(check_code.partition(";")[0], check_code)
         changed.next_id = broker_id + 1
@@ -200,6 +203,7 @@ class ReplicaSets:
         if known is not None and broker_id in known.replicas:
             if known.replicas[broker_id].address == address:
                 return known
+            _check_texts(_R.BROKER_NEED_TO_BE_REGISTERED, (address,))
             changed = deepcopy(known)
             changed.replicas[broker_id].address = address
             return await self._change(changed)
@@ -207,10 +211,26 @@ class ReplicaSets:
             raise ControllerRefused(
                 _R.BROKER_NEED_TO_BE_REGISTERED, f"broker id {broker_id} of {name!r} is unknown"
             )
+        texts = (cluster, name, address)
+        self._check_new(_R.BROKER_NEED_TO_BE_REGISTERED, known, texts, broker_id)
         changed = ReplicaSet(name, cluster) if known is None else deepcopy(known)
         changed.replicas[broker_id] = Replica(address)
         changed.next_id = max(changed.next_id, broker_id + 1)
         return await self._change(changed)
+
+    def _check_new(
+        self, code: ResponseCode, known: ReplicaSet | None, texts: Iterable[str], broker_id: int
+    ) -> None:
+        """Check what a new broker says of itself. Raises: ControllerRefused with this code."""
+        _check_texts(code, texts)
+        if broker_id >= INT_MAX:
+            raise ControllerRefused(code, f"broker id {broker_id} is too large")
+        if len(self.sets) >= _SETS_MAX if known is None else len(known.replicas) >= _BROKERS_MAX:
+            raise ControllerRefused(
+                code,
+                f"a controller keeps {_SETS_MAX} sets of {_BROKERS_MAX} brokers: clean those that are "
+                "no more (mqadmin cleanBrokerMetadata)",
+            )
 
     # ------------------------------------------------------------ elections
 
@@ -344,3 +364,11 @@ class ReplicaSets:
             changed.master = None
             changed.master_epoch += 1
         await self._change(changed)
+
+
+def _check_texts(code: ResponseCode, texts: Iterable[str]) -> None:
+    for text in texts:
+        if not text or len(text) > _TEXT_MAX or not text.isprintable():
+            raise ControllerRefused(
+                code, f"not a name or address of a broker: {text[:_TEXT_MAX]!r}"
+            )

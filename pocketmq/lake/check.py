@@ -19,7 +19,7 @@ from pocketmq.lake.columns import NAMES
 from pocketmq.lake.copy import RowSource, SourcePlan
 from pocketmq.lake.position import Position
 from pocketmq.lake.source import LogWindow
-from pocketmq.lake.tables import OpenTable, Tables
+from pocketmq.lake.tables import LakeTables, OpenTable
 
 _SHOWN_MAX = 10
 _KEY = ("queueId", "queueOffset", "commitLogOffset")
@@ -50,7 +50,7 @@ class Compared:
 class Check:
     """One comparison of tables with a source. Changes nothing."""
 
-    def __init__(self, tables: Tables, source: RowSource) -> None:
+    def __init__(self, tables: LakeTables, source: RowSource) -> None:
         self.result = Compared()
         self._warehouse = tables
         self._plan: SourcePlan = source.plan()

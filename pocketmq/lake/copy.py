@@ -16,7 +16,7 @@ from pocketmq.lake.maintain import Maintained, Upkeep, maintain
 from pocketmq.lake.position import Head, Position
 from pocketmq.lake.source import LogWindow, Rows, with_bodies
 from pocketmq.lake.table import LakeTable
-from pocketmq.lake.tables import Tables
+from pocketmq.lake.tables import LakeTables
 from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LakeCopy:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: LakeTables,
         source: RowSource,
         limits: Limits | None = None,
         body: "BodyColumns | None" = None,

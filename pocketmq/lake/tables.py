@@ -50,7 +50,7 @@ class OpenTable(Protocol):
         ...
 
 
-class Tables(Protocol):
+class LakeTables(Protocol):
     """The tables of one warehouse."""
 
     def known(self, topics: Iterable[str]) -> set[str]:

@@ -1,7 +1,5 @@
 """Administration that reaches clients: connections, resets, running information, direct consumption."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from pocketmq.broker.figures.metrics import snapshot
 from pocketmq.model.message_codec import offset_msg_id
 from pocketmq.model.record import read_record
-from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import ResponseCode
@@ -20,18 +17,6 @@ from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Connection
 from tests.broker.admin_site import CODE, HEARTBEAT, OK, Site, queue
 from tests.kit.waiting import until_async
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    clock = SystemClock()
-    async with (
-        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
-        RemotingClient({}, clock) as client,
-    ):
-        made = Site(tmp_path, namesrv, client)
-        async with made.broker:
-            yield made
 
 
 async def test_who_is_connected_is_shown(site: Site) -> None:

@@ -1,8 +1,6 @@
 """Administration of a broker over its socket: what is changed is seen, kept, and told to name servers."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,23 +14,9 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import ResponseCode, Version
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.settings import parse_properties
-from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.store import StoreConfig
 from tests.broker.admin_site import CODE, HEARTBEAT, OK, Site, queue
 from tests.kit.waiting import until_async
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    clock = SystemClock()
-    async with (
-        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
-        RemotingClient({}, clock) as client,
-    ):
-        made = Site(tmp_path, namesrv, client)
-        async with made.broker:
-            yield made
-
 
 # ------------------------------------------------------------ topics
 

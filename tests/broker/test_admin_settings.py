@@ -1,10 +1,5 @@
 """Settings that change while a broker runs, and those that say why they do not."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from pocketmq.model.message_codec import offset_msg_id
 from pocketmq.model.names import (
     REVIVE_TOPIC_PREFIX,
@@ -13,24 +8,9 @@ from pocketmq.model.names import (
     TRANS_OP_HALF_TOPIC,
 )
 from pocketmq.model.record import read_record
-from pocketmq.namesrv import NameServer, NamesrvConfig
-from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.hosts import pack_host
-from pocketmq.remoting.transport.client import RemotingClient
 from tests.broker.admin_site import CODE, OK, Site
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    clock = SystemClock()
-    async with (
-        NameServer(NamesrvConfig(listen_port=0), clock) as namesrv,
-        RemotingClient({}, clock) as client,
-    ):
-        made = Site(tmp_path, namesrv, client)
-        async with made.broker:
-            yield made
 
 
 async def test_the_brokers_permission_is_told_to_name_servers(site: Site) -> None:

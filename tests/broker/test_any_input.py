@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.bad_frames import PULL, SEND, frame
-from tests.broker.serving import Peer, number, serving
+from tests.broker.serving import Peer, serving
 
 CODE = RequestCode
 
@@ -22,17 +22,6 @@ CODE = RequestCode
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with serving(tmp_path / "store") as running:
         yield running
-
-
-@pytest.fixture
-async def good(broker: Broker) -> AsyncIterator[Peer]:
-    """The client beside: it must be served before and after."""
-    async with await Peer.at(broker) as peer:
-        assert (await peer.produce("T", b"before")).code == ResponseCode.SUCCESS
-        yield peer
-        last = number(await peer.produce("T", b"after"), "queueOffset")
-        assert (await peer.bodies("g", "T"))[0] == b"before"
-        assert await peer.bodies("g", "T", last) == [b"after"]
 
 
 _VALUE = st.one_of(

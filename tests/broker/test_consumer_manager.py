@@ -27,11 +27,6 @@ class Told:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def told() -> Told:
     return Told()
 

@@ -31,12 +31,6 @@ async def broker(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
-
-
 async def stored(peer: Peer, topic: str = "T", queue_id: int = 0) -> list[dict[str, str]]:
     """The properties of the messages of a queue."""
     pulled = await peer.pull("g", topic, 0, queue_id=queue_id, sys_flag=4, subscription="*")

@@ -28,12 +28,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
-
-
 async def test_a_held_pull_is_answered_by_the_next_message(broker: Broker, peer: Peer) -> None:
     """Not before, and other requests of the same connection are not held up by it."""
     opaque = peer.send_pull("g", "T", 0, sys_flag=OWN | HOLD, subscription="*")

@@ -4,8 +4,6 @@ A table with one of them breaks its readers: those of Java refuse it as a whole 
 """
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +13,10 @@ from pocketmq.grpc.messages import classes
 from pocketmq.grpc.services.sessions import _retry
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.broker.serving import Peer, serving
+from tests.broker.serving import Peer
 
 CODE = RequestCode
 INT, LONG = 1 << 31, 1 << 63
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with serving(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
 
 
 @pytest.mark.parametrize(

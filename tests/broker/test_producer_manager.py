@@ -24,11 +24,6 @@ class _Open(asyncio.Transport):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def producers(clock: ManualClock) -> ProducerManager:
     return ProducerManager(clock)
 

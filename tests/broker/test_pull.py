@@ -35,12 +35,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
-
-
 # ---------------------------------------------------------------- the ladder
 
 

@@ -12,11 +12,6 @@ Q = [MessageQueue("T", "b", number) for number in range(4)]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def locks(clock: ManualClock) -> RebalanceLock:
     return RebalanceLock(clock)
 

@@ -1,9 +1,7 @@
 """Request-reply: a reply is pushed to the one who asked, then stored."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
-from tests.broker.serving import Peer, number, serving
+from tests.broker.serving import Peer, number
 
 CODE = RequestCode
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -22,12 +20,6 @@ PROPERTIES: dict[str, Any] = {
     "REPLY_TO_CLIENT": "asker",
     "TTL": "3000",
 }
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with serving(tmp_path) as running:
-        yield running
 
 
 async def reply(peer: Peer, **changed: Any) -> RemotingCommand:

@@ -29,12 +29,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.fixture
-async def peer(broker: Broker) -> AsyncIterator[Peer]:
-    async with await Peer.at(broker) as connected:
-        yield connected
-
-
 def position(answer: RemotingCommand) -> int:
     assert answer.ext is not None
     return parse_offset_msg_id(answer.ext["msgId"])[1]

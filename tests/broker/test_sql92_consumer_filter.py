@@ -18,11 +18,6 @@ STORES = Path(__file__).parents[1] / "golden" / "data" / "stores"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def manager(tmp_path: Path, clock: ManualClock) -> ConsumerFilterManager:
     return ConsumerFilterManager(
         ConfigFile(str(tmp_path / "consumerFilter.json")), clock, BloomFilter()

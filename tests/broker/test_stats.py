@@ -20,11 +20,6 @@ class Store:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store() -> Store:
     return Store()
 

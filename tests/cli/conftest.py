@@ -1,9 +1,12 @@
-"""No test of the command line reads or writes the contexts of the developer."""
+"""Servers that end with the test; and no test reads or writes the contexts of the developer."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.cli.servers import Server
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +18,16 @@ def config_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     (folder / "pocketmq" / "contexts.json").write_text(json.dumps(contexts))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def started() -> Iterator[list[Server]]:
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

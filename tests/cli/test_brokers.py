@@ -7,7 +7,6 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,19 +26,6 @@ from tests.kit.ports import free_ports
 from tests.kit.waiting import until, until_async
 
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-@pytest.fixture
-def started() -> Iterator[list[Server]]:
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.kill()
 
 
 def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Server:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,6 @@ from pocketmq.testing import InProcess
 from tests.broker.serving import serving
 from tests.cli.machine_keys import checked
 from tests.cli.servers import Server
-
-
-@pytest.fixture
-def started() -> Iterator[list[Server]]:
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.kill()
 
 
 def up(started: list[Server], folder: Path, *words: str) -> dict[str, str]:

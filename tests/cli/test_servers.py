@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,6 @@ from tests.cli.servers import COMMAND, Server
 from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 from tests.remoting.test_connection_limits import certificate
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-@pytest.fixture
-def started() -> Iterator[list[Server]]:
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.kill()
 
 
 def up(started: list[Server], folder: Path, *words: str, **variables: str) -> Server:

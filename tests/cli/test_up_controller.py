@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.cli.servers import COMMAND, Server
 from tests.house.doc_blocks import ROOT, blocks
@@ -17,14 +15,6 @@ from tests.kit.etcd import etcd_of
 from tests.kit.waiting import until
 
 _PAGE = ROOT / "docs" / "failover.md"
-
-
-@pytest.fixture
-def started() -> Iterator[list[Server]]:
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.kill()
 
 
 def rows(namesrv: str) -> list[dict[str, Any]]:

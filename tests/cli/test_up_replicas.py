@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from tests.house.doc_blocks import ROOT, blocks
 from tests.kit.waiting import until
 
 _PAGE = ROOT / "docs" / "replicas.md"
-
-
-@pytest.fixture
-def started() -> Iterator[list[Server]]:
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.kill()
 
 
 def test_the_program_of_the_page_kills_either_and_loses_nothing(

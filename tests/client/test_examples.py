@@ -21,12 +21,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
-
-
 @pytest.fixture(params=["fastapi_orders:app", "django_orders:application"])
 def service(request: pytest.FixtureRequest, server: InProcess) -> Iterator[str]:
     """Its URL; told to end, it has left its group before it has ended."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,12 +28,6 @@ from tests.kit.waiting import until, until_async
 _PATIENCE_S = 60
 bound: ContextVar[str] = ContextVar("bound", default="")
 FIRST = ConsumeFromWhere.FIRST_OFFSET
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
 
 
 async def send(server: InProcess, topic: str, count: int) -> None:

@@ -1,7 +1,6 @@
 """Spans of OpenTelemetry from a producer through the broker to a listener, read back by its own SDK."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from opentelemetry import trace
@@ -31,12 +30,6 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(otel, "_tracer", provider.get_tracer("test"))
     return exporter
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pydantic
@@ -44,12 +43,6 @@ class Body:
     topic: str
     body: bytes
     tags: str | None = None
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """SimpleConsumer at a broker: popping, acknowledging, renewing, and what comes again."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,12 +16,6 @@ from pocketmq.remoting.clock import SystemClock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.testing import InProcess
 from tests.kit.waiting import until
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
 
 
 def consumer(server: InProcess, group: str, **options: object) -> SimpleConsumer:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,12 +25,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     Not for tests in which neither side sends anything: they would wait as long.
     """
     monkeypatch.setattr(what_listens, "_WITHIN_S", 30.0)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[InProcess]:
-    with InProcess() as running:
-        yield running
 
 
 async def failure(address: str, **options: object) -> PocketMQError:

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import hmac
 import ssl
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -27,14 +26,6 @@ from tests.broker.raw_slave import RawSlave
 from tests.grpc.asking import Asking, asking
 from tests.grpc.front_site import ack, front, message, receive, receiving, send
 from tests.kit.waiting import until_async as until
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Asking]:
-    kinds = {"F": "FIFO", "D": "DELAY", "X": "TRANSACTION", "M": "MIXED"}
-    async with front(tmp_path, kinds) as (broker, server), asking(server.address) as asked:
-        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
-        yield asked
 
 
 class _Bytes:

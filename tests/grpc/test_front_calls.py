@@ -1,7 +1,6 @@
 """The calls of tools and of rarer messages: transactions, priorities, recall, pulls, offsets, probes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,9 @@ from pocketmq.grpc.schema import (
     TransactionResolution,
 )
 from pocketmq.grpc.services.standard import HEALTH, REFLECTION, REFLECTION_ALPHA
-from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.clock import ManualClock
 from tests.grpc.asking import Asking, asking
 from tests.grpc.front_site import front, message, receive, send
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Asking]:
-    kinds = {"F": "FIFO", "D": "DELAY", "X": "TRANSACTION", "M": "MIXED"}
-    async with front(tmp_path, kinds) as (broker, server), asking(server.address) as asked:
-        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
-        yield asked
 
 
 async def pull(client: Asking, offset: int, wait_s: int = 0, **fields: Any) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
 """Messages that are received over gRPC: waits, cancels, invisible times, attempts, order."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,6 @@ from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.testing.in_process import InProcess
 from tests.grpc.asking import Asking, asking
 from tests.grpc.front_site import ack, front, message, receive, receiving, send
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Asking]:
-    kinds = {"F": "FIFO", "D": "DELAY", "X": "TRANSACTION", "M": "MIXED"}
-    async with front(tmp_path, kinds) as (broker, server), asking(server.address) as asked:
-        broker.parts.tables.topics.update(TopicConfig("Q", 1, 1))
-        yield asked
 
 
 async def test_a_waiting_receive_is_answered_when_a_message_comes(client: Asking) -> None:

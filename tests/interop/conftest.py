@@ -6,13 +6,14 @@ live for the session; what a test starts with them ends with the test.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import pytest
 
+from pocketmq.client import Producer
 from tests.cli.servers import Server
 from tests.interop import driver as drivers_
 from tests.interop import mqadmin as mqadmin_
@@ -239,3 +240,9 @@ def names(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path, "namesrv", "--port", "0")
     yield server
     server.kill()
+
+
+@pytest.fixture
+async def producer(broker: RunningBroker, group: str) -> AsyncIterator[Producer]:
+    async with Producer(f"{group}-p", name_server=broker.namesrv) as made:
+        yield made

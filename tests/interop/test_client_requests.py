@@ -1,7 +1,6 @@
 """Requests and their answers between our client and the official Java client."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -31,12 +30,6 @@ FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
 def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
     """Our broker, and with --reference both real ones: the client is to work with each."""
     return shared.broker(request.param)
-
-
-@pytest.fixture
-async def producer(broker: RunningBroker, group: str) -> AsyncIterator[Producer]:
-    async with Producer(f"{group}-p", name_server=broker.namesrv) as made:
-        yield made
 
 
 async def test_a_request_is_answered_by_a_consumer(

@@ -1,7 +1,6 @@
 """Our client with the official Java clients, at our broker and at the real ones."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -62,12 +61,6 @@ class Got:
     async def wait(self, count: int, within_s: float = 40) -> list[MessageExt]:
         await until_async(lambda: len(self.messages) >= count, f"{count} messages", within_s)
         return self.messages
-
-
-@pytest.fixture
-async def producer(broker: RunningBroker, group: str) -> AsyncIterator[Producer]:
-    async with Producer(f"{group}-p", name_server=broker.namesrv) as made:
-        yield made
 
 
 @pytest.mark.parametrize("java_client", ["4.9.8-JSON", "5.5.0-ROCKETMQ"], indirect=True)

@@ -2,14 +2,11 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from pocketmq.client import (
-    Producer,
-)
 from tests.interop.brokers import RunningBroker
 from tests.interop.conftest import MakeTopic, Shared
 from tests.interop.driver import PushConsumer as JavaPushConsumer
@@ -34,12 +31,6 @@ ROOT = Path(__file__).parents[2]
 def broker(request: pytest.FixtureRequest, shared: Shared) -> RunningBroker:
     """Our broker, and with --reference both real ones: the client is to work with each."""
     return shared.broker(request.param)
-
-
-@pytest.fixture
-async def producer(broker: RunningBroker, group: str) -> AsyncIterator[Producer]:
-    async with Producer(f"{group}-p", name_server=broker.namesrv) as made:
-        yield made
 
 
 class Member:

@@ -33,11 +33,6 @@ from tests.store.bulk_stores import Message, WrittenStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
-
-
-@pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,14 @@ from deltalake import DeltaTable
 
 from pocketmq.bulk.bodies.columns import BodyColumns
 from pocketmq.lake.check import Check, Compared
-from pocketmq.lake.copy import LakeCopy
+from pocketmq.lake.copy import LakeCopy, Watch
 from pocketmq.lake.delta import DeltaTables
 from pocketmq.lake.maintain import Upkeep
 from pocketmq.lake.position import MARKS_KEY
-from pocketmq.lake.table import LakeTable, TableInUse
+from pocketmq.lake.table import TableInUse
 from pocketmq.remoting.errors import IllegalArgument
 from tests.lake.lakes import SMALL, add, copy_to_delta, in_order, rows_by_deltalake, source, stored
 from tests.store.bulk_stores import Message, WrittenStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
 
 
 @pytest.fixture
@@ -41,6 +37,16 @@ def held(warehouse: Path) -> list[dict[str, Any]]:
 
 def check(warehouse: Path, store: WrittenStore) -> Compared:
     return Check(DeltaTables(str(warehouse)), source(store.root)).run()
+
+
+def meanwhile(act: Callable[[], object]) -> Watch:
+    """Does something once a round has opened its tables."""
+
+    def watch(parts: Iterable[Any], total: int) -> Iterator[Any]:
+        act()
+        yield from parts
+
+    return watch
 
 
 def test_each_run_adds_what_is_new_by_day(store: WrittenStore, warehouse: Path) -> None:
@@ -118,13 +124,9 @@ def test_two_copies_at_a_time_write_no_row_twice(store: WrittenStore, warehouse:
     add(store, 0, 50)
     copy_to_delta(warehouse, store.root)
     add(store, 50, 50)
-    tables = DeltaTables(str(warehouse))
-    slow = LakeTable(tables.open("Orders"))
-    copy_to_delta(warehouse, store.root)
-    run = LakeCopy(tables, source(store.root))
-    run._tables["Orders"] = slow
+    run = LakeCopy(DeltaTables(str(warehouse)), source(store.root))
     with pytest.raises(TableInUse, match="another process"):
-        run.round()
+        run.round(meanwhile(lambda: copy_to_delta(warehouse, store.root)))
     assert held(warehouse) == stored(store)
 
 
@@ -133,9 +135,9 @@ def test_a_commit_continues_behind_another_engines(store: WrittenStore, warehous
     copy_to_delta(warehouse, store.root, limits=SMALL)
     add(store, 50, 50)
     run = LakeCopy(DeltaTables(str(warehouse)), source(store.root))
-    run._table("Orders")
-    orders(warehouse).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-    assert run.round() == 50
+    settings = {"delta.logRetentionDuration": "interval 9 days"}
+    watch = meanwhile(lambda: orders(warehouse).alter.set_table_properties(settings))
+    assert run.round(watch) == 50
     assert held(warehouse) == stored(store)
 
 

@@ -47,11 +47,6 @@ class Runs:
         self._process.communicate()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
-
-
 @pytest.fixture(params=["iceberg", "delta"])
 def table_format(request: pytest.FixtureRequest) -> str:
     return str(request.param)

@@ -27,11 +27,6 @@ def bucket() -> Iterator[Bucket]:
         yield made
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
-
-
 def lake(said: dict[str, str], *words: str) -> str:
     """What `pocketmq lake` prints. said: by the environment."""
     answer = subprocess.run(

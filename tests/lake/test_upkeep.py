@@ -29,11 +29,6 @@ NOW = Upkeep(merge=True, keep_ms=-FAR, few=1, unnamed_ms=-FAR)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
-
-
-@pytest.fixture
 def warehouse(tmp_path: Path, store: WrittenStore) -> Path:
     """Six commits, all of the second of three days, the first and the last also of another one."""
     for first in range(0, 240, 40):

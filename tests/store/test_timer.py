@@ -1,7 +1,6 @@
 """TimerService: to the second, never early, over crashes, as RocketMQ 5.5.0 lays it out."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from json import loads
 from pathlib import Path
@@ -25,13 +24,6 @@ from pocketmq.store.timer.properties import (
 from pocketmq.store.timer.service import ROLL_SECONDS, TimerService
 from tests.golden.golden_stores import unpack
 from tests.store.timers import DAY_MS, HOST, START_MS, Timers
-
-
-@pytest.fixture
-def timers(tmp_path: Path) -> Iterator[Timers]:
-    made = Timers(tmp_path / "store")
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("times", [b"9" * 5_000, "\u00b2".encode(), b"-1", b"x"])

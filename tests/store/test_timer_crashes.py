@@ -2,7 +2,6 @@
 
 import shutil
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from pocketmq.store.timer.properties import (
     due_ms,
 )
 from tests.store.timers import DAY_MS, DELAY_MS_MAX, START_MS, Timers
-
-
-@pytest.fixture
-def timers(tmp_path: Path) -> Iterator[Timers]:
-    made = Timers(tmp_path / "store")
-    yield made
-    made.close()
 
 
 def before_three_are_lost(folder: Path, kept_ms: int) -> tuple[Timers, int]:

@@ -2,10 +2,7 @@
 
 import struct
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.record import read_record
@@ -17,13 +14,6 @@ from pocketmq.store.timer.service import TimerService
 from pocketmq.store.timer.wheel import NONE, Slot, TimerWheel
 from tests.golden.golden_stores import unpack
 from tests.store.timers import HOST, Timers
-
-
-@pytest.fixture
-def timers(tmp_path: Path) -> Iterator[Timers]:
-    made = Timers(tmp_path / "store")
-    yield made
-    made.close()
 
 
 def test_the_golden_store_is_continued(tmp_path: Path) -> None:

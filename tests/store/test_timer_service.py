@@ -3,20 +3,12 @@
 import asyncio
 import errno
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pocketmq.store.timer.check import TimerCheck, TimerCheckFile
 from tests.store.timers import DAY_MS, Timers
-
-
-@pytest.fixture
-def timers(tmp_path: Path) -> Iterator[Timers]:
-    made = Timers(tmp_path / "store")
-    yield made
-    made.close()
 
 
 async def test_the_service_runs_by_itself(tmp_path: Path) -> None:

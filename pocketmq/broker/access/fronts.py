@@ -45,6 +45,26 @@ class BearerAccess(Protocol):
         """Check a request. holds: whether it is signed with a given secret key. Raises: AccessDenied."""
         ...
 
+    def reload(self) -> None:
+        """Let what was changed hold; connections that lost rights are closed a little later."""
+        ...
+
+    def lists(self, address: str) -> bool:
+        """Return True for an IP of the global list, whose requests need no signature."""
+        ...
+
+    def secret_of_administrator(self, access_key: str) -> str | None:
+        """Return the secret key of an administrator's account; None if there is no such account."""
+        ...
+
+    def note(self, peer: Peer, access_key: str) -> None:
+        """Remember the access key that a client authenticated with."""
+        ...
+
+
+class AccountFiles(BearerAccess, Protocol):
+    """The accounts of plain_acl.yml, for administrators."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as GET_BROKER_CLUSTER_ACL_CONFIG does."""
         ...
@@ -63,22 +83,6 @@ class BearerAccess(Protocol):
 
     def set_white_addresses(self, addresses: list[str], path: str | None) -> None:
         """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
-        ...
-
-    def reload(self) -> None:
-        """Let what was changed hold; connections that lost rights are closed a little later."""
-        ...
-
-    def lists(self, address: str) -> bool:
-        """Return True for an IP of the global list, whose requests need no signature."""
-        ...
-
-    def secret_of_administrator(self, access_key: str) -> str | None:
-        """Return the secret key of an administrator's account; None if there is no such account."""
-        ...
-
-    def note(self, peer: Peer, access_key: str) -> None:
-        """Remember the access key that a client authenticated with."""
         ...
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pocketmq.bulk.offsets import LossRule
     from pocketmq.lake.copy import LakeCopy, RowSource
     from pocketmq.lake.maintain import Maintained, Upkeep
-    from pocketmq.lake.tables import Tables
+    from pocketmq.lake.tables import LakeTables
     from pocketmq.spark.brokers.connection import BrokerAccess
 
 _EVERY_S = 30.0
@@ -192,7 +192,9 @@ def _named_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _tables(warehouse: str, catalog: str | None, table_format: TableFormat) -> "Iterator[Tables]":
+def _tables(
+    warehouse: str, catalog: str | None, table_format: TableFormat
+) -> "Iterator[LakeTables]":
     if table_format is TableFormat.DELTA:
         if catalog is not None:
             raise CannotBegin("--catalog is for Iceberg: a Delta table needs no catalog")
@@ -350,7 +352,7 @@ def _report(
         )
 
 
-def _check(tables: "Tables", source: "RowSource", *, as_json: bool) -> None:
+def _check(tables: "LakeTables", source: "RowSource", *, as_json: bool) -> None:
     from pocketmq.lake.check import Check
 
     found = Check(tables, source).run(_bar)
