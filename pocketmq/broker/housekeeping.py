@@ -61,6 +61,9 @@ class Housekeeping:
                         self._delete_unused_groups()
             with attempt("metrics"):
                 self._parts.lags.go_on()
+            with attempt("lite-topics"):
+                if node.role.leads:
+                    self._parts.services.lite.tick()
             with attempt("pop-log"):
                 if node.role.leads:
                     pop.tick()
@@ -123,6 +126,7 @@ class Housekeeping:
     def save_all(self) -> None:
         """Save what changed: the broker stops."""
         tables, store = self._parts.tables, self._parts.messages.store
+        self._parts.messages.lite.close()
         ends = {
             tables.offsets.name: self._offsets_end,
             tables.schedules.name: tables.schedules.end,
