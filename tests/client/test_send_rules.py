@@ -167,7 +167,7 @@ def attempts(clock: ManualClock, **queues: int) -> SendAttempts:
     return SendAttempts(info(**queues), strategy(clock), clock, attempts_max=3, timeout_ms=3_000)
 
 
-def test_after_a_lost_answer_a_broker_that_sends_once_gets_all_attempts() -> None:
+def test_a_lost_answer_of_sendonce_keeps_all_attempts_there() -> None:
     once = TopicPublishInfo.of("T", route(a=1, b=1), 0)
     once.once = frozenset("a")
     plan = SendAttempts(once, strategy(ManualClock()), ManualClock(), attempts_max=9, timeout_ms=9)
