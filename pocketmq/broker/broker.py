@@ -284,4 +284,7 @@ class Broker:
             self.address,
             f"{config.broker_ip2 or ip}:{config.ha_listen_port}",
         )
-        return Registration(config, identity, self.parts.tables.topics, client, self._name_server)
+        once = self.parts.messages.once.applies
+        return Registration(
+            config, identity, self.parts.tables.topics, client, self._name_server, once
+        )
