@@ -5,7 +5,8 @@ Nothing here opens a socket or runs a task: tests assemble a broker around a sto
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from pocketmq.books.rows import EventKind
 from pocketmq.broker.config import BrokerConfig
@@ -31,6 +32,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
 from pocketmq.broker.ledger.watch import BalanceWatch
+from pocketmq.broker.lite_topics import LiteTopics
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -44,7 +46,7 @@ from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.schedules.service import ScheduleService
 from pocketmq.broker.schedules.table import ScheduleTable
-from pocketmq.broker.services import Parts, Services
+from pocketmq.broker.services import LiteDoor, Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
@@ -54,6 +56,7 @@ from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
 from pocketmq.broker.waiting.long_polling import LongPolling
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.record import Record
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.serving.log_levels import apply_levels, start_with_levels
 from pocketmq.store import Appended, ConfigFile, DelayService, MessageStore, OffsetFile
 from pocketmq.store.delay import Deliver
@@ -61,15 +64,45 @@ from pocketmq.store.timer.service import TimerService
 
 if TYPE_CHECKING:
     from pocketmq.broker.access.acl import PlainAccessValidator
+    from pocketmq.broker.access.users.validator import UserAccess
+
+    AccessChecks = PlainAccessValidator | UserAccess
 
 
-def configured_accounts(config: BrokerConfig, folder: str) -> "PlainAccessValidator | None":
+def configured_accounts(config: BrokerConfig, folder: str) -> "AccessChecks | None":
     """Return the access checks if they are enabled. folder: of the store. Raises: IllegalArgument."""
+    if config.authorization_enabled and not config.authentication_enabled:
+        raise IllegalArgument("authorizationEnabled=true needs authenticationEnabled=true")
+    if config.acl_enable and config.authentication_enabled:
+        raise IllegalArgument(
+            "aclEnable=true and authenticationEnabled=true are two ways to check signatures: set one of "
+            "them. `pocketmq account import` makes users of the accounts of plain_acl.yml"
+        )
+    if config.authentication_enabled:
+        from pocketmq.broker.access.users.validator import UserAccess
+
+        return UserAccess.configured(config, folder)
     if not config.acl_enable:
         return None
     from pocketmq.broker.access.acl import PlainAccessValidator
 
     return PlainAccessValidator.configured(config, folder)
+
+
+def with_accounts(node: Node, acl: "AccessChecks | None") -> Node:
+    """Return the node with the access checks that its parts ask."""
+    if acl is None:
+        return node
+    node = replace(
+        node,
+        accounts=acl,
+        may_publish=acl.may_publish,
+        same_account=acl.same_account,
+        signer=acl.signer,
+    )
+    if node.config.authentication_enabled:
+        return replace(node, users=cast("UserAccess", acl).table)
+    return replace(node, files=cast("PlainAccessValidator", acl))
 
 
 def assemble(node: Node, store: MessageStore) -> Parts:
@@ -102,15 +135,14 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
     def load_anew() -> None:
         half.load()
-        pop.load_anew()
-        timer.load_anew()
-        delay.load_anew()
-        messages.once.load()
-        schedules.load()
+        for changed in (pop, timer, delay):
+            changed.load_anew()
+        for part in (messages.once, messages.lite, schedules):
+            part.load()
 
     schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
     copied = CopiedState(
-        delay, timer, _own_state(tables, members, messages), messages.deliveries.files
+        delay, timer, _own_state(node, tables, members, messages), messages.deliveries.files
     )
     services = Services(
         delay=delay,
@@ -119,6 +151,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
+        lite=LiteDoor(node, tables, messages),
         replication=_replication(node, tables, messages, copied, load_anew),
         long_polling=LongPolling(
             node.clock,
@@ -156,7 +189,7 @@ def connect(parts: Parts) -> None:
             parts.messages.deliveries.event(EventKind.RESET, key, old, offset, text)
 
     def settings_changed(names: set[str]) -> None:
-        if "brokerPermission" in names:
+        if names & {"brokerPermission", "sendOnce"}:
             tables.topics.tell_again()
         if "enableConsumeQueueExt" in names:
             parts.messages.store.take_settings()
@@ -175,6 +208,7 @@ def connect(parts: Parts) -> None:
         tables.wishes.members_changed,
         parts.messages.deliveries.members_changed,
     )
+    events.topics_changed.to(lambda changed: parts.messages.lite.topics_changed())
     events.heartbeat_taken.to(tables.filters.register)
     events.group_offline.to(tables.filters.unregister)
     events.offset_set.to(note_reset)
@@ -200,13 +234,14 @@ def connect(parts: Parts) -> None:
         members.producers.connection_closed,
         members.consumers.connection_closed,
         pop.connection_closed,
+        parts.services.lite.connection_closed,
         long_polling.connection_closed,
         members.strict.connection_closed,
     )
     calculate_bit_maps()
 
 
-def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketState:
+def _own_state(node: Node, tables: Tables, members: Members, messages: Messages) -> PocketState:
     return PocketState(
         tables.isolated,
         tables.order_info,
@@ -215,6 +250,7 @@ def _own_state(tables: Tables, members: Members, messages: Messages) -> PocketSt
         messages.deliveries.starts,
         messages.store,
         tables.schedules,
+        node.users,
     )
 
 
@@ -320,6 +356,7 @@ def _messages(
         reach=PageCache(store),
         durability=Durability(store, replicas),
         once=SendOnce(node, tables.topics, store, is_undecided),
+        lite=LiteTopics(store, tables.topics.lite),
     )
 
 

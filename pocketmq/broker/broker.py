@@ -12,11 +12,10 @@ import asyncio
 import logging
 import socket
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.broker.acts.send import SendActs
-from pocketmq.broker.assembly import assemble, configured_accounts
+from pocketmq.broker.assembly import assemble, configured_accounts, with_accounts
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
 from pocketmq.broker.ha.config import SLAVE, check_role
@@ -39,7 +38,6 @@ from pocketmq.files.broker_name import keep_name
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Handler
 from pocketmq.remoting.transport.server import RemotingServer
@@ -47,7 +45,7 @@ from pocketmq.remoting.transport.tls import ServerTls
 from pocketmq.store import MessageStore, StoreConfig
 
 if TYPE_CHECKING:
-    from pocketmq.broker.access.acl import PlainAccessValidator
+    from pocketmq.broker.assembly import AccessChecks
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +134,7 @@ class Broker:
             Service("delay", services.delay.run),
             Service("timer", services.timer.run),
             Service("schedules", services.schedules.run),
-            Service("pop", services.pop.run),
+            *(Service("pop", services.pop.run), Service("lite", services.lite.run)),
             Service("transaction-check", services.check.run),
         )
         leads = not services.replication.follows
@@ -179,7 +177,7 @@ class Broker:
             on_close=lambda address, silent: self.registration.connection_closed(address),
         )
 
-    def _node(self, sock: socket.socket, acl: "PlainAccessValidator | None") -> Node:
+    def _node(self, sock: socket.socket, acl: "AccessChecks | None") -> Node:
         """Return this broker's identity, now that its port is known."""
         ip, port = advertise(self.config, sock)
         self.address = address_text(ip, port)
@@ -193,15 +191,7 @@ class Broker:
             store_host=pack_address(ip, port),
             call_soon=asyncio.get_running_loop().call_soon,
         )
-        if acl is None:
-            return node
-        return replace(
-            node,
-            accounts=acl,
-            may_publish=acl.may_publish,
-            same_account=acl.same_account,
-            signer=acl.signer,
-        )
+        return with_accounts(node, acl)
 
     def _load(self, stack: AsyncExitStack, housekeeping: Housekeeping) -> None:
         """Load the saved tables; `stack` saves them. Raises: StoreError, OSError."""
@@ -224,11 +214,12 @@ class Broker:
         services.delay.load()
         services.timer.load()
         stack.callback(services.timer.close)
-        for part in (services.half, services.pop, self.parts.messages.once, services.schedules):
+        kept = self.parts.messages
+        for part in (services.half, services.pop, kept.once, kept.lite, services.schedules):
             part.load()
 
     async def _serve(
-        self, stack: AsyncExitStack, acl: "PlainAccessValidator | None", client: RemotingClient
+        self, stack: AsyncExitStack, acl: "AccessChecks | None", client: RemotingClient
     ) -> dict[int, Handler]:
         """Create registration and server, without accepting clients yet. Returns the table of handlers."""
         parts, config, events = self.parts, self.config, self.parts.node.events
@@ -250,13 +241,10 @@ class Broker:
         TimedHandlers(parts.messages.stats.latencies, self.clock).wrap(handlers)
         default: Handler = RemotingCommand.not_supported
         if acl is not None:
-            message_at = parts.messages.store.message_at
-            for code, handler in handlers.items():
-                access = REQUESTS[code].access
-                if access is None or not access.unsigned:
-                    handlers[code] = acl.guarded(handler, access, message_at)
-            # A client that signs learns which requests are not served.
-            default = acl.guarded(RemotingCommand.not_supported, Right(), message_at)
+            # Imported here: a broker without accounts needs none of it.
+            from pocketmq.broker.access.guard import guard
+
+            default = guard(acl, parts, handlers)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,
@@ -270,8 +258,8 @@ class Broker:
             )
         )
         events.settings_changed.to(self._settings_changed)
-        stack.callback(parts.services.long_polling.release)
-        stack.callback(parts.services.pop.release)
+        for part in (parts.services.long_polling, parts.services.pop, parts.services.lite):
+            stack.callback(part.release)
         stack.push_async_callback(send.drain)
         return handlers
 
@@ -296,4 +284,7 @@ class Broker:
             self.address,
             f"{config.broker_ip2 or ip}:{config.ha_listen_port}",
         )
-        return Registration(config, identity, self.parts.tables.topics, client, self._name_server)
+        once = self.parts.messages.once.applies
+        return Registration(
+            config, identity, self.parts.tables.topics, client, self._name_server, once
+        )

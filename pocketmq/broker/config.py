@@ -28,7 +28,8 @@ _FIXED = {
     "innerClientAuthenticationCredentials asyncLearner",
     _OPEN: "bindAddress listenPort fastListenEnable haListenPort advertisedPort",
     _AT_START: "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable traceTopicEnable "
-    "msgTraceTopicName timerWheelEnable aclEnable aclFile enableControllerMode controllerAddr "
+    "msgTraceTopicName timerWheelEnable aclEnable aclFile authenticationEnabled authorizationEnabled "
+    "initAuthenticationUser enableControllerMode controllerAddr "
     "sendOnceWindow sendOnceKeys",
     _FILTERS: "expectConsumerNumUseFilter maxErrorRateOfBloomFilter",
     "the files on disk have that size": "mappedFileSizeTimerLog",
@@ -273,6 +274,24 @@ class BrokerConfig(
         help="PocketMQ only: file of the accounts, in the form of RocketMQ's plain_acl.yml; .yml files in "
         "the directory acl next to it count too. By default config/plain_acl.yml of the store. Read again "
         "when it changes.",
+    )
+    authentication_enabled: bool = key(
+        False,
+        name="authenticationEnabled",
+        help="Serve only requests that are signed by an enabled user (mqadmin createUser); instead of "
+        "aclEnable.",
+    )
+    authorization_enabled: bool = key(
+        False,
+        name="authorizationEnabled",
+        help="With authenticationEnabled: a normal user may do only what its policies allow (mqadmin "
+        "createAcl).",
+    )
+    init_authentication_user: str = key(
+        "",
+        name="initAuthenticationUser",
+        help='Super user that is created at the start unless it exists, as JSON: {"username": '
+        '..., "password": ...}.',
     )
     group_mode: str = key(
         "compatible",

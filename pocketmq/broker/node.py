@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.broker.access.fronts import BearerAccess
+    from pocketmq.broker.access.fronts import AccountFiles, BearerAccess
+    from pocketmq.broker.access.users.table import UserTable
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.broker.events import Events
     from pocketmq.broker.role import Role
@@ -30,7 +31,8 @@ class Node:
     function in the next turn of the event loop; None, in tests: woken requests are run by hand.
     may_publish: whether a client, by its last signature, may publish to a topic; same_account: whether two
     have signed as the same account; signer: the access key that a client has signed with, or "". accounts:
-    checks signatures; None: nothing does.
+    checks signatures; None: nothing does. files: its accounts if they are those of
+    plain_acl.yml; users: its table if they are users with policies.
     """
 
     config: "BrokerConfig"
@@ -44,6 +46,8 @@ class Node:
     same_account: "Callable[[Peer, Peer], bool]" = _anybody
     signer: "Callable[[Peer], str]" = _unsigned
     accounts: "BearerAccess | None" = None
+    files: "AccountFiles | None" = None
+    users: "UserTable | None" = None
 
     def who(self, peer: "Peer") -> str:
         """Name a client for the record: its address, and the account that it signed as."""

@@ -108,6 +108,12 @@ def _truth(value: Any, usual: bool) -> bool:
     return _TRUTHS[value.lower()] if isinstance(value, str) else value == 1
 
 
+SENDS_ONCE = 1 << 16
+"""Bit of a topic's sysFlag in routes: its broker recognises repeated sends (PocketMQ only; RocketMQ's clients
+look at no bit of it, its name servers at the lowest two). No table of topics holds it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic of one broker; the defaults are RocketMQ's.
@@ -169,6 +175,11 @@ class TopicConfig:
     def by_priority(self) -> bool:
         """Its messages lie in the queue of their priority, and pops take the highest first (5.5)."""
         return self.attributes.get("message.type", "").upper() == "PRIORITY"
+
+    @property
+    def is_lite(self) -> bool:
+        """It has lite topics in it (5.5): see lite.md."""
+        return self.attributes.get("message.type", "").upper() == "LITE"
 
     @property
     def readable(self) -> bool:

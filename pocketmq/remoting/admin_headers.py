@@ -95,6 +95,29 @@ class AclConfigHeader(Header):
     group_perms: str | None = None
 
 
+class UserHeader(Header):
+    username: str | None = None
+
+
+class ListUsersHeader(Header):
+    filter: str | None = None
+
+
+class SubjectHeader(Header):
+    subject: str | None = None
+
+
+class DeletePolicyHeader(Header):
+    subject: str | None = None
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+class ListPoliciesHeader(Header):
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
 class DeleteAclConfigHeader(Header):
     access_key: str
 

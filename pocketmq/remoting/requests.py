@@ -3,6 +3,7 @@
     code      number and name: codes.py; PocketMQ's own are below
     header    class of its header fields, `answer` that of its answer's; None: no header fields
     access    the right an account needs if signatures are checked; None: an administrator's
+    admin     for an administrator's code what a user needs by policies; None: a super user's
     server    the servers that answer it; if no server does, `why` gives the reason
 
 One noun: the table of requests. The tables of handlers are compared with it (`complete`), access control
@@ -14,7 +15,7 @@ that headers of RocketMQ 5.5.0 name; for the rest, which clients send without be
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Flag, auto
+from enum import Flag, StrEnum, auto
 from typing import TypeVar
 
 from pocketmq.remoting import admin_headers as ah
@@ -229,9 +230,43 @@ class Right:
         return "; ".join(text % field for text, field in words if field is not None)
 
 
+class Action(StrEnum):
+    """What a policy of RocketMQ 5.x allows or denies."""
+
+    ALL = "All"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+_CHANGES = (Action.CREATE, Action.UPDATE, Action.DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Administration:
+    """What an administrator's code needs by policies: an action on the topics and groups it names.
+
+    topics, groups: fields of the header, or paths of the JSON body. A request that names none, or any with
+    `cluster`, needs the action on the cluster.
+    """
+
+    action: Action
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    in_body: bool = False
+    cluster: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """What is known of one code; see the head of the module."""
+    """What is known of one code; see the head of the module. also: an action that would do for `access`.
+
+    changes: it is an act of an administrator, whatever `admin` says.
+    """
 
     code: RequestCode | PocketRequestCode
     header: type[Header] | None = None
@@ -239,13 +274,27 @@ class RequestRow:
     access: Right | None = None
     server: AnsweringServer = AnsweringServer.BROKER
     why: str = ""
+    admin: Administration | None = None
+    also: Action | None = None
+    changes: bool = False
 
+    @property
+    def is_act(self) -> bool:
+        """Return True for what an administrator changes, which the audit trail keeps."""
+        return self.changes or (self.admin is not None and self.admin.action in _CHANGES)
+
+
+_CLUSTER_GET = Administration(Action.GET, cluster=True)
+_CLUSTER_UPDATE = Administration(Action.UPDATE, cluster=True)
+_TOPIC_GET = Administration(Action.GET, topics=("topic",))
+_GROUP_GET = Administration(Action.GET, groups=("consumerGroup",))
+_BOTH_GET = Administration(Action.GET, topics=("topic",), groups=("consumerGroup",))
+_OF_GROUP = Administration(Action.GET, topics=("topic",), groups=("group",))
 
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
-_LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
-_AUTH = "5.x users and policies: PocketMQ has the access control of RocketMQ 4, in files"
+_LITE = "5.5 lite topics by way of RocketMQ's proxy; SDKs have them over gRPC here"
 _COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow down"
 _ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
 _HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"
@@ -281,20 +330,31 @@ _ROWS: tuple[RequestRow, ...] = (
         h.QueryMessageHeader,
         h.QueryMessageResponseHeader,
         Right(subscribe="topic"),
+        also=Action.GET,
     ),
     RequestRow(
         C.QUERY_CONSUMER_OFFSET,
         h.QueryConsumerOffsetHeader,
         h.QueryConsumerOffsetResponseHeader,
         _READ,
+        also=Action.GET,
     ),
-    RequestRow(C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ),
-    RequestRow(C.UPDATE_AND_CREATE_TOPIC, ah.CreateTopicHeader),
-    RequestRow(C.UPDATE_AND_CREATE_TOPIC_LIST),
-    RequestRow(C.GET_ALL_TOPIC_CONFIG, ah.GetAllTopicConfigHeader),
-    RequestRow(C.UPDATE_BROKER_CONFIG),
-    RequestRow(C.GET_BROKER_CONFIG, None, ah.GetBrokerConfigResponseHeader),
-    RequestRow(C.GET_BROKER_RUNTIME_INFO),
+    RequestRow(
+        C.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetHeader, access=_READ, also=Action.UPDATE
+    ),
+    RequestRow(
+        C.UPDATE_AND_CREATE_TOPIC,
+        ah.CreateTopicHeader,
+        admin=Administration(Action.CREATE, topics=("topic",)),
+    ),
+    RequestRow(
+        C.UPDATE_AND_CREATE_TOPIC_LIST,
+        admin=Administration(Action.CREATE, topics=("topicConfigList.topicName",), in_body=True),
+    ),
+    RequestRow(C.GET_ALL_TOPIC_CONFIG, ah.GetAllTopicConfigHeader, admin=_CLUSTER_GET),
+    RequestRow(C.UPDATE_BROKER_CONFIG, admin=_CLUSTER_UPDATE),
+    RequestRow(C.GET_BROKER_CONFIG, None, ah.GetBrokerConfigResponseHeader, admin=_CLUSTER_GET),
+    RequestRow(C.GET_BROKER_RUNTIME_INFO, admin=_CLUSTER_GET),
     RequestRow(
         C.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetHeader, h.SearchOffsetResponseHeader, _QUEUE
     ),
@@ -306,7 +366,9 @@ _ROWS: tuple[RequestRow, ...] = (
         h.GetEarliestMsgStoretimeResponseHeader,
         _QUEUE,
     ),
-    RequestRow(C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Right(read_at="offset")),
+    RequestRow(
+        C.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader, access=Right(read_at="offset"), also=Action.GET
+    ),
     RequestRow(
         C.HEART_BEAT,
         access=Right(
@@ -328,80 +390,133 @@ _ROWS: tuple[RequestRow, ...] = (
     ),
     RequestRow(C.END_TRANSACTION, h.EndTransactionHeader, access=Right(write_at="commitLogOffset")),
     RequestRow(
-        C.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListHeader, access=Right(group="consumerGroup")
+        C.GET_CONSUMER_LIST_BY_GROUP,
+        h.GetConsumerListHeader,
+        access=Right(group="consumerGroup"),
+        also=Action.GET,
     ),
     RequestRow(C.LOCK_BATCH_MQ, access=_LOCKS),
     RequestRow(C.UNLOCK_BATCH_MQ, access=_LOCKS),
-    RequestRow(C.GET_ALL_CONSUMER_OFFSET),
-    RequestRow(C.GET_ALL_DELAY_OFFSET),
+    RequestRow(C.GET_ALL_CONSUMER_OFFSET, admin=_CLUSTER_GET),
+    RequestRow(C.GET_ALL_DELAY_OFFSET, admin=_CLUSTER_GET),
     RequestRow(
         C.CHECK_CLIENT_CONFIG,
         access=Right(subscribe="subscriptionData.topic", group="group", in_body=True),
     ),
-    RequestRow(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader),
-    RequestRow(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader),
+    RequestRow(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader, changes=True),
+    RequestRow(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader, changes=True),
     RequestRow(C.GET_BROKER_CLUSTER_ACL_INFO, None, ah.BrokerAclInfoResponseHeader),
-    RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader),
+    RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader, changes=True),
     RequestRow(C.GET_BROKER_CLUSTER_ACL_CONFIG),
+    RequestRow(C.AUTH_CREATE_USER, ah.UserHeader, changes=True),
+    RequestRow(C.AUTH_UPDATE_USER, ah.UserHeader, changes=True),
+    RequestRow(C.AUTH_DELETE_USER, ah.UserHeader, changes=True),
+    RequestRow(C.AUTH_GET_USER, ah.UserHeader),
+    RequestRow(C.AUTH_LIST_USER, ah.ListUsersHeader),
+    RequestRow(C.AUTH_CREATE_ACL, ah.SubjectHeader, changes=True),
+    RequestRow(C.AUTH_UPDATE_ACL, ah.SubjectHeader, changes=True),
+    RequestRow(C.AUTH_DELETE_ACL, ah.DeletePolicyHeader, changes=True),
+    RequestRow(C.AUTH_GET_ACL, ah.SubjectHeader),
+    RequestRow(C.AUTH_LIST_ACL, ah.ListPoliciesHeader),
     RequestRow(C.GET_TIMER_CHECK_POINT),
-    RequestRow(C.GET_TIMER_METRICS),
-    RequestRow(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+    RequestRow(C.GET_TIMER_METRICS, admin=_CLUSTER_GET),
+    RequestRow(
+        C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        admin=Administration(Action.CREATE, groups=("groupName",), in_body=True),
+    ),
     RequestRow(
         C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         ah.GetAllSubscriptionGroupHeader,
         ah.GetAllSubscriptionGroupResponseHeader,
+        admin=_CLUSTER_GET,
     ),
-    RequestRow(C.GET_TOPIC_STATS_INFO, ah.GetTopicStatsInfoHeader),
-    RequestRow(C.GET_CONSUMER_CONNECTION_LIST, ah.GetConsumerConnectionListHeader),
-    RequestRow(C.GET_PRODUCER_CONNECTION_LIST, ah.GetProducerConnectionListHeader),
-    RequestRow(C.DELETE_SUBSCRIPTIONGROUP, ah.DeleteSubscriptionGroupHeader),
-    RequestRow(C.GET_CONSUME_STATS, ah.GetConsumeStatsHeader),
-    RequestRow(C.DELETE_TOPIC_IN_BROKER, ah.DeleteTopicHeader),
-    RequestRow(C.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetHeader),
-    RequestRow(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader),
-    RequestRow(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
-    RequestRow(C.QUERY_TOPIC_CONSUME_BY_WHO, ah.QueryTopicConsumeByWhoHeader),
-    RequestRow(C.QUERY_CONSUME_TIME_SPAN, ah.QueryConsumeTimeSpanHeader),
-    RequestRow(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
-    RequestRow(C.CLEAN_EXPIRED_CONSUMEQUEUE),
+    RequestRow(C.GET_TOPIC_STATS_INFO, ah.GetTopicStatsInfoHeader, admin=_TOPIC_GET),
+    RequestRow(
+        C.GET_CONSUMER_CONNECTION_LIST, ah.GetConsumerConnectionListHeader, admin=_GROUP_GET
+    ),
+    RequestRow(
+        C.GET_PRODUCER_CONNECTION_LIST, ah.GetProducerConnectionListHeader, admin=_CLUSTER_GET
+    ),
+    RequestRow(
+        C.DELETE_SUBSCRIPTIONGROUP,
+        ah.DeleteSubscriptionGroupHeader,
+        admin=Administration(Action.DELETE, groups=("groupName",)),
+    ),
+    RequestRow(C.GET_CONSUME_STATS, ah.GetConsumeStatsHeader, admin=_BOTH_GET),
+    RequestRow(
+        C.DELETE_TOPIC_IN_BROKER,
+        ah.DeleteTopicHeader,
+        admin=Administration(Action.DELETE, topics=("topic",)),
+    ),
+    RequestRow(
+        C.INVOKE_BROKER_TO_RESET_OFFSET,
+        h.ResetOffsetHeader,
+        admin=Administration(Action.UPDATE, topics=("topic",), groups=("group",)),
+    ),
+    RequestRow(C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusHeader, admin=_OF_GROUP),
+    RequestRow(
+        C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        admin=Administration(Action.CREATE, groups=("groupConfigList.groupName",), in_body=True),
+    ),
+    RequestRow(C.QUERY_TOPIC_CONSUME_BY_WHO, ah.QueryTopicConsumeByWhoHeader, admin=_TOPIC_GET),
+    RequestRow(C.QUERY_CONSUME_TIME_SPAN, ah.QueryConsumeTimeSpanHeader, admin=_OF_GROUP),
+    RequestRow(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, admin=_CLUSTER_GET),
+    RequestRow(C.CLEAN_EXPIRED_CONSUMEQUEUE, admin=_CLUSTER_UPDATE),
     RequestRow(
         C.GET_CONSUMER_RUNNING_INFO,
         h.GetConsumerRunningInfoHeader,
         server=AnsweringServer.BROKER | AnsweringServer.CLIENT,
+        admin=_GROUP_GET,
     ),
-    RequestRow(C.QUERY_CORRECTION_OFFSET, ah.QueryCorrectionOffsetHeader),
+    RequestRow(
+        C.QUERY_CORRECTION_OFFSET,
+        ah.QueryCorrectionOffsetHeader,
+        admin=Administration(Action.GET, topics=("topic",), groups=("compareGroup",)),
+    ),
     RequestRow(
         C.CONSUME_MESSAGE_DIRECTLY,
         h.ConsumeMessageDirectlyHeader,
         server=AnsweringServer.BROKER | AnsweringServer.CLIENT,
+        admin=Administration(Action.SUB, topics=("topic",), groups=("consumerGroup",)),
+        changes=True,
     ),
     RequestRow(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
-    RequestRow(C.CLONE_GROUP_OFFSET, ah.CloneGroupOffsetHeader),
-    RequestRow(C.VIEW_BROKER_STATS_DATA, ah.ViewBrokerStatsDataHeader),
-    RequestRow(C.CLEAN_UNUSED_TOPIC),
-    RequestRow(C.GET_BROKER_CONSUME_STATS, ah.GetBrokerConsumeStatsHeader),
+    RequestRow(
+        C.CLONE_GROUP_OFFSET,
+        ah.CloneGroupOffsetHeader,
+        admin=Administration(Action.UPDATE, topics=("topic",), groups=("srcGroup", "destGroup")),
+    ),
+    RequestRow(C.VIEW_BROKER_STATS_DATA, ah.ViewBrokerStatsDataHeader, admin=_CLUSTER_GET),
+    RequestRow(C.CLEAN_UNUSED_TOPIC, admin=_CLUSTER_UPDATE),
+    RequestRow(C.GET_BROKER_CONSUME_STATS, ah.GetBrokerConsumeStatsHeader, admin=_CLUSTER_GET),
     RequestRow(
         C.SEND_BATCH_MESSAGE, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2
     ),
-    RequestRow(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader),
-    RequestRow(C.RESUME_CHECK_HALF_MESSAGE, ah.ResumeCheckHalfMessageHeader),
+    RequestRow(C.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueHeader, admin=_BOTH_GET),
+    RequestRow(C.RESUME_CHECK_HALF_MESSAGE, ah.ResumeCheckHalfMessageHeader, admin=_CLUSTER_UPDATE),
     RequestRow(C.SEND_REPLY_MESSAGE, h.SendMessageHeader, h.SendMessageResponseHeader, _PUBLISH),
     RequestRow(
         C.SEND_REPLY_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2
     ),
-    RequestRow(C.GET_ALL_PRODUCER_INFO),
-    RequestRow(C.DELETE_EXPIRED_COMMITLOG),
-    RequestRow(C.QUERY_TOPICS_BY_CONSUMER, ah.QueryTopicsByConsumerHeader),
-    RequestRow(C.QUERY_SUBSCRIPTION_BY_CONSUMER, ah.QuerySubscriptionByConsumerHeader),
-    RequestRow(C.GET_TOPIC_CONFIG, ah.GetTopicConfigHeader),
-    RequestRow(C.GET_SUBSCRIPTIONGROUP_CONFIG, ah.GetSubscriptionGroupConfigHeader),
+    RequestRow(C.GET_ALL_PRODUCER_INFO, admin=_CLUSTER_GET),
+    RequestRow(C.DELETE_EXPIRED_COMMITLOG, admin=_CLUSTER_UPDATE),
+    RequestRow(C.QUERY_TOPICS_BY_CONSUMER, ah.QueryTopicsByConsumerHeader, admin=_OF_GROUP),
+    RequestRow(
+        C.QUERY_SUBSCRIPTION_BY_CONSUMER, ah.QuerySubscriptionByConsumerHeader, admin=_OF_GROUP
+    ),
+    RequestRow(C.GET_TOPIC_CONFIG, ah.GetTopicConfigHeader, admin=_TOPIC_GET),
+    RequestRow(
+        C.GET_SUBSCRIPTIONGROUP_CONFIG,
+        ah.GetSubscriptionGroupConfigHeader,
+        admin=Administration(Action.GET, groups=("group",)),
+    ),
     RequestRow(C.LITE_PULL_MESSAGE, h.PullMessageHeader, h.PullMessageResponseHeader, _READ),
     RequestRow(C.RECALL_MESSAGE, h.RecallMessageHeader, h.RecallMessageResponseHeader, _PUBLISH),
     RequestRow(
         C.QUERY_ASSIGNMENT, access=Right(subscribe="topic", group="consumerGroup", in_body=True)
     ),
-    RequestRow(C.SET_MESSAGE_REQUEST_MODE),
-    RequestRow(C.GET_ALL_MESSAGE_REQUEST_MODE),
+    RequestRow(C.SET_MESSAGE_REQUEST_MODE, admin=_CLUSTER_UPDATE),
+    RequestRow(C.GET_ALL_MESSAGE_REQUEST_MODE, admin=_CLUSTER_GET),
     RequestRow(C.POP_MESSAGE, h.PopMessageHeader, h.PopMessageResponseHeader, _READ),
     RequestRow(C.ACK_MESSAGE, h.AckMessageHeader, access=_RECEIPT),
     RequestRow(C.PEEK_MESSAGE, h.PeekMessageHeader, access=_READ),
@@ -412,21 +527,35 @@ _ROWS: tuple[RequestRow, ...] = (
         _RECEIPT,
     ),
     RequestRow(C.NOTIFICATION, h.NotificationHeader, h.NotificationResponseHeader, _READ),
-    RequestRow(C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ),
+    RequestRow(
+        C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ, also=Action.GET
+    ),
     RequestRow(C.BATCH_ACK_MESSAGE, access=Right(subscribe="acks.t", group="acks.c", in_body=True)),
-    RequestRow(P.GET_GROUP_FINDINGS, GetGroupFindingsHeader),
-    RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader),
-    RequestRow(P.GET_TIMERS, GetTimersHeader),
-    RequestRow(P.CREATE_SCHEDULE, CreateScheduleHeader, access=_PUBLISH),
-    RequestRow(P.CHANGE_SCHEDULE, ChangeScheduleHeader, access=_PUBLISH),
-    RequestRow(P.GET_SCHEDULES, GetSchedulesHeader, access=_PUBLISH),
-    RequestRow(P.GET_GROUP_BALANCE, GetGroupBalanceHeader),
-    RequestRow(P.REDELIVER, RedeliverHeader, access=Right(group="group")),
-    RequestRow(C.GET_BROKER_HA_STATUS),
-    RequestRow(C.GET_BROKER_EPOCH_CACHE),
+    RequestRow(
+        P.GET_GROUP_FINDINGS,
+        GetGroupFindingsHeader,
+        admin=Administration(Action.GET, groups=("group",)),
+    ),
+    RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader, admin=_CLUSTER_GET),
+    RequestRow(P.GET_TIMERS, GetTimersHeader, admin=_CLUSTER_GET),
+    RequestRow(P.CREATE_SCHEDULE, CreateScheduleHeader, access=_PUBLISH, changes=True),
+    RequestRow(
+        P.CHANGE_SCHEDULE, ChangeScheduleHeader, access=_PUBLISH, also=Action.UPDATE, changes=True
+    ),
+    RequestRow(P.GET_SCHEDULES, GetSchedulesHeader, access=_PUBLISH, also=Action.GET),
+    RequestRow(
+        P.GET_GROUP_BALANCE,
+        GetGroupBalanceHeader,
+        admin=Administration(Action.GET, groups=("group",)),
+    ),
+    RequestRow(
+        P.REDELIVER, RedeliverHeader, access=Right(group="group"), also=Action.UPDATE, changes=True
+    ),
+    RequestRow(C.GET_BROKER_HA_STATUS, admin=_CLUSTER_GET),
+    RequestRow(C.GET_BROKER_EPOCH_CACHE, admin=_CLUSTER_GET),
     RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),
-    RequestRow(P.CHANGE_ROLE, ChangeRoleHeader),
-    RequestRow(P.RELOAD),
+    RequestRow(P.CHANGE_ROLE, ChangeRoleHeader, admin=_CLUSTER_UPDATE),
+    RequestRow(P.RELOAD, admin=_CLUSTER_UPDATE),
     RequestRow(P.GET_REPLICA_TABLES),
     RequestRow(P.GET_DELIVERIES, GetDeliveriesHeader, GetDeliveriesResponseHeader),
     RequestRow(P.INTRODUCE, IntroduceHeader, IntroduceResponseHeader, _UNSIGNED),
@@ -527,19 +656,6 @@ _ROWS: tuple[RequestRow, ...] = (
         C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         C.GET_COLD_DATA_FLOW_CTR_INFO,
         C.SET_COMMITLOG_READ_MODE,
-    ),
-    *_nobody(
-        _AUTH,
-        C.AUTH_CREATE_USER,
-        C.AUTH_UPDATE_USER,
-        C.AUTH_DELETE_USER,
-        C.AUTH_GET_USER,
-        C.AUTH_LIST_USER,
-        C.AUTH_CREATE_ACL,
-        C.AUTH_UPDATE_ACL,
-        C.AUTH_DELETE_ACL,
-        C.AUTH_GET_ACL,
-        C.AUTH_LIST_ACL,
     ),
     *_nobody(_TIMER, C.SWITCH_TIMER_ENGINE),
     *_nobody(_POP, C.POP_ROLLBACK),

@@ -438,5 +438,5 @@ def test_the_keys_of_closed_connections_are_let_go(validator: PlainAccessValidat
         validator.note(goes, "key")
         goes.closed = True
     validator.note(stays, "second")
-    assert validator.key_of[stays] == "second"
-    assert len(validator.key_of) <= 256
+    assert validator.callers.key_of[stays] == "second"
+    assert len(validator.callers.key_of) <= 256

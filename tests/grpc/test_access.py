@@ -1,5 +1,6 @@
 """Who may call what over gRPC, where the broker has accounts: every method, one account after the other."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,9 +9,13 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.access.acl import PlainAccessValidator
+from pocketmq.broker.access.users.policy import UserPolicies
+from pocketmq.broker.access.users.user import User
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc
+from pocketmq.model.names import AUDIT_TOPIC
+from pocketmq.model.record import read_record
 from tests.grpc.asking import Asking, asking
 from tests.grpc.front_site import front, message
 from tests.grpc.test_front import signed
@@ -134,5 +139,45 @@ async def test_the_recorded_table_says_who_may_call_each_method(
             for row, (name, request) in asks().items():
                 if await is_let_in(client, name, request):
                     rows[row].append(account)
+    assert_recorded(rows)
+
+
+def assert_recorded(rows: dict[str, list[str]]) -> None:
     table = "".join(f"{row:36} {', '.join(who)}".rstrip() + "\n" for row, who in rows.items())
     assert table == RECORDED.read_text(encoding="utf-8"), table
+
+
+POLICIES = {
+    "nothing": [],
+    "publisher": [("Topic:T", "Pub")],
+    "group-only": [("Group:g", "Sub")],
+    "topic-only": [("Topic:T", "Sub")],
+    "subscriber": [("Topic:T", "Sub"), ("Group:g", "Sub")],
+    "elsewhere": [("Topic:U", "All"), ("Group:h*", "Sub")],
+}
+
+
+async def test_users_with_the_same_rights_get_the_same_table(tmp_path: Path) -> None:
+    first = json.dumps({"username": "administrator", "password": SECRET})
+    settings: dict[str, Any] = {"authentication_enabled": True, "authorization_enabled": True}
+    rows: dict[str, list[str]] = {row: [] for row in asks()}
+    folder = tmp_path / "store"
+    async with front(folder, init_authentication_user=first, **settings) as (running, server):
+        table = running.parts.node.users
+        assert table is not None
+        for name, lines in POLICIES.items():
+            table.create_user(User(name, SECRET))
+            for resource, action in lines:
+                entry = {"resource": resource, "actions": [action], "decision": "Allow"}
+                table.put_policies(name, UserPolicies.parse([{"entries": [entry]}]))
+        users = {**{name: signed(SECRET, name) for name in RIGHTS}, **STRANGERS}
+        for user, metadata in users.items():
+            async with asking(server.address, f"{user}@1") as client:
+                client.metadata |= metadata
+                for row, (name, request) in asks().items():
+                    if await is_let_in(client, name, request):
+                        rows[row].append(user)
+        (record,) = running.parts.messages.store.read(AUDIT_TOPIC, 0, 0, 1).buffers
+        refusal = json.loads(bytes(read_record(record).body))
+        assert (refusal["user"], refusal["act"]) == ("nothing", "AckMessage")
+    assert_recorded(rows)

@@ -171,9 +171,12 @@ def equal_names(known: Modules) -> dict[str, int]:
     """Public classes of one name in several modules; each needs a noun of its room.
 
     The blocking clients have the names of the clients that they wrap, by design: one name in every manual.
+    An integration is named as its framework names such a class: its names count within it.
     """
     count = Counter(
-        node.name
+        ".".join([*module.split(".")[2:3], node.name])
+        if module.startswith("pocketmq.integrations.")
+        else node.name
         for module, node in _classes(known)
         if not node.name.startswith("_") and module != BLOCKING_TWINS
     )

@@ -124,6 +124,7 @@ ENTRIES = {
         ("import pocketmq.integrations.celery_revoke", "celery", "celery"),
         ("import pocketmq.integrations.taskiq_schedules", "taskiq", "taskiq"),
         ("import pocketmq.integrations.dramatiq", "dramatiq", "dramatiq"),
+        ("import pocketmq.integrations.faststream", "faststream", "faststream"),
         ("from pocketmq.client.codecs import MSGPACK; MSGPACK.encode(1)", "msgpack", "broker"),
         (f"{PACK}LZ4)", "lz4", "compress"),
         (f"{PACK}ZSTD)", "zstandard", "compress"),

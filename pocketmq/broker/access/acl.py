@@ -26,22 +26,19 @@ Source: PlainAccessValidator, PlainPermissionManager, Permission, RocketMQ 4.9.7
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.broker.access import acl_file
-from pocketmq.broker.access.account import EITHER, Account, AccountPermission, Need
+from pocketmq.broker.access.account import Account
 from pocketmq.broker.access.address_pattern import AddressPattern
+from pocketmq.broker.access.callers import Callers, ip_of
 from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.broker.access.fronts import AccessDenied as AccessDenied
 from pocketmq.broker.access.fronts import Caller, NeededRights
+from pocketmq.broker.access.needs import MessageAt, needs_of, needs_of_call, write_need
 from pocketmq.model.data_version import DataVersion
-from pocketmq.model.message_codec import get_property
-from pocketmq.model.names import is_broker_only, is_retry_topic, retry_topic
-from pocketmq.model.pop_receipt import normal_topic
-from pocketmq.model.record import Record, read_record
-from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.credentials import (
@@ -49,7 +46,6 @@ from pocketmq.remoting.credentials import (
     signature_holds,
 )
 from pocketmq.remoting.errors import IllegalArgument, ProtocolError
-from pocketmq.remoting.java_number import long
 from pocketmq.remoting.requests import Right
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.peer import Peer
@@ -62,97 +58,6 @@ log = logging.getLogger(__name__)
 
 # Java's class name: clients tell a refused signature from other system errors by it.
 _REMARK = "org.apache.rocketmq.acl.common.AclException: "
-MessageAt = Callable[[int], memoryview | None]
-
-
-# ------------------------------------------------------------ what a request needs
-
-
-def needs_of(request: RemotingCommand, access: Right, message_at: MessageAt) -> Iterator[Need]:
-    """Yield the rights that this request needs.
-
-    Raises: AccessDenied for a request that does not name its topic or group; ProtocolError for a body that
-    is not JSON, or larger than its handler would read.
-    """
-    values: Any = fastjson.loads_request(request.body) if access.in_body else request.ext or {}
-    groups: list[str] = []
-    if access.group is not None:
-        groups = _named(values, access.group, access)
-        for group in groups:
-            yield retry_topic(group), AccountPermission.SUB
-    if access.publish is not None:
-        for topic in _named(values, access.publish, access):
-            yield _write_need(topic)
-    if access.either is not None:
-        for topic in _named(values, access.either, access):
-            yield topic, EITHER
-    if access.subscribe is not None:
-        for topic in _named(values, access.subscribe, access):
-            yield normal_topic(topic, groups[0]) if access.popped else topic, AccountPermission.SUB
-    if access.read_at is not None:
-        for topic in _topics_at(values, access.read_at, access, message_at):
-            yield topic, AccountPermission.SUB
-    if access.write_at is not None:
-        for topic in _topics_at(values, access.write_at, access, message_at):
-            yield _write_need(topic)
-
-
-def _topics_at(values: Any, path: str, access: Right, message_at: MessageAt) -> Iterator[str]:
-    for position in _named(values, path, access):
-        yield from _own_topics(position, message_at)
-
-
-def _own_topics(position: str, message_at: MessageAt) -> list[str]:
-    """Return the topic a stored message is meant for (not the system topic it waits in); [] if absent."""
-    try:
-        # As the headers read it: a spelling that only they understand would be a way around.
-        data = message_at(long(position))
-    except ValueError:
-        raise AccessDenied(f"{position!r} is not a position in the log") from None
-    if data is None:
-        return []
-    record = read_record(data, check_crc=False)
-    topic = record.topic
-    if is_broker_only(topic):
-        topic = _text(record, b"REAL_TOPIC") or topic
-    first = _text(record, b"RETRY_TOPIC") if is_retry_topic(topic) else None
-    return [topic] if first is None else [topic, first]
-
-
-def _text(record: Record, name: bytes) -> str | None:
-    raw = get_property(record.properties, name)
-    return None if raw is None else raw.decode("utf-8", "replace")
-
-
-def _write_need(topic: str) -> Need:
-    """Return the permission needed to write to a topic: a retry topic belongs to its own group."""
-    return topic, AccountPermission.SUB if is_retry_topic(topic) else AccountPermission.PUB
-
-
-def _named(values: Any, path: str, access: Right) -> list[str]:
-    """Return the names at `path`."""
-    if access.in_body:
-        names = _in_body(values, path)
-    else:
-        name = values.get(path)
-        names = [] if name is None else [name]
-    if not names and not access.optional:
-        raise AccessDenied(f"the request lacks {path}")
-    return names
-
-
-def _in_body(values: Any, path: str) -> list[str]:
-    *way, last = path.split(".")
-    found = [values]
-    for word in way:
-        below = [each.get(word) if isinstance(each, Mapping) else each for each in found]
-        found = [item for each in below for item in (each if isinstance(each, list) else [each])]
-        found = [each for each in found if each is not None]
-    names: list[Any] = [each.get(last) if isinstance(each, Mapping) else None for each in found]
-    # A handler might make a name of it.
-    if not all(isinstance(name, str) for name in names):
-        raise AccessDenied(f"{path} of the request is not a name")
-    return names
 
 
 # ------------------------------------------------------------ accounts
@@ -210,13 +115,6 @@ def _check(
     account.check_needs(needs_of(request, access, message_at))
 
 
-def _needs(wanted: NeededRights) -> Iterator[Need]:
-    yield from ((retry_topic(group), AccountPermission.SUB) for group in wanted.groups)
-    yield from (_write_need(topic) for topic in wanted.publish)
-    yield from ((topic, EITHER) for topic in wanted.either)
-    yield from ((topic, AccountPermission.SUB) for topic in wanted.subscribe)
-
-
 class PlainAccessValidator:
     """Checks requests against the files at `path`; see the head of the module."""
 
@@ -228,11 +126,8 @@ class PlainAccessValidator:
         self._accounts = self._load()
         # Those of the last tick, if they are others.
         self._before: Accounts | None = None
-        # Connection -> the access key of its latest accepted request.
-        self._denials = DenialLog()
-        self.key_of: dict[Peer, str] = {}
-        # Connections with each access key that a request over them was accepted with.
-        self._callers: set[tuple[Caller, str]] = set()
+        self.denials = DenialLog()
+        self.callers = Callers()
 
     @classmethod
     def configured(cls, config: "BrokerConfig", folder: str) -> Self:
@@ -281,12 +176,13 @@ class PlainAccessValidator:
 
         Returns: whether connections were closed.
         """
-        self._denials.tick()
+        self.denials.tick()
         self.reload()
         if self._before is None:
             return False
         before, self._before = self._before, None
-        return self._close_those_that_lost(before)
+        now = self._accounts
+        return self.callers.close_others(lambda key, ip: now.cover(before, key, ip))
 
     def reload(self) -> None:
         """Let changed files hold for all requests from now on; the next tick closes connections."""
@@ -305,21 +201,6 @@ class PlainAccessValidator:
         self._before = self._before or self._accounts
         self._accounts = loaded
         log.info("changed ACL files are in force accounts=%d", len(loaded.by_key))
-
-    def _close_those_that_lost(self, before: Accounts) -> bool:
-        """Apply invariant 4."""
-        lost = {
-            caller
-            for caller, key in self._callers
-            if not caller.closed and not self._accounts.cover(before, key, _ip(caller.peer))
-        }
-        gone = {caller.peer for caller in lost}
-        self._callers = {each for each in self._callers if each[0] not in lost}
-        self.key_of = {peer: key for peer, key in self.key_of.items() if peer.address not in gone}
-        for caller in lost:
-            log.warning("connection closed: its account has lost rights peer=%s", caller.peer)
-            caller.abort()
-        return bool(lost)
 
     def to_json(self) -> dict[str, Any]:
         """Return the AclConfig of RocketMQ 4.9, without secrets."""
@@ -385,8 +266,9 @@ class PlainAccessValidator:
             try:
                 self.check(request, connection, access, message_at)
             except AccessDenied as denied:
-                ip = _ip(connection.peer)
-                self._denials.note(ip, request.code, str(connection.peer), str(denied))
+                ip = ip_of(connection.peer)
+                user = (request.ext or {}).get(ACCESS_KEY, "")
+                self.denials.note(ip, request.code, str(connection.peer), str(denied), user)
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
             self.note(connection, (request.ext or {}).get(ACCESS_KEY, ""))
             return handler(request, connection)
@@ -404,21 +286,21 @@ class PlainAccessValidator:
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
         """Return True if a client may publish to a topic, by its address or its latest signature."""
-        accounts, address = self._accounts, _ip(peer.address)
+        accounts, address = self._accounts, ip_of(peer.address)
         if accounts.admit(address):
             return True
-        account = accounts.by_key.get(self.key_of.get(peer, ""))
+        account = accounts.by_key.get(self.callers.key(peer))
         if account is None:
             return False
-        return account.white_address.matches(address) or account.has(*_write_need(topic))
+        return account.white_address.matches(address) or account.has(*write_need(topic))
 
     def same_account(self, one: Peer, other: Peer) -> bool:
         """Return True if the latest signatures of two clients are of the same account."""
-        return self.key_of.get(one, "") == self.key_of.get(other, "")
+        return self.callers.same(one, other)
 
     def signer(self, peer: Peer) -> str:
         """Return the access key of a client's latest signature; "" where none had to hold."""
-        accounts, address, key = self._accounts, _ip(peer.address), self.key_of.get(peer, "")
+        accounts, address, key = self._accounts, ip_of(peer.address), self.callers.key(peer)
         account = accounts.by_key.get(key)
         is_free = account is None or account.white_address.matches(address)
         return "" if is_free or accounts.admit(address) else key
@@ -453,23 +335,20 @@ class PlainAccessValidator:
         """
         account = self._account(caller, access_key, holds)
         if account is not None:
-            account.check_needs(_needs(wanted))
+            account.check_needs(needs_of_call(wanted))
 
     def note(self, peer: Peer, access_key: str) -> None:
-        """Remember the access key that a client authenticated with, until it disconnects."""
-        # At times, not by weak references: those to objects of compiled classes are left behind.
-        if len(self.key_of) % 256 == 255 and peer not in self.key_of:
-            self.key_of = {peer: key for peer, key in self.key_of.items() if not peer.closed}
-        self.key_of[peer] = access_key
+        """See Callers.note."""
+        self.callers.note(peer, access_key)
 
     def _account(
         self, caller: Caller, access_key: str | None, holds: Callable[[str], bool]
     ) -> Account | None:
         """Return the account that signed; None if the address need not sign. Raises: AccessDenied."""
-        address = _ip(caller.peer)
+        address = ip_of(caller.peer)
         accounts = self._accounts
         if accounts.admit(address):
-            self._admitted(caller, "")
+            self.callers.admit(caller, "")
             return None
         if access_key is None:
             raise AccessDenied("No accessKey is configured")
@@ -477,20 +356,9 @@ class PlainAccessValidator:
         if account is None:
             raise AccessDenied(f"No acl config for {access_key}")
         if account.white_address.matches(address):
-            self._admitted(caller, access_key)
+            self.callers.admit(caller, access_key)
             return None
         if not holds(account.secret_key):
             raise AccessDenied(f"Check signature failed for accessKey={access_key}")
-        self._admitted(caller, access_key)
+        self.callers.admit(caller, access_key)
         return account
-
-    def _admitted(self, caller: Caller, access_key: str) -> None:
-        name = caller, access_key
-        if name not in self._callers:
-            if len(self._callers) % 256 == 255:
-                self._callers = {each for each in self._callers if not each[0].closed}
-            self._callers.add(name)
-
-
-def _ip(peer: str) -> str:
-    return peer.rpartition(":")[0]

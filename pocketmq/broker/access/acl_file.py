@@ -8,13 +8,12 @@ As in RocketMQ, a file that was changed in this way loses its comments.
 Source: PlainPermissionManager.updateAccessConfig and its neighbours, RocketMQ 4.9.7.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.access.account import Account
-from pocketmq.store.log.folder import sync_folder
+from pocketmq.broker.access.private_file import replace_private
 
 Content = dict[str, Any]
 """What stands in a file; see acl.py."""
@@ -47,18 +46,4 @@ def write(path: Path, content: Content) -> None:
     """Replace a file. Blocks. Raises: OSError."""
     import yaml
 
-    # The name may be a link to where an operator keeps it.
-    path = path.resolve()
-    text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
-    # Brokers of one machine may share it.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    # Readable for the owner only from the first moment: the file holds secrets.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fchmod(descriptor, path.stat().st_mode & 0o777)
-        os.fsync(descriptor)
-    temporary.replace(path)
-    sync_folder(str(path.parent))
+    replace_private(path, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

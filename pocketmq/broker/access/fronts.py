@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.model.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.peer import Peer
@@ -35,6 +36,8 @@ class Caller(Protocol):
 class BearerAccess(Protocol):
     """The broker's accounts, for a front that parses signatures itself."""
 
+    denials: DenialLog
+
     def check_bearer(
         self,
         caller: Caller,
@@ -44,6 +47,26 @@ class BearerAccess(Protocol):
     ) -> None:
         """Check a request. holds: whether it is signed with a given secret key. Raises: AccessDenied."""
         ...
+
+    def reload(self) -> None:
+        """Let what was changed hold; connections that lost rights are closed a little later."""
+        ...
+
+    def lists(self, address: str) -> bool:
+        """Return True for an IP of the global list, whose requests need no signature."""
+        ...
+
+    def secret_of_administrator(self, access_key: str) -> str | None:
+        """Return the secret key of an administrator's account; None if there is no such account."""
+        ...
+
+    def note(self, peer: Peer, access_key: str) -> None:
+        """Remember the access key that a client authenticated with."""
+        ...
+
+
+class AccountFiles(BearerAccess, Protocol):
+    """The accounts of plain_acl.yml, for administrators."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as GET_BROKER_CLUSTER_ACL_CONFIG does."""
@@ -63,22 +86,6 @@ class BearerAccess(Protocol):
 
     def set_white_addresses(self, addresses: list[str], path: str | None) -> None:
         """Replace the global list of a file, by default of the first. Raises: IllegalArgument; OSError."""
-        ...
-
-    def reload(self) -> None:
-        """Let what was changed hold; connections that lost rights are closed a little later."""
-        ...
-
-    def lists(self, address: str) -> bool:
-        """Return True for an IP of the global list, whose requests need no signature."""
-        ...
-
-    def secret_of_administrator(self, access_key: str) -> str | None:
-        """Return the secret key of an administrator's account; None if there is no such account."""
-        ...
-
-    def note(self, peer: Peer, access_key: str) -> None:
-        """Remember the access key that a client authenticated with."""
         ...
 
 

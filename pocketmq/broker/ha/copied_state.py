@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.books.record_file import RecordFiles
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
@@ -15,11 +15,14 @@ from pocketmq.remoting.java_number import number
 from pocketmq.store import DelayService, MessageStore
 from pocketmq.store.timer.service import TimerService
 
+if TYPE_CHECKING:
+    from pocketmq.broker.access.users.table import UserTable
+
 
 @dataclass(frozen=True, slots=True)
 class PocketState:
     """State that only PocketMQ copies: isolated groups' sub-groups and offsets, orderly pops in flight, queue
-    locks, where new groups began, which queues were deleted, and schedules.
+    locks, where new groups began, which queues were deleted, schedules, and users.
     """
 
     isolated: IsolatedGroups
@@ -29,6 +32,7 @@ class PocketState:
     starts: Starts
     store: MessageStore
     schedules: ScheduleTable
+    users: "UserTable | None" = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,6 +42,7 @@ class PocketState:
             "starts": self.starts.to_json(),
             "deleted": self.store.deleted.rows(),
             "schedules": self.schedules.to_json(),
+            **({} if self.users is None else {"users": self.users.state.to_json()}),
         }
 
     def take_locks(self, data: Mapping[str, Any]) -> None:
@@ -56,6 +61,8 @@ class PocketState:
         self.store.take_deleted(deleted)
         if "schedules" in data:
             self.schedules.from_json(data["schedules"])
+        if self.users is not None and "users" in data:
+            self.users.take(data["users"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,7 +280,7 @@ cluster:
 _NOT_SERVED = (
     (
         "access control of 5.x",
-        "PocketMQ has the accounts of RocketMQ 4: pocketmq account, or edit plain_acl.yml (aclFile)",
+        "the broker serves them to mqadmin 5.5.0; here: pocketmq account",
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl",
     ),
@@ -291,7 +291,7 @@ _NOT_SERVED = (
     ),
     (
         "lite topics of 5.x",
-        "PocketMQ has no lite topics: create ordinary ones with pocketmq topic create",
+        "PocketMQ serves lite topics over gRPC, and answers no questions about them yet",
         "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo getLiteGroupInfo "
         "triggerLiteDispatch",
     ),

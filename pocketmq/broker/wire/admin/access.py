@@ -13,7 +13,7 @@ Source: AdminBrokerProcessor, RocketMQ 4.9.7.
 import logging
 from typing import Any
 
-from pocketmq.broker.access.fronts import BearerAccess
+from pocketmq.broker.access.fronts import AccountFiles
 from pocketmq.broker.node import Node
 from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.remoting import fastjson
@@ -46,7 +46,8 @@ class AdminAccessProcessor:
     def __init__(self, node: Node) -> None:
         self._config = node.config
         self._address = node.address
-        self._accounts = node.accounts
+        self._accounts = node.files
+        self._has_users = node.users is not None
 
     def handlers(self) -> dict[int, Handler]:
         if self._accounts is None:
@@ -125,11 +126,14 @@ class AdminAccessProcessor:
     def refuse(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         return request.answer(
             _FAILED[RequestCode(request.code)],
-            "this broker checks no signatures (aclEnable=false), so it has no accounts: with aclEnable=true "
-            "they are those of plain_acl.yml",
+            "this broker has users and policies (authenticationEnabled) instead of plain_acl.yml: use "
+            "createUser and createAcl"
+            if self._has_users
+            else "this broker checks no signatures (aclEnable=false), so it has no accounts: with "
+            "aclEnable=true they are those of plain_acl.yml",
         )
 
-    def _known(self) -> BearerAccess:
+    def _known(self) -> AccountFiles:
         assert self._accounts is not None
         return self._accounts
 

@@ -13,6 +13,7 @@ from pocketmq.broker.wire.admin.stats import AdminStatsProcessor
 from pocketmq.broker.wire.admin.store import AdminStoreProcessor
 from pocketmq.broker.wire.admin.topic import AdminTopicProcessor
 from pocketmq.broker.wire.admin.transaction import AdminTransactionProcessor
+from pocketmq.broker.wire.admin.users import user_handlers
 from pocketmq.broker.wire.query import QueryMessageProcessor
 from pocketmq.remoting.transport.connection import Handler
 
@@ -51,5 +52,6 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
         AdminConfigProcessor(node, store.config, tables.changed).handlers(),
         AdminAccessProcessor(node).handlers(),
+        user_handlers(node),
         schedule_handlers(parts),
     ]
