@@ -185,7 +185,7 @@ async def test_skipped_messages_by_choice(broker: Broker, asker: Peer) -> None:
 async def test_isolate_redelivers_each_message_to_a_subscriber(
     broker: Broker, asker: Peer, tags: str
 ) -> None:
-    """Whoever comes to the retry topic last, and finds nothing there that is its own."""
+    """Also if the member that comes to the retry topic last finds nothing there for it."""
     count = len(tags)
     async with await Peer.at(broker) as first, await Peer.at(broker) as second:
         await lose(broker, asker, first, *tags)
