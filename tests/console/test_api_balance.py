@@ -1,11 +1,18 @@
 """The balance of a group by the console's API: the books, what was lost and by whom, and giving it back."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.broker.serving import Peer
 from tests.broker.test_balance import G, T
 from tests.broker.test_redelivery import lose
 from tests.console.console_peer import site
+from tests.kit.waiting import until_async
+
+
+async def losses(user: Any) -> bool:
+    warnings = (await user.read("/overview"))["warnings"]
+    return any(each["kind"] == "MESSAGES_LOST" and each["group"] == G for each in warnings)
 
 
 async def test_lost_messages_are_told_and_given_back(tmp_path: Path) -> None:
@@ -37,6 +44,7 @@ async def test_lost_messages_are_told_and_given_back(tmp_path: Path) -> None:
             assert discarded["cause"] == "discarded by the member"
             rows = await user.read(f"/groups/{G}/balance/lost", size=1)
             assert (rows["total"], rows["items"][0]["first"], rows["items"][0]["last"]) == (2, 0, 2)
+            await until_async(lambda: losses(user), what="the overview tells of what was lost")
             question = await user.ask("POST", f"/groups/{G}/redeliver", {"state": "lost"})
             assert "will get 3 lost messages again" in question["willDo"]
             assert question["parameters"]["unwanted"] == 1

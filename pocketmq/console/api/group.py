@@ -122,6 +122,8 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     await console.sampler.fresh()
     configs = (await _configs(console)).get(name, {})
     checkup = await check_group(admin, name)
+    if name in console.sampler.symptoms:
+        console.sampler.saw(name, checkup.symptoms)
     view = checkup.view
     connection = view.connection
     rows = sorted(view.progress, key=lambda row: users_first(row.queue))

@@ -44,6 +44,8 @@ _WATCHED_MS = 60_000
 _BREATH_MS = 100
 _CLUSTER = "cluster"
 
+_LOSE = frozenset(("GROUP_DIFFERS", "MESSAGES_LOST"))
+
 
 @dataclass(slots=True)
 class _Counter:
@@ -119,6 +121,9 @@ class Sampler:
         self.topics: dict[str, TopicFigures] = {}
         self.groups: dict[str, GroupFigures] = {}
         self.symptoms: dict[str, list[Symptom]] = {}
+        # Groups whose members differed, or whose balance someone looked at. A broker keeps a balance from the
+        # first question on, so it is not asked about others.
+        self.may_lose: set[str] = set()
         self._put: dict[str, _Counter] = {}
         self._got: dict[str, _Counter] = {}
         self._turns: dict[str, OrderedDict[str, None]] = {
@@ -309,6 +314,7 @@ class Sampler:
         names = set(self.groups)
         for name in self.symptoms.keys() - names:
             del self.symptoms[name]
+        self.may_lose &= names
         chosen = self._turn("checks", names, CHECKS_MAX)
         if not chosen:
             return
@@ -320,11 +326,17 @@ class Sampler:
 
     async def _check_one(self, name: str, limits: Thresholds) -> None:
         try:
-            self.symptoms[name] = (
-                await check_group(self._admin, name, limits, with_lost=False)
-            ).symptoms
+            found = await check_group(self._admin, name, limits, with_lost=name in self.may_lose)
         except PocketMQError:
             self.symptoms.pop(name, None)
+            return
+        self.saw(name, found.symptoms)
+
+    def saw(self, name: str, symptoms: list[Symptom]) -> None:
+        """Keep what was found of a group."""
+        self.symptoms[name] = symptoms
+        if any(each.kind in _LOSE for each in symptoms):
+            self.may_lose.add(name)
 
     async def _look_at_topics(self, names: Iterable[str]) -> None:
         wanted = {name for name in names if kind_of_topic(name) == "NORMAL"}
