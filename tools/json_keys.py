@@ -303,6 +303,7 @@ COMMANDS: Mapping[str, Keys] = {
             "brokers[].brokerId": "0: a master",
             "brokers[].address": "its address",
             "brokers[].state": "ok, or why it does not serve",
+            "brokers[].findings[]": "what an operator has to mend, though it serves",
             "groups[]": "all groups; empty while a server cannot be reached",
             **_under("groups[]", _DIAGNOSIS),
         }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Health:
-    """reasons: what is wrong; empty if ok. findings: damage to the store that no restart mends."""
+    """reasons: what is wrong; empty if ok. findings: what an operator has to mend, and no restart does."""
 
     name: str
     address: str

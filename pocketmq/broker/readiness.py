@@ -19,6 +19,7 @@ def health(broker: "Broker") -> Health:
     """Return the broker's health."""
     found = Health(broker.config.broker_name, broker.address)
     check_store(found, broker.parts.messages.store)
+    found.findings += broker.parts.services.schedules.findings()
     return found
 
 

@@ -11,10 +11,9 @@ import zlib
 from pocketmq.admin.cluster import Cluster, NoMaster
 from pocketmq.admin.schedules.schedule import KeptSchedule, kept
 from pocketmq.admin.topics import TopicAdmin
-from pocketmq.client.errors import RequestNotSupported
+from pocketmq.client.errors import CallerError, RequestNotSupported
 from pocketmq.model.schedule import Schedule
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.requests import (
     ChangeScheduleHeader,
     CreateScheduleHeader,
@@ -23,7 +22,7 @@ from pocketmq.remoting.requests import (
 )
 
 
-class UnknownSchedule(IllegalArgument):
+class UnknownSchedule(CallerError):
     """No broker has a schedule of that name."""
 
 

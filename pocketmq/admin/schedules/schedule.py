@@ -11,7 +11,8 @@ from pocketmq.model.schedule import Schedule
 class KeptSchedule:
     """A schedule at its broker. next_ms: None while it is paused; last_ms: None before the first message.
 
-    schedule.body is empty in lists; body_size says how large it is. fired: how often it was sent.
+    schedule.body is empty in lists; body_size says how large it is. fired: how often it was sent. fails: its
+    topic took the last message not.
     """
 
     broker: str
@@ -21,6 +22,7 @@ class KeptSchedule:
     last_ms: int | None
     fired: int
     body_size: int
+    fails: bool = False
 
     @property
     def name(self) -> str:
@@ -42,4 +44,5 @@ def kept(broker: str, row: Mapping[str, Any]) -> KeptSchedule:
         row.get("lastMs"),
         row["fired"],
         row.get("bodySize", len(schedule.body)),
+        bool(row.get("fails")),
     )

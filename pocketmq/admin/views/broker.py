@@ -38,6 +38,11 @@ class BrokerView:
         return str(self.failure) if self.failure is not None else self.runtime.get("trouble", "ok")
 
     @property
+    def findings(self) -> list[str]:
+        """Return what an operator has to mend, though the broker serves."""
+        return self.runtime.get("findings", "").splitlines()
+
+    @property
     def version_text(self) -> str | None:
         """Return the broker's version: of PocketMQ its own, and the RocketMQ version that it speaks."""
         return version_text(self.figures)

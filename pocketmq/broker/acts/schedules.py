@@ -46,8 +46,15 @@ class ScheduleActs:
     ) -> tuple[ScheduleRow, int]:
         """Create a schedule, or with `replaces` change the one of this name (2). Raises: Refused."""
         self._check_topic(topic)
-        if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
-            raise _illegal(f"a schedule's name has 1 to {NAME_LENGTH_MAX} printable characters")
+        if (
+            not name
+            or len(name) > NAME_LENGTH_MAX
+            or not name.isprintable()
+            or name != name.strip()
+        ):
+            raise _illegal(
+                f"a schedule's name has 1 to {NAME_LENGTH_MAX} printable characters, and no blanks around it"
+            )
         try:
             plan = Plan.checked(Schedule.from_json(name, topic, data))
         except ScheduleIllegal as error:
@@ -59,12 +66,13 @@ class ScheduleActs:
                 return known, 0
             if not replaces:
                 raise _illegal(
-                    f"there is another schedule {name} already: delete it, or create it with replace"
+                    f"there is another schedule {name} already: delete it, or replace it (--replace; in "
+                    "Python replace=True)"
                 )
         now_ms = self._now_ms()
         next_ms = plan.next_after(now_ms)
         if next_ms is None:
-            raise _illegal(f"schedule {name} never comes: its time is over, or no day is like that")
+            raise _illegal(f"schedule {name} never comes: {_why_never(plan.schedule, now_ms)}")
         row = ScheduleRow(plan, now_ms, next_ms)
         if known is not None:
             paused = None if known.is_paused else next_ms
@@ -102,7 +110,13 @@ class ScheduleActs:
             data = row.to_json()
             if name is None:
                 del data["body"]
-            found.append({**data, "bodySize": len(row.schedule.body)})
+            found.append(
+                {
+                    **data,
+                    "bodySize": len(row.schedule.body),
+                    "fails": self._service.fails(row.name),
+                }
+            )
         return found
 
     def _change(self, name: str, row: ScheduleRow | None) -> int:
@@ -147,6 +161,14 @@ class ScheduleActs:
                 f"the message of schedule {row.name} has {size} bytes, more than {config.schedule_max_size} "
                 "(scheduleMaxSize): send a reference to what is large"
             )
+
+
+def _why_never(schedule: Schedule, now_ms: int) -> str:
+    if schedule.at_ms is not None and schedule.at_ms <= now_ms:
+        return "its time is over"
+    if schedule.until_ms is not None and schedule.until_ms <= now_ms:
+        return "its end is over"
+    return "no time is like that" if schedule.until_ms is None else "no time before its end"
 
 
 def _illegal(why: str) -> Refused:

@@ -74,6 +74,8 @@ class ScheduleService:
         self._changed = asyncio.Event()
         self.fired: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
+        # Schedules whose topic took the last message not; each is said once.
+        self._unserved: set[str] = set()
 
     @cached_property
     def _keys(self) -> "UniqueKeys":
@@ -194,7 +196,8 @@ class ScheduleService:
                 self._move(row, decision.next_ms, row.next_ms)
             else:
                 self.missed[row.schedule.topic] += 1
-                log.warning("a schedule missed its time name=%s time=%d", row.name, row.next_ms)
+                if row.name not in self._unserved:
+                    log.warning("a schedule missed its time name=%s time=%d", row.name, row.next_ms)
                 self._move(row, decision.next_ms, None)
         return True
 
@@ -210,10 +213,15 @@ class ScheduleService:
         plan = row.schedule
         topic = self._topics.get(plan.topic)
         if topic is None or not topic.perm & Perm.WRITE or not topic.write_queues:
-            log.error(
-                "the topic of a schedule takes no messages name=%s topic=%s", row.name, plan.topic
-            )
+            if row.name not in self._unserved:
+                self._unserved.add(row.name)
+                log.error(
+                    "the topic of a schedule takes no messages name=%s topic=%s",
+                    row.name,
+                    plan.topic,
+                )
             return False
+        self._unserved.discard(row.name)
         properties = properties_to_text(
             {
                 **plan.properties,
@@ -239,6 +247,20 @@ class ScheduleService:
         self.table.end = stored.position + stored.size
         self.fired[plan.topic] += 1
         return True
+
+    def findings(self) -> list[str]:
+        """Return what keeps schedules from sending, and what to do."""
+        self._unserved &= self.table.rows.keys()
+        rows = [self.table.rows[name] for name in sorted(self._unserved)]
+        return [
+            f"schedule {row.name}: its topic {row.schedule.topic} takes no messages. To mend it: create the "
+            f"topic, or allow writes to it, or: pocketmq schedule delete {row.name}"
+            for row in rows
+        ]
+
+    def fails(self, name: str) -> bool:
+        """Return True if the topic of a schedule took its last message not."""
+        return name in self._unserved
 
     async def run(self) -> None:
         """Send until cancelled."""

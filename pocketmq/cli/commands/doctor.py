@@ -63,6 +63,7 @@ def doctor_all(namesrv: NameServer, as_json: Json = False) -> None:
     is_reached = all(finding.ok for finding in network)
     brokers, groups = with_admin(namesrv, _brokers_and_groups) if is_reached else ([], [])
     failing = [each for each in brokers if each["state"] != "ok"]
+    found = any(each["findings"] for each in brokers)
     sick = [each for each in groups if each["state"] == "sick"]
     if as_json:
         print_json({"network": as_object(network), "brokers": brokers, "groups": groups})
@@ -70,10 +71,13 @@ def doctor_all(namesrv: NameServer, as_json: Json = False) -> None:
         _print_network(network)
         for each in failing:
             print_line(f"BAD broker {each['broker']} at {each['address']} fails: {each['state']}")
+        for each in brokers:
+            for finding in each["findings"]:
+                print_line(f"BAD broker {each['broker']}: {finding}")
         if is_reached:
             print_line(f"sick groups: {len(sick)} of {len(groups)}")
             print_diagnosis(groups)
-    if failing or sick or not is_reached:
+    if failing or found or sick or not is_reached:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -89,6 +93,7 @@ async def _brokers_and_groups(
             "brokerId": each.broker.broker_id,
             "address": each.broker.address,
             "state": each.state,
+            "findings": each.findings,
         }
         for each in await cluster_view(admin)
     ]

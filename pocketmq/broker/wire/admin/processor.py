@@ -48,6 +48,7 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
             parts.services.timer,
             tables.offsets.consumed,
             delay_offsets=delay_offsets,
+            findings=parts.services.schedules.findings,
         ).handlers(),
         AdminTransactionProcessor(store, tables.topics, parts.services.half).handlers(),
         AdminConfigProcessor(node, store.config, tables.changed).handlers(),

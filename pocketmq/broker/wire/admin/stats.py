@@ -42,7 +42,9 @@ _NOT_KEPT = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
 
 
 class AdminStatsProcessor:
-    """Handlers over the counters. delay_offsets: level -> next offset of the delay queues."""
+    """Handlers over the counters. delay_offsets: level -> next offset of the delay queues; findings: of
+    others than the store.
+    """
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class AdminStatsProcessor:
         consumed: Consumed,
         *,
         delay_offsets: Callable[[], dict[int, int]],
+        findings: Callable[[], list[str]],
     ) -> None:
         self._config = node.config
         self._store = store
@@ -60,6 +63,7 @@ class AdminStatsProcessor:
         self._timer = timer
         self._consumed = consumed
         self._delay_offsets = delay_offsets
+        self._findings = findings
         self._now_ms = node.clock.now_ms
 
     def handlers(self) -> dict[int, Handler]:
@@ -111,6 +115,7 @@ class AdminStatsProcessor:
         }
         found = Health(self._config.broker_name, "")
         check_store(found, self._store)
+        found.findings += self._findings()
         if not found.ok:
             # Ours: `pocketmq health`, `cluster list` and the console show it.
             table["trouble"] = "; ".join(found.reasons)

@@ -45,8 +45,11 @@ def create(
         str | None, typer.Option(metavar="TIME", help="Once, at 2026-11-21T12:00, or in +90d.")
     ] = None,
     zone: Annotated[
-        str, typer.Option("--zone", "-z", help="Time zone of --cron, such as Europe/Berlin.")
-    ] = "UTC",
+        str | None,
+        typer.Option(
+            "--zone", "-z", help="Time zone of --cron, such as Europe/Berlin; default: UTC."
+        ),
+    ] = None,
     start: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing before.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Nothing after.")] = None,
     missed: Annotated[
@@ -71,6 +74,8 @@ def create(
 
     if sum(each is not None for each in (cron, every, at)) != 1:
         raise CannotBegin("give one of --cron, --every and --at")
+    if zone is not None and (cron is None or not zone):
+        raise CannotBegin("--zone names the time zone of --cron, such as Europe/Berlin")
     schedule = Schedule(
         name,
         topic,
@@ -81,7 +86,7 @@ def create(
         cron=cron,
         interval_ms=None if every is None else interval(every),
         at_ms=None if at is None else parse_coming(at),
-        time_zone=zone,
+        time_zone=zone or "UTC",
         start_ms=None if start is None else parse_coming(start),
         until_ms=None if until is None else parse_coming(until),
         missed=missed,

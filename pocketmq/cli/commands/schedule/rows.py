@@ -18,7 +18,10 @@ def interval(text: str) -> int:
     found = AGO.fullmatch(text.strip())
     if found is None:
         raise CannotBegin(f"{text!r} is no interval: write 30s, 10m, 2h or 1d")
-    return int(found[1]) * UNITS_MS[found[2]]
+    ms = int(found[1]) * UNITS_MS[found[2]]
+    if ms < 1_000:
+        raise CannotBegin(f"{text!r} is too short: an interval is at least 1s")
+    return ms
 
 
 def row(kept: "KeptSchedule") -> dict[str, Any]:
@@ -29,12 +32,18 @@ def row(kept: "KeptSchedule") -> dict[str, Any]:
         "name": plan.name,
         "topic": plan.topic,
         "when": every if plan.cron is None else f"{plan.cron} {plan.time_zone}",
-        "state": "paused" if kept.is_paused else "active",
+        "state": _state(kept),
         "next": kept.next_ms,
         "last": kept.last_ms,
         "fired": kept.fired,
         "broker": kept.broker,
     }
+
+
+def _state(kept: "KeptSchedule") -> str:
+    if kept.fails:
+        return "its topic takes no messages"
+    return "paused" if kept.is_paused else "active"
 
 
 def shown(row: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
