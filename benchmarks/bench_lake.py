@@ -46,11 +46,12 @@ def lake(store: Path, out: Path) -> tuple[float, float]:
     from pocketmq.lake.catalog import opened_catalog
     from pocketmq.lake.copy import LakeCopy
     from pocketmq.lake.files import FileSource
+    from pocketmq.lake.iceberg import IcebergTables
 
     began = time.process_time()
     with opened_catalog(str(out)) as catalog:
         source = FileSource([str(store)], Topics(), LossRule(True))
-        LakeCopy(catalog, source).round()
+        LakeCopy(IcebergTables(catalog), source).round()
     spent = time.process_time() - began
     return spent, spent
 

@@ -243,12 +243,14 @@ def _follow(works: dict[str, list[bytes]], address: str) -> None:
     loop.call_soon_threadsafe(open_sink)
     opened.wait()
     print("following", flush=True)
+    # A work resumes where it was: what is sent again may be a repetition.
+    cycles = {name: itertools.cycle(reads) for name, reads in works.items()}
     for line in sys.stdin:
         name, _, count = line.partition("|")
         if name.startswith("grpc"):
             work = _handle_grpc(grpc, index, works[name], int(count))
         else:
-            work = _work(name, connection, index, works[name], int(count))
+            work = _work(name, connection, index, list(itertools.islice(cycles[name], int(count))))
         asyncio.run_coroutine_threadsafe(work, loop).result()
         print(line, end="", flush=True)
 
@@ -259,8 +261,7 @@ def _end(failed: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-async def _work(name: str, connection: Any, index: Any, reads: list[bytes], count: int) -> None:
-    several = itertools.islice(itertools.cycle(reads), count)
+async def _work(name: str, connection: Any, index: Any, several: list[bytes]) -> None:
     if name.startswith(WAITED):
         with _WaitingMaster(connection) as handle:
             await _handle(handle, index, several)

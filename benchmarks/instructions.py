@@ -36,6 +36,8 @@ from tests.kit.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC, QUEUES = "BenchTopic", 4
+# Of the same length; repeated sends are recognised there.
+ONCE = "OnceTopics"
 # Within counted_broker.py, and hardly ever elsewhere.
 COUNTED_FUNCTION = "functools_reduce"
 _CONF = "flushDiskType=ASYNC_FLUSH\nautoCreateTopicEnable=true\n"
@@ -112,6 +114,8 @@ def all_works() -> list[Work]:
     # Keys of 1 to 40 letters, as orders and persons have them.
     varying = [_keyed(frame, "k" * (1 + n % 40)) for n, frame in enumerate(sends[:1024])]
     varying_binary = [_in_encoding(frame, SerializeType.ROCKETMQ) for frame in varying]
+    # Each once: what comes again is looked at.
+    once = raw_load.Frames(ONCE, QUEUES, 128).frames
     batches = raw_load.Frames(TOPIC, QUEUES, 128, batch=16).frames[:256]
     pulls = [_pull(place * 32, "*") for place in range(8)]
     tagged = [_pull(place * 32, "rare") for place in range(8)]
@@ -124,6 +128,10 @@ def all_works() -> list[Work]:
         Work("send, keys of any length", varying, 1024, 1),
         Work("send, ROCKETMQ header, keys of any length", varying_binary, 1024, 1),
         Work("send, batches of 16, 8 in a read", _joined(batches, 8), 32, 128),
+        Work("send, sendOnce, 64 in a read", _joined(once[:4096], 64), 48, 64),
+        Work("send, sendOnce, 1 in a read", once[4096:6144], 1024, 1),
+        # As the threads of a producer send.
+        Work("send, sendOnce, keys in no order", once[:6144:-1], 1024, 1),
         Work("waited for, 64 in a read", _joined(sends, 64), 48, 64),
         Work("copied, 64 in a slice", _joined(sends, 64), 48, 64),
         Work("pull of 32", pulls, 512, 1),
@@ -283,6 +291,7 @@ class _Counted:
         try:
             self._wait_for("following")
             raw_load.create_topic(self.address, TOPIC, QUEUES)
+            raw_load.create_topic(self.address, ONCE, QUEUES, "+sendOnce=true")
             # Whatever rows are wanted, and whatever else was asked for, there is something to be read.
             self.run(self._filling, self._filling.count)
             self._control("-i", "on")

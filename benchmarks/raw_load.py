@@ -74,8 +74,8 @@ def call(address: str, command: RemotingCommand) -> tuple[int, bytes, bytes]:
         return _reply(connection, bytearray())
 
 
-def create_topic(broker: str, topic: str, queues: int) -> None:
-    """As `mqadmin updateTopic -b`. Raises: LoadFailed."""
+def create_topic(broker: str, topic: str, queues: int, attributes: str = "") -> None:
+    """As `mqadmin updateTopic -b`; attributes: as `+name=value`. Raises: LoadFailed."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -85,6 +85,7 @@ def create_topic(broker: str, topic: str, queues: int) -> None:
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": "0",
         "order": "false",
+        **({"attributes": attributes} if attributes else {}),
     }
     code, header, _ = call(
         broker, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, opaque=1)

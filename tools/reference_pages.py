@@ -122,7 +122,7 @@ Not served, and what to do instead:
 
 ## gRPC, for the SDKs of RocketMQ 5
 
-What the port for gRPC serves ([more](grpc.md)); lite topics are refused with a sentence.
+What the port for gRPC serves ([more](grpc.md)).
 
 {rpcs}
 

@@ -32,6 +32,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.ha.slaves import Slaves
 from pocketmq.broker.internal_append import InternalAppend, TimerAppend
 from pocketmq.broker.ledger.watch import BalanceWatch
+from pocketmq.broker.lite_topics import LiteTopics
 from pocketmq.broker.modes.guard import GroupGuard
 from pocketmq.broker.modes.isolate import IsolatedGroups, first_match_in
 from pocketmq.broker.modes.mode import GroupMode, GroupModes
@@ -45,7 +46,7 @@ from pocketmq.broker.pop.request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.schedules.service import ScheduleService
 from pocketmq.broker.schedules.table import ScheduleTable
-from pocketmq.broker.services import Parts, Services
+from pocketmq.broker.services import LiteDoor, Parts, Services
 from pocketmq.broker.sql92.bloom import BloomFilter
 from pocketmq.broker.sql92.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.tables.changed_settings import FILE as CHANGED_SETTINGS
@@ -134,11 +135,10 @@ def assemble(node: Node, store: MessageStore) -> Parts:
 
     def load_anew() -> None:
         half.load()
-        pop.load_anew()
-        timer.load_anew()
-        delay.load_anew()
-        messages.once.load()
-        schedules.load()
+        for changed in (pop, timer, delay):
+            changed.load_anew()
+        for part in (messages.once, messages.lite, schedules):
+            part.load()
 
     schedules = ScheduleService(node, tables.schedules, tables.topics, store, messages.put)
     copied = CopiedState(
@@ -151,6 +151,7 @@ def assemble(node: Node, store: MessageStore) -> Parts:
         half=half,
         check=TransactionCheck(node, tables.topics, members.producers, messages, half),
         pop=pop,
+        lite=LiteDoor(node, tables, messages),
         replication=_replication(node, tables, messages, copied, load_anew),
         long_polling=LongPolling(
             node.clock,
@@ -207,6 +208,7 @@ def connect(parts: Parts) -> None:
         tables.wishes.members_changed,
         parts.messages.deliveries.members_changed,
     )
+    events.topics_changed.to(lambda changed: parts.messages.lite.topics_changed())
     events.heartbeat_taken.to(tables.filters.register)
     events.group_offline.to(tables.filters.unregister)
     events.offset_set.to(note_reset)
@@ -232,6 +234,7 @@ def connect(parts: Parts) -> None:
         members.producers.connection_closed,
         members.consumers.connection_closed,
         pop.connection_closed,
+        parts.services.lite.connection_closed,
         long_polling.connection_closed,
         members.strict.connection_closed,
     )
@@ -353,6 +356,7 @@ def _messages(
         reach=PageCache(store),
         durability=Durability(store, replicas),
         once=SendOnce(node, tables.topics, store, is_undecided),
+        lite=LiteTopics(store, tables.topics.lite),
     )
 
 

@@ -135,7 +135,7 @@ class Broker:
             Service("delay", services.delay.run),
             Service("timer", services.timer.run),
             Service("schedules", services.schedules.run),
-            Service("pop", services.pop.run),
+            *(Service("pop", services.pop.run), Service("lite", services.lite.run)),
             Service("transaction-check", services.check.run),
         )
         leads = not services.replication.follows
@@ -215,7 +215,8 @@ class Broker:
         services.delay.load()
         services.timer.load()
         stack.callback(services.timer.close)
-        for part in (services.half, services.pop, self.parts.messages.once, services.schedules):
+        kept = self.parts.messages
+        for part in (services.half, services.pop, kept.once, kept.lite, services.schedules):
             part.load()
 
     async def _serve(
@@ -261,8 +262,8 @@ class Broker:
             )
         )
         events.settings_changed.to(self._settings_changed)
-        stack.callback(parts.services.long_polling.release)
-        stack.callback(parts.services.pop.release)
+        for part in (parts.services.long_polling, parts.services.pop, parts.services.lite):
+            stack.callback(part.release)
         stack.push_async_callback(send.drain)
         return handlers
 

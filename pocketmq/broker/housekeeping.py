@@ -40,6 +40,7 @@ class Housekeeping:
             await asyncio.sleep(_TICK_MS / 1000)
             now = monotonic_ms()
             self._parts.messages.stats.tick()
+            self._parts.messages.once.tick()
             tables.offsets.consumed.tick()
             with attempt("acl"):
                 if self._tick is not None and self._tick():
@@ -60,6 +61,9 @@ class Housekeeping:
                         self._delete_unused_groups()
             with attempt("metrics"):
                 self._parts.lags.go_on()
+            with attempt("lite-topics"):
+                if node.role.leads:
+                    self._parts.services.lite.tick()
             with attempt("pop-log"):
                 if node.role.leads:
                     pop.tick()
@@ -122,6 +126,7 @@ class Housekeeping:
     def save_all(self) -> None:
         """Save what changed: the broker stops."""
         tables, store = self._parts.tables, self._parts.messages.store
+        self._parts.messages.lite.close()
         ends = {
             tables.offsets.name: self._offsets_end,
             tables.schedules.name: tables.schedules.end,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.groups.rebalance_lock import RebalanceLock
     from pocketmq.broker.groups.subscription_group import SubscriptionGroupManager
     from pocketmq.broker.internal_append import InternalAppend
+    from pocketmq.broker.lite_topics import LiteTopics
     from pocketmq.broker.modes.guard import GroupGuard
     from pocketmq.broker.modes.isolate import IsolatedGroups
     from pocketmq.broker.modes.mode import GroupModes
@@ -98,3 +99,4 @@ class Messages:
     reach: "PageCache"
     durability: "Durability"
     once: "SendOnce"
+    lite: "LiteTopics"

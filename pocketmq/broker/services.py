@@ -1,5 +1,6 @@
 """The background services of a broker, and everything that handles requests, without a socket."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,53 @@ if TYPE_CHECKING:
     from pocketmq.broker.groups.member_reports import MemberReports
     from pocketmq.broker.ha.replication import Replication
     from pocketmq.broker.ledger.watch import BalanceWatch
+    from pocketmq.broker.lite.service import LiteService
     from pocketmq.broker.pop.service import PopService
     from pocketmq.broker.schedules.service import ScheduleService
     from pocketmq.broker.transaction_check import HalfMessages, TransactionCheck
     from pocketmq.broker.waiting.long_polling import LongPolling
+    from pocketmq.remoting.transport.peer import Peer
     from pocketmq.store import DelayService
     from pocketmq.store.timer.service import TimerService
+
+
+class LiteDoor:
+    """The way to the service of lite topics, which is imported and made when it is first asked for."""
+
+    def __init__(self, node: Node, tables: Tables, messages: Messages) -> None:
+        self._made_of = node, tables, messages
+        self._topics = messages.lite
+        self._service: LiteService | None = None
+        self._is_made = asyncio.Event()
+
+    @property
+    def service(self) -> "LiteService":
+        if self._service is None:
+            from pocketmq.broker.lite.service import LiteService
+
+            self._service = LiteService(*self._made_of)
+            self._is_made.set()
+        return self._service
+
+    async def run(self) -> None:
+        """Run the service until cancelled, once it is there."""
+        await self._is_made.wait()
+        await self.service.run()
+
+    def tick(self) -> None:
+        """Look after the age of lite topics; called once a second. Raises: OSError."""
+        if self._topics.is_open:
+            self.service.tick()
+
+    def connection_closed(self, peer: "Peer") -> None:
+        """Handle a lost client."""
+        if self._service is not None:
+            self._service.connection_closed(peer)
+
+    def release(self) -> None:
+        """Answer all that waits: the broker stops."""
+        if self._service is not None:
+            self._service.waiting.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +71,7 @@ class Services:
     half: "HalfMessages"
     check: "TransactionCheck"
     pop: "PopService"
+    lite: LiteDoor
     replication: "Replication"
     long_polling: "LongPolling"
 

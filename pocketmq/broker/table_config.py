@@ -53,3 +53,27 @@ class TableConfig(Settings):
         "memory, at about 1,500 bytes for a group and topic and 150 for a queue. Clients that are no member "
         "of the group fill at most half of it.",
     )
+    max_lite_subscription_count: int = key(
+        100_000,
+        name="maxLiteSubscriptionCount",
+        min=1,
+        runtime=True,
+        help="Subscriptions to lite topics: pairs of a client and a lite topic.",
+    )
+    min_lite_ttl: int = key(
+        15 * 60_000,
+        name="minLiteTTl",
+        min=1,
+        unit="ms",
+        runtime=True,
+        help="A lite topic is not deleted before its last message is this old, whatever its parent's "
+        "attribute lite.topic.expiration says.",
+    )
+    lite_ttl_check_interval: int = key(
+        120_000,
+        name="liteTtlCheckInterval",
+        min=1_000,
+        unit="ms",
+        runtime=True,
+        help="Within this time the age of every lite topic is looked at once.",
+    )

@@ -24,6 +24,8 @@ _CODES: dict[int, Code] = {
     ResponseCode.POLLING_TIMEOUT: Code.MESSAGE_NOT_FOUND,
     ResponseCode.QUERY_NOT_FOUND: Code.OFFSET_NOT_FOUND,
     ResponseCode.NO_MESSAGE: Code.INVALID_RECEIPT_HANDLE,
+    ResponseCode.LMQ_QUOTA_EXCEEDED: Code.LITE_TOPIC_QUOTA_EXCEEDED,
+    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
 }
 
 
@@ -43,10 +45,6 @@ class StatusFailure(CarriedError):
     @property
     def status(self) -> Any:
         return Status(code=self.code, message=str(self)[:2_000])
-
-
-def no_lite_topics() -> StatusFailure:
-    return StatusFailure(Code.NOT_IMPLEMENTED, "lite topics are not supported: use ordinary topics")
 
 
 OK = Status(code=Code.OK, message="OK")

@@ -163,6 +163,9 @@ def _special(found: Mapping[bytes, bytes], topic: str) -> tuple[bytes, int, byte
         first = texts.get("UNIQ_KEY") or texts.get("ORIGIN_MESSAGE_ID", "")
         dead = b"\x0a" + _text(texts["RETRY_TOPIC"]) + b"\x12" + _text(first)
         rest += b"\xa2\x01" + _sized(dead)
+    lite_topic = texts.get("__LITE_TOPIC")
+    if lite_topic is not None:
+        rest += b"\xaa\x01" + _text(lite_topic)
     if priority is not None:
         rest += b"\xb0\x01" + varint(priority)
     return b"".join(users), type_of(texts), rest

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.grpc.answers import StatusFailure, no_lite_topics
+from pocketmq.broker.lite.names import fault_of
+from pocketmq.grpc.answers import StatusFailure
 from pocketmq.grpc.schema import Code, Encoding, MessageType
 from pocketmq.remoting.flags import MessageSysFlag
 
@@ -32,7 +33,7 @@ _RESERVED = """
     ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_MS TIMER_DELAY_SEC
     TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY
     TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32#
-    _SYS_MSG_PRIORITY_ __LITE_TOPIC
+    _SYS_MSG_PRIORITY_ __LITE_TOPIC INNER_MULTI_DISPATCH
 """
 RESERVED = frozenset(_RESERVED.split())
 
@@ -110,8 +111,8 @@ def stored_of(message: Any, topic: str, peer: str, now_ms: int) -> StorableMessa
         _check_group(group)
         properties["__SHARDINGKEY"] = group
     if system.message_type == _LITE or system.HasField("lite_topic"):
-        # No client could consume it.
-        raise no_lite_topics()
+        group = properties["__LITE_TOPIC"] = checked_name(system.lite_topic)
+        is_special = True
     trace = system.trace_context
     if trace and not _has_control(trace):
         properties["TRACE_CONTEXT"] = trace
@@ -197,6 +198,14 @@ def _check_group(group: str) -> None:
             Code.ILLEGAL_MESSAGE_GROUP,
             f"a message group has 1 to {GROUP_SIZE_MAX - 1} bytes and no control characters",
         )
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a lite topic. Raises: StatusFailure."""
+    fault = fault_of(name)
+    if fault is not None:
+        raise StatusFailure(Code.ILLEGAL_LITE_TOPIC, fault)
+    return name
 
 
 def _prepare(system: Any, properties: dict[str, str]) -> None:

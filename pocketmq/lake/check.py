@@ -10,25 +10,17 @@ different   rows of which a column differs
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg import expressions
-from pyiceberg.exceptions import NoSuchTableError
 
-from pocketmq.lake.catalog import NAMESPACE
-from pocketmq.lake.columns import NAMES, table_name
+from pocketmq.lake.columns import NAMES
 from pocketmq.lake.copy import RowSource, SourcePlan
-from pocketmq.lake.position import Position, position_of
+from pocketmq.lake.position import Position
 from pocketmq.lake.source import LogWindow
+from pocketmq.lake.tables import LakeTables, OpenTable
 
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.table import DataScan, Table
-
-# Their constructors are made by pydantic, which no type checker sees through.
-_ice: Any = expressions
 _SHOWN_MAX = 10
 _KEY = ("queueId", "queueOffset", "commitLogOffset")
 Key = tuple[int, int, int]
@@ -56,13 +48,13 @@ class Compared:
 
 
 class Check:
-    """One comparison of a catalog's tables with a source. Changes nothing."""
+    """One comparison of tables with a source. Changes nothing."""
 
-    def __init__(self, catalog: "Catalog", source: RowSource) -> None:
+    def __init__(self, tables: LakeTables, source: RowSource) -> None:
         self.result = Compared()
-        self._catalog = catalog
+        self._warehouse = tables
         self._plan: SourcePlan = source.plan()
-        self._tables: dict[str, tuple[Table, Position] | None] = {}
+        self._tables: dict[str, tuple[OpenTable, Position] | None] = {}
         # The first record of each queue that the source has.
         self._firsts: dict[tuple[str, str, int], int] = {}
 
@@ -81,7 +73,7 @@ class Check:
         """Return the number of rows in a window that the source has nothing of."""
         topics = window.topics or self._plan.topics
         found = [(topic, self._table(topic)) for topic in topics]
-        return sum(_scan(one[0], topic, window).count() for topic, one in found if one is not None)
+        return sum(one[0].count(topic, window) for topic, one in found if one is not None)
 
     def _compare(self, window: LogWindow) -> None:
         stored: dict[str, list[pa.RecordBatch]] = {}
@@ -98,16 +90,13 @@ class Check:
             if not batches and not position.of(topic, window.broker):
                 continue
             wanted = self._copied(topic, window.broker, batches, position)
-            held = _sorted(_held(table, topic, window))
+            held = _sorted(table.rows(topic, window))
             self._judge(topic, window.broker, _sorted(wanted), held)
 
-    def _table(self, topic: str) -> "tuple[Table, Position] | None":
+    def _table(self, topic: str) -> tuple[OpenTable, Position] | None:
         if topic not in self._tables:
-            try:
-                table = self._catalog.load_table((NAMESPACE, table_name(topic)))
-                self._tables[topic] = (table, position_of(table))
-            except NoSuchTableError:
-                self._tables[topic] = None
+            table = self._warehouse.find(topic)
+            self._tables[topic] = None if table is None else (table, table.position())
         return self._tables[topic]
 
     def _copied(
@@ -178,27 +167,6 @@ def _outside(windows: Iterable[LogWindow]) -> Iterator[tuple[LogWindow, LogWindo
             replace(each[0], parts=(), low=0, high=low),
             replace(each[0], parts=(), low=high, high=None),
         )
-
-
-def _scan(table: "Table", topic: str, window: LogWindow) -> "DataScan":
-    """Return a scan of a table's rows in a window."""
-    column, low, high = window.column, window.low, window.high
-    wanted = [
-        _ice.EqualTo("topic", topic),
-        _ice.EqualTo("brokerName", window.broker),
-        _ice.GreaterThanOrEqual(column, low),
-    ]
-    if high is not None:
-        wanted.append(_ice.LessThan(column, high))
-    if window.queue is not None:
-        wanted.append(_ice.EqualTo("queueId", window.queue))
-    return table.scan(row_filter=_ice.And(*wanted), selected_fields=NAMES)
-
-
-def _held(table: "Table", topic: str, window: LogWindow) -> pa.Table:
-    """Return the rows of a table in a window."""
-    found = _scan(table, topic, window).to_arrow()
-    return found.select(list(NAMES)).cast(_arrow_schema())
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

@@ -18,8 +18,8 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.types import LongType
 
 from pocketmq.lake.columns import file_schema
+from pocketmq.lake.iceberg import write_file
 from pocketmq.lake.position import position_of
-from pocketmq.lake.table import write_file
 from pocketmq.lake.waiting import WaitingRows
 
 if TYPE_CHECKING:

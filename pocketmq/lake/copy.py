@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pocketmq.bulk.errors import BulkError
-from pocketmq.lake.catalog import add_columns, existing_tables, table_of
 from pocketmq.lake.columns import table_name
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.lake.maintain import Maintained, Upkeep, maintain
 from pocketmq.lake.position import Head, Position
 from pocketmq.lake.source import LogWindow, Rows, with_bodies
 from pocketmq.lake.table import LakeTable
+from pocketmq.lake.tables import LakeTables
+from pocketmq.remoting.errors import IllegalArgument
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
     from pocketmq.bulk.bodies.columns import BodyColumns
 
 #: Of all tables together: sorting a table's rows takes as much again for a moment.
@@ -90,11 +90,11 @@ Watch = Callable[[Iterable[Any], int], Iterator[Any]]
 
 
 class LakeCopy:
-    """The tables of one catalog, kept up with one source. Owner of the open tables."""
+    """The tables of one warehouse, kept up with one source. Owner of the open tables."""
 
     def __init__(
         self,
-        catalog: "Catalog",
+        tables: LakeTables,
         source: RowSource,
         limits: Limits | None = None,
         body: "BodyColumns | None" = None,
@@ -103,7 +103,7 @@ class LakeCopy:
     ) -> None:
         self.copied = AddedRows()
         self._partitions = partitions
-        self._catalog = catalog
+        self._warehouse = tables
         self._source = source
         self._limits = limits or Limits()
         self._body = body
@@ -114,8 +114,7 @@ class LakeCopy:
         """Add what the source holds now; return the number of rows. Raises: what source and tables raise."""
         before = self.copied.total
         plan = self._source.plan()
-        there = set(existing_tables(self._catalog))
-        known = [topic for topic in plan.topics if table_name(topic) in there]
+        known = self._warehouse.known(plan.topics)
         positions = {topic: self._table(topic).position for topic in known}
         parts = plan.work(positions)
         try:
@@ -131,8 +130,16 @@ class LakeCopy:
         return self.copied.total - before
 
     def maintain(self, upkeep: Upkeep, topics: Iterable[str] = ()) -> Maintained:
-        """Maintain the tables of some topics or all, between two rounds."""
-        done = maintain(self._catalog, upkeep, topics)
+        """Maintain the tables of some topics or all, between two rounds.
+
+        Raises: IllegalArgument for tables of Delta Lake, which have commands of their own.
+        """
+        if not isinstance(self._warehouse, IcebergTables):
+            raise IllegalArgument(
+                "--compact and --keep-snapshots are for Iceberg. OPTIMIZE and VACUUM of a Delta engine do the"
+                " same; pocketmq lake continues behind them"
+            )
+        done = maintain(self._warehouse.catalog, upkeep, topics)
         for table in self._tables.values():
             table.table.refresh()
         return done
@@ -152,9 +159,9 @@ class LakeCopy:
     def _table(self, topic: str) -> LakeTable:
         name = table_name(topic)
         if name not in self._tables:
-            table = table_of(self._catalog, topic, self._partitions)
+            table = self._warehouse.open(topic, self._partitions)
             if self._body is not None:
-                add_columns(table, self._body.schema)
+                table.add_columns(self._body.schema)
             self._tables[name] = LakeTable(table, self._clock)
         return self._tables[name]
 

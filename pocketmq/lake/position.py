@@ -15,7 +15,7 @@ of them is at `place` in the broker's commit log (bytes).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MARKS_KEY = "pocketmq.position"
 HEADS_KEY = "pocketmq.heads"
+_KEYS = ["topic", "brokerName", "queueId"]
+_LAST = ["commitLogOffset", "queueOffset"]
 
 
 class Mark(NamedTuple):
@@ -139,24 +141,20 @@ def position_of(table: "Table") -> Position:
             return found
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return _of_rows(table)
+    with table.scan(selected_fields=(*_KEYS, *_LAST)).to_arrow_batch_reader() as batches:
+        return position_of_rows(batches)
 
 
-def _of_rows(table: "Table") -> Position:
+def position_of_rows(batches: Iterable[pa.RecordBatch]) -> Position:
     """Return the position that the rows of a table say: the last record of each queue."""
-    keys = ["topic", "brokerName", "queueId"]
-    last = ["commitLogOffset", "queueOffset"]
     position = Position()
-    with table.scan(selected_fields=(*keys, *last)).to_arrow_batch_reader() as batches:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).sort_by(
-                [(n, "ascending") for n in (*keys, *last)]
-            )
-            found = rows.group_by(keys, use_threads=False).aggregate([(n, "last") for n in last])
-            for row in found.to_pylist():
-                queues = position.marks.setdefault(row["topic"], {})
-                marks = queues.setdefault(row["brokerName"], {})
-                mark = Mark(row["queueOffset_last"] + 1, row["commitLogOffset_last"])
-                if row["queueId"] not in marks or marks[row["queueId"]].place <= mark.place:
-                    marks[row["queueId"]] = mark
+    for batch in batches:
+        rows = pa.Table.from_batches([batch]).sort_by([(n, "ascending") for n in (*_KEYS, *_LAST)])
+        found = rows.group_by(_KEYS, use_threads=False).aggregate([(n, "last") for n in _LAST])
+        for row in found.to_pylist():
+            queues = position.marks.setdefault(row["topic"], {})
+            marks = queues.setdefault(row["brokerName"], {})
+            mark = Mark(row["queueOffset_last"] + 1, row["commitLogOffset_last"])
+            if row["queueId"] not in marks or marks[row["queueId"]].place <= mark.place:
+                marks[row["queueId"]] = mark
     return position

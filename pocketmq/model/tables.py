@@ -171,6 +171,11 @@ class TopicConfig:
         return self.attributes.get("message.type", "").upper() == "PRIORITY"
 
     @property
+    def is_lite(self) -> bool:
+        """It has lite topics in it (5.5): see lite.md."""
+        return self.attributes.get("message.type", "").upper() == "LITE"
+
+    @property
     def readable(self) -> bool:
         return bool(self.perm & Perm.READ)
 

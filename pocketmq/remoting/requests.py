@@ -282,7 +282,7 @@ _OF_GROUP = Administration(Action.GET, topics=("topic",), groups=("group",))
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
-_LITE = "5.5 lite topics, which RocketMQ 4.9 does not have"
+_LITE = "5.5 lite topics by way of RocketMQ's proxy; SDKs have them over gRPC here"
 _COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow down"
 _ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
 _HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"

@@ -67,10 +67,6 @@ _NOT_DONE = {
         "COMPACTION",
     ): "a compacted topic is served from the log, as any other, and deleted with "
     "it: copy what is only in RocketMQ's folder `compaction` by a consumer there, before that",
-    (
-        "message.type",
-        "LITE",
-    ): "of a lite topic PocketMQ serves all messages in one, and not the lite topics in it",
 }
 
 

@@ -16,7 +16,7 @@ from pocketmq.store import StoreConfig
 from tests.broker.serving import Peer, number, serving
 from tests.kit.waiting import until_async
 
-SERVICES = {"schedules", "delay", "timer", "pop", "transaction-check"}
+SERVICES = {"schedules", "lite", "delay", "timer", "pop", "transaction-check"}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ SHOWN = {
     "A producer is asked": (_HERE, "test_a_transaction_is_ended_late_and_once"),
     "Any `x-mq-language`": (_HERE, "test_what_a_client_says_of_itself_is_not_believed"),
     "The signature": (_FRONT, "test_accounts_are_those_of_the_classic_wire"),
+    "Lite topics are": ("tests.grpc.test_lite", "test_a_subscription_begins_where_it_says"),
 }
 
 

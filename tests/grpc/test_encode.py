@@ -122,6 +122,8 @@ def _by_the_runtime(record: Record, topic: str, handle: str, attempt: int) -> An
     system.keys.extend(part for part in properties.get("KEYS", "").encode().split())
     if "__SHARDINGKEY" in properties:
         system.message_group = properties["__SHARDINGKEY"]
+    if "__LITE_TOPIC" in properties:
+        system.lite_topic = properties["__LITE_TOPIC"]
     if "TRACE_CONTEXT" in properties:
         system.trace_context = properties["TRACE_CONTEXT"]
     due, priority = properties.get("TIMER_DELIVER_MS"), properties.get("_SYS_MSG_PRIORITY_")

@@ -236,33 +236,6 @@ async def test_offsets_are_set_and_told(client: Asking) -> None:
     assert (await client.ask("GetOffset", get)).status.code == Code.BAD_REQUEST
 
 
-async def test_lite_topics_are_refused_with_a_sentence(client: Asking) -> None:
-    """The limits in the settings let Python's consumer start, and be told; it waits for them for ever.
-
-    Without the second refusal it would get the messages of all lite topics.
-    """
-    settings = classes["Settings"](client_type=ClientType.LITE_PUSH_CONSUMER)
-    settings.subscription.group.name = "g"
-    settings.subscription.subscriptions.add(topic={"name": "T"}, expression={"expression": "*"})
-    _, told = await client.talk(settings)
-    limits = told.settings.subscription
-    assert (limits.lite_subscription_quota, limits.max_lite_topic_size) == (2_000, 64)
-    asked = classes["SyncLiteSubscriptionRequest"](topic={"name": "T"}, group={"name": "g"})
-    receiving_ = classes["ReceiveMessageRequest"](
-        group={"name": "g"}, message_queue={"topic": {"name": "T"}}, auto_renew=True
-    )
-    sends = [message("M", lite_topic="l"), message("M", message_type=MessageType.LITE)]
-    refusals = [
-        *[(await send(client, message("M"), each)).status for each in sends],
-        (await client.ask("SyncLiteSubscription", asked)).status,
-        (await client.ask_stream("ReceiveMessage", receiving_))[0].status,
-    ]
-    for refusal in refusals:
-        assert (refusal.code, "lite topics" in refusal.message) == (Code.NOT_IMPLEMENTED, True)
-    client.metadata["x-mq-client-id"] = "other"
-    assert await receive(client, "M", wait_s=0) == []
-
-
 async def test_clients_stand_in_the_brokers_tables_and_leave_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

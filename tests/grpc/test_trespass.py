@@ -118,7 +118,7 @@ async def test_a_lite_topic_name_cannot_inject_properties(scene: Scene) -> None:
     hostile = message("T", b"x", lite_topic="l\x02POP_CK\x01forged")
     asked = classes["SendMessageRequest"](messages=[hostile])
     answer = await scene.victim.ask("SendMessage", asked)
-    assert answer.status.code == Code.NOT_IMPLEMENTED
+    assert answer.status.code == Code.ILLEGAL_LITE_TOPIC
     assert scene.stored("T") == []
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from pocketmq.admin import Admin
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.credentials import Credentials
+from pocketmq.testing.folders import MEMORY
 from pocketmq.testing.in_process import InProcess
 from tests.interop import toolchain
 from tests.interop.brokers import JavaBroker
@@ -62,14 +63,15 @@ class Place(ABC):
 class Ours(Place):
     """PocketMQ in this process, whose clock can be advanced."""
 
-    def __init__(self, config: Mapping[str, object] | None = None) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, *, store: str = MEMORY) -> None:
         self.server = InProcess(
             {
                 "transactionTimeOut": 1_000,
                 "transactionCheckInterval": 1_000,
                 "grpcClientConsumerMaxLongPollingTimeoutMillis": 5_000,
                 **(config or {}),
-            }
+            },
+            store=store,
         )
 
     def __enter__(self) -> Self:

@@ -1,6 +1,7 @@
 """The SDKs of RocketMQ 5, which speak gRPC, in processes of their own; they do what driver.py's lines say.
 
-Commands: producer, send, recall; simple, receive, ack, change; push, release; shutdown. A message comes as
+Commands: producer, send, recall; simple, receive, ack, change; push, release; shutdown; Python's also lite,
+unsubscribe. A message comes as
 classic clients have it: tag, keys and message group as the properties TAGS, KEYS and __SHARDINGKEY, the
 number of the attempt as reconsume_times + 1; its `position` is the driver's own, by which it is acknowledged.
 The user property fail_times=n makes a listener fail n times, hold=yes makes it wait for `release`,
@@ -84,6 +85,13 @@ class Sdk:
         words = {"group": group, "subscriptions": _listed(subscriptions)}
         return self._started(Push, "push", **words)
 
+    def lite(self, group: str, topic: str, *names: str) -> "Push":
+        """A push consumer of lite topics; all, if none is named.
+
+        Names of one letter: Python's asks for each letter of a name.
+        """
+        return self._started(Push, "lite", group=group, topic=topic, names=names)
+
     def release(self) -> None:
         """Listeners that hold a message return."""
         self.driver.call("release")
@@ -119,8 +127,8 @@ class Client:
 
 class Producer(Client):
     def send(self, *messages: Json) -> list[Json]:
-        """Each a dict of topic, body, tag, key, shard (the message group), delay_ms, properties, end (of a
-        transaction: COMMIT, ROLLBACK, or UNKNOWN, which leaves it open).
+        """Each a dict of topic, body, tag, key, shard (the message group), lite, delay_ms, properties, end
+        (of a transaction: COMMIT, ROLLBACK, or UNKNOWN, which leaves it open).
 
         Returns: msg_id and recall_handle of each.
         """
@@ -168,6 +176,10 @@ class Push(Client):
             (each.message.text, each.message.reconsume_times + 1)
             for each in list(self.driver.consumed.get(self.name, []))
         ]
+
+    def unsubscribe(self, lite: str) -> None:
+        """Of a consumer of lite topics."""
+        self._call("unsubscribe", consumer=self.name, lite=lite)
 
     def wait(self, count: int) -> list[tuple[str, int]]:
         """Until so many calls were made."""

@@ -21,7 +21,7 @@ from tests.interop.toolchain import (
 )
 from tests.kit.waiting import PATIENCE_S
 
-PAGE = REPOSITORY / "docs" / "grpc.md"
+PAGE, LITE_PAGE = REPOSITORY / "docs" / "grpc.md", REPOSITORY / "docs" / "lite.md"
 Command = Callable[[Path, str], list[str]]
 
 
@@ -68,10 +68,20 @@ def _rust(folder: Path, program: str) -> list[str]:
     ],
 )
 def test_a_quick_start_of_the_page_runs(language: str, command: Command, tmp_path: Path) -> None:
-    [program] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    _run(PAGE, language, command, tmp_path)
+
+
+def test_the_program_of_the_page_of_lite_topics_runs(tmp_path: Path) -> None:
+    _run(LITE_PAGE, "python", _python, tmp_path)
+
+
+def _run(page: Path, language: str, command: Command, tmp_path: Path) -> None:
+    [program] = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
     with Ours() as place:
         place.topic_named("orders", "NORMAL")
         place.group_named("packers")
+        place.topic_named("Chats", "LITE")
+        place.group_named("agents", attributes={"lite.bind.topic": "Chats"})
         assert "127.0.0.1:8081" in program
         there = program.replace("127.0.0.1:8081", place.grpc)
         words = or_missing(lambda: command(tmp_path, there))

@@ -16,9 +16,10 @@ from pocketmq.lake.catalog import NAMESPACE, existing_tables, opened_catalog
 from pocketmq.lake.check import Check, Compared
 from pocketmq.lake.columns import NAMES, file_schema
 from pocketmq.lake.copy import LakeCopy, Limits
+from pocketmq.lake.delta import DeltaTables
 from pocketmq.lake.files import FileSource
+from pocketmq.lake.iceberg import IcebergTables, write_file
 from pocketmq.lake.partitions import pieces
-from pocketmq.lake.table import write_file
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows, table_rows
 
 # So small that a few hundred messages take several files and commits.
@@ -43,14 +44,23 @@ def copy(
 ) -> dict[str, int]:
     """One run of `pocketmq lake`; returns the new rows of each table."""
     with opened_catalog(str(warehouse)) as catalog:
-        run = LakeCopy(catalog, source(*paths, **options), limits)
+        run = LakeCopy(IcebergTables(catalog), source(*paths, **options), limits)
         run.round()
         return run.copied.rows
 
 
+def copy_to_delta(
+    warehouse: Path, *paths: Path, limits: Limits | None = None, **options: Any
+) -> dict[str, int]:
+    """The same with `--format delta`."""
+    run = LakeCopy(DeltaTables(str(warehouse)), source(*paths, **options), limits)
+    run.round()
+    return run.copied.rows
+
+
 def check(warehouse: Path, *paths: Path, **options: Any) -> Compared:
     with opened_catalog(str(warehouse)) as catalog:
-        return Check(catalog, source(*paths, **options)).run()
+        return Check(IcebergTables(catalog), source(*paths, **options)).run()
 
 
 @contextmanager
@@ -63,6 +73,15 @@ def rows_by_pyiceberg(warehouse: Path) -> list[dict[str, Any]]:
     with tables(warehouse) as (catalog, names):
         found = [catalog.load_table(name).scan().to_arrow() for name in names]
     return [row for table in found for row in table_rows(table)]
+
+
+def rows_by_deltalake(warehouse: Path) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable
+
+    found = [
+        DeltaTable(path).to_pyarrow_table() for path in sorted((warehouse / NAMESPACE).iterdir())
+    ]
+    return [row for table in found for row in table_rows(table.drop_columns(["storeDay"]))]
 
 
 def rows_by_duckdb(warehouse: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.check import Check
 from pocketmq.lake.columns import NAMES, table_name
 from pocketmq.lake.copy import LakeCopy
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.model.names import is_system_topic
 from pocketmq.remoting.admin_headers import DeleteTopicHeader
 from pocketmq.remoting.codes import RequestCode
@@ -54,12 +55,12 @@ def test_rows_pulled_from_a_broker_are_those_of_its_files(
     with opened_catalog(str(warehouse)) as catalog:
         for added, count in ((400, 30), (30, 0), (0, 0)):
             found = pulled(broker, topic)
-            assert LakeCopy(catalog, found).round() == added
+            assert LakeCopy(IcebergTables(catalog), found).round() == added
             found.close()
             send(broker, topic, count, first=400)
             wait_readable(broker, topic, 400 + added % 400 + count)
         found = pulled(broker, topic)
-        compared = Check(catalog, found).run()
+        compared = Check(IcebergTables(catalog), found).run()
         found.close()
     assert compared.is_equal, compared
     assert compared.compared == 430
@@ -85,7 +86,7 @@ def test_a_recreated_topic_is_known_by_its_last_message(
             send(broker, topic, count)
             wait_readable(broker, topic, count)
             found = pulled(broker, topic)
-            assert LakeCopy(catalog, found).round() == added
+            assert LakeCopy(IcebergTables(catalog), found).round() == added
             found.close()
             with BrokerClient(access(broker)) as client:
                 header = DeleteTopicHeader(topic=topic)
@@ -113,7 +114,9 @@ def test_a_followed_store_is_complete_after_a_kill(tmp_path: Path) -> None:
             # A broker makes the folder of its log with the first message.
             until(lambda: Path(broker.store, "commitlog").is_dir(), "the store has a log")
             with opened_catalog(str(warehouse)) as catalog:
-                run = LakeCopy(catalog, source(broker.store, topics=[topic], broker_names="b"))
+                run = LakeCopy(
+                    IcebergTables(catalog), source(broker.store, topics=[topic], broker_names="b")
+                )
                 while writer.is_alive():
                     run.round()
             writer.join()

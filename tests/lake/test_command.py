@@ -8,6 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
+from pocketmq.cli.__main__ import main
 from tests.kit.waiting import PATIENCE_S
 from tests.lake.lakes import add, check, held, stored, tables
 from tests.store.bulk_stores import WrittenStore
@@ -72,3 +75,22 @@ def test_follow_adds_what_is_stored_until_ctrl_c(tmp_path: Path) -> None:
     with tables(warehouse) as (catalog, names):
         assert names == ["pocketmq.Orders", "pocketmq.Refunds"]
         assert len(catalog.load_table(names[0]).spec().fields) == 2
+
+
+def test_delta_says_in_a_line_what_it_does_not_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = WrittenStore(tmp_path / "broker-a" / "store")
+    add(store, 0, 4)
+    words = ["lake", str(store.root), str(tmp_path / "warehouse"), "--format", "delta"]
+
+    def said(*more: str) -> str:
+        assert main([*words, *more]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    assert "a Delta table needs no catalog" in said("--catalog", "x")
+    assert "OPTIMIZE and VACUUM" in said("--compact")
+    log = tmp_path / "warehouse" / "pocketmq" / "Orders" / "_delta_log"
+    (log / f"{0:020}.json").write_text("{")
+    assert "Truncated record" in said()

@@ -9,8 +9,9 @@ import pytest
 from pocketmq.bulk import DataLoss
 from pocketmq.bulk.archive import Archiver
 from pocketmq.bulk.bodies.columns import BodyColumns
-from pocketmq.lake.catalog import opened_catalog, table_of
+from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.copy import LakeCopy, Limits
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.lake.position import HEADS_KEY, MARKS_KEY, Position, position_of
 from pocketmq.lake.source import OtherLog
 from pocketmq.lake.table import LakeTable, TableInUse
@@ -207,9 +208,10 @@ def test_a_commit_continues_behind_another_writers(store: WrittenStore, warehous
     copy(warehouse, store.root)
     add(store, 50, 50)
     with opened_catalog(str(warehouse)) as catalog:
-        run = LakeCopy(catalog, source(store.root))
-        mine = run._table("Orders")
-        rewrite(catalog.load_table("pocketmq.Orders"), mine.table.scan().to_arrow())
+        run = LakeCopy(IcebergTables(catalog), source(store.root))
+        mine = catalog.load_table("pocketmq.Orders")
+        run._table("Orders")
+        rewrite(catalog.load_table("pocketmq.Orders"), mine.scan().to_arrow())
         assert run.round() == 50
     assert held(warehouse) == stored(store)
 
@@ -219,9 +221,9 @@ def test_two_copies_at_a_time_write_no_row_twice(store: WrittenStore, warehouse:
     copy(warehouse, store.root)
     add(store, 50, 50)
     with opened_catalog(str(warehouse)) as catalog:
-        slow = LakeTable(table_of(catalog, "Orders"))
+        slow = LakeTable(IcebergTables(catalog).open("Orders"))
         copy(warehouse, store.root)
-        run = LakeCopy(catalog, source(store.root))
+        run = LakeCopy(IcebergTables(catalog), source(store.root))
         run._tables["Orders"] = slow
         with pytest.raises(TableInUse, match="another process"):
             run.round()
@@ -234,7 +236,9 @@ def test_rows_wait_in_bounded_memory(store: WrittenStore, warehouse: Path) -> No
         add(store, 0, 30, topic=topic)
     with opened_catalog(str(warehouse)) as catalog:
         run = LakeCopy(
-            catalog, source(store.root), Limits(waiting_bytes=30_000, commit_bytes=1 << 40)
+            IcebergTables(catalog),
+            source(store.root),
+            Limits(waiting_bytes=30_000, commit_bytes=1 << 40),
         )
         most = 0
 
@@ -302,7 +306,7 @@ def test_fields_of_bodies_are_columns_that_may_grow(store: WrittenStore, warehou
     def run(schema: str | None) -> None:
         body = None if schema is None else BodyColumns.of(schema)
         with opened_catalog(str(warehouse)) as catalog:
-            LakeCopy(catalog, source(store.root), body=body).round()
+            LakeCopy(IcebergTables(catalog), source(store.root), body=body).round()
 
     def put(text: bytes) -> None:
         store.add([Message(topic="Orders", body=text)])

@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
+from pocketmq.lake.check import Check
+from pocketmq.lake.delta import DeltaTables
 from pocketmq.model.names import SCHEDULE_TOPIC
-from tests.lake.lakes import check, copy, in_order, rows_by_duckdb, rows_by_pyiceberg
+from tests.lake.lakes import (
+    check,
+    copy,
+    copy_to_delta,
+    in_order,
+    rows_by_deltalake,
+    rows_by_duckdb,
+    rows_by_pyiceberg,
+    source,
+)
 from tests.store.bulk_stores import GOLDEN_NAMES, index_entries, unpack
 from tests.store.test_bulk_golden import RECOVERED, TORN, WALKED, expected
 
@@ -84,6 +95,19 @@ def test_a_recorded_store_becomes_the_rows_of_its_manifest(
 
 def test_duckdb_reads_the_same_rows(warehouse: Path, held: list[dict[str, Any]]) -> None:
     assert in_order(rows_by_duckdb(warehouse)) == in_order(held)
+
+
+def test_delta_tables_hold_the_same_rows(
+    roots: dict[str, Path], held: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    names = {str(root): name for name, root in roots.items()}
+    options: dict[str, Any] = {"broker_names": names, "system": True, "fail": False}
+    copy_to_delta(tmp_path, *roots.values(), **options)
+    assert in_order(rows_by_deltalake(tmp_path)) == in_order(held)
+    assert not copy_to_delta(tmp_path, *roots.values(), **options)
+    found = Check(DeltaTables(str(tmp_path)), source(*roots.values(), **options)).run()
+    assert found.is_equal, found
+    assert found.compared == len(held)
 
 
 @pytest.mark.parametrize(

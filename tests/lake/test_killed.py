@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.lake.lakes import check, in_order, rows_by_pyiceberg
+from pocketmq.lake.check import Check
+from pocketmq.lake.delta import DeltaTables
+from tests.lake.lakes import check, in_order, rows_by_deltalake, rows_by_pyiceberg, source
 from tests.store.bulk_stores import Message, WrittenStore, reference_rows
 
 #: Rounds; each kills one run. `POCKETMQ_LAKE_KILLS=100` for as many as the promise is about.
@@ -24,9 +26,9 @@ TOPICS = ["Orders", "%RETRY%g", "a-b"]
 class Runs:
     """The process that runs and kills copies."""
 
-    def __init__(self, store: Path, warehouse: Path) -> None:
+    def __init__(self, store: Path, warehouse: Path, table_format: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(CHILD), str(store), str(warehouse)],
+            [sys.executable, str(CHILD), str(store), str(warehouse), table_format],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -45,9 +47,14 @@ class Runs:
         self._process.communicate()
 
 
+@pytest.fixture(params=["iceberg", "delta"])
+def table_format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def runs(store: WrittenStore, tmp_path: Path) -> Iterator[Runs]:
-    running = Runs(store.root, tmp_path / "warehouse")
+def runs(store: WrittenStore, tmp_path: Path, table_format: str) -> Iterator[Runs]:
+    running = Runs(store.root, tmp_path / "warehouse", table_format)
     yield running
     running.close()
 
@@ -72,12 +79,12 @@ def stored(store: WrittenStore) -> list[dict[str, Any]]:
 
 
 def test_each_message_is_there_once_whichever_steps_are_killed(
-    store: WrittenStore, runs: Runs, tmp_path: Path
+    store: WrittenStore, runs: Runs, table_format: str, tmp_path: Path
 ) -> None:
     """Messages arrive between the runs, and in the middle a topic is deleted and made again."""
     chance = random.Random(45)
     deleted: list[dict[str, Any]] = []
-    made, killed, steps = 0, 0, 90
+    made, killed, steps = 0, 0, {"iceberg": 90, "delta": 24}[table_format]
     # Steps as far apart as the rounds allow, so that few rounds come to every kind of step, too.
     order = [1 + (number * 13 + number // 7) % steps for number in range(KILLS)]
     for number, step in enumerate(order):
@@ -92,9 +99,13 @@ def test_each_message_is_there_once_whichever_steps_are_killed(
     assert killed >= KILLS // 2
     assert runs.run(0) > 0
     warehouse = tmp_path / "warehouse"
-    found = in_order(rows_by_pyiceberg(warehouse))
+    read = {"iceberg": rows_by_pyiceberg, "delta": rows_by_deltalake}[table_format]
+    found = in_order(read(warehouse))
     assert found == in_order(deleted + stored(store))
     assert len(found) == made
-    compared = check(warehouse, store.root)
+    if table_format == "iceberg":
+        compared = check(warehouse, store.root)
+    else:
+        compared = Check(DeltaTables(str(warehouse)), source(store.root)).run()
     assert compared.is_equal, compared
     assert (compared.compared, compared.waiting) == (made - len(deleted), 0)

@@ -1,5 +1,6 @@
 """Warehouses in an object store: moto speaks S3 on this machine; and one that fsspec writes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from pocketmq.lake.check import Check
 from pocketmq.lake.copy import LakeCopy
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.lake.maintain import Upkeep
 from tests.kit.object_store import Bucket, object_store
 from tests.lake.lakes import SMALL, add, in_order, source, stored
@@ -25,14 +27,22 @@ def bucket() -> Iterator[Bucket]:
         yield made
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> WrittenStore:
-    return WrittenStore(tmp_path / "broker-a" / "store", log_file_size=1 << 14)
+def lake(said: dict[str, str], *words: str) -> str:
+    """What `pocketmq lake` prints. said: by the environment."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "pocketmq.cli", "lake", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | said,
+    )
+    assert not answer.returncode, answer.stderr
+    return answer.stdout
 
 
 def check_warehouse(catalog: Catalog, warehouse: str, store: WrittenStore) -> None:
     """What a copy has begun is continued, merged, expired and compared."""
-    copy = LakeCopy(catalog, source(store.root), SMALL)
+    copy = LakeCopy(IcebergTables(catalog), source(store.root), SMALL)
     for first in (100, 300):
         add(store, first, 200)
         copy.round()
@@ -45,8 +55,8 @@ def check_warehouse(catalog: Catalog, warehouse: str, store: WrittenStore) -> No
     table.refresh()
     assert len(list(table.scan().plan_files())) == before - done.merged + done.into
     assert in_order(table_rows(table.scan().to_arrow())) == stored(store)
-    assert LakeCopy(catalog, source(store.root)).round() == 0
-    found = Check(catalog, source(store.root)).run()
+    assert LakeCopy(IcebergTables(catalog), source(store.root)).round() == 0
+    found = Check(IcebergTables(catalog), source(store.root)).run()
     assert found.is_equal
     assert found.compared == 500
 
@@ -65,15 +75,8 @@ def test_a_warehouse_in_s3(bucket: Bucket, store: WrittenStore, tmp_path: Path) 
         f"PYICEBERG_CATALOG__S3LAKE__{key.replace('.', '__').replace('-', '_').upper()}": value
         for key, value in place.items()
     }
-    words = ["lake", str(store.root), "s3://lake/warehouse", "--catalog", "s3lake"]
-    answer = subprocess.run(
-        [sys.executable, "-m", "pocketmq.cli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | said,
-    )
-    assert "pocketmq.Orders: 100 rows" in answer.stdout, answer.stderr
+    words = [str(store.root), "s3://lake/warehouse", "--catalog", "s3lake"]
+    assert "pocketmq.Orders: 100 rows" in lake(said, *words)
     catalog = load_catalog("s3lake", warehouse="s3://lake/warehouse", **place)
     check_warehouse(catalog, "s3://lake/warehouse", store)
 
@@ -87,3 +90,20 @@ def test_a_warehouse_that_fsspec_writes(store: WrittenStore, tmp_path: Path) -> 
     }
     catalog = load_catalog("fsspec", warehouse=f"file://{tmp_path}/warehouse", **place)
     check_warehouse(catalog, f"file://{tmp_path}/warehouse", store)
+
+
+def test_delta_tables_in_s3(bucket: Bucket, store: WrittenStore) -> None:
+    """In processes of their own: deltalake keeps Python waiting, and the bucket is served by this one."""
+    said = {
+        "AWS_ENDPOINT_URL": bucket.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
+    words = [str(store.root), "s3://lake/delta", "--format", "delta"]
+    for first in (0, 200):
+        add(store, first, 200)
+        assert "pocketmq.Orders: 200 rows" in lake(said, *words)
+    found = json.loads(lake(said, *words, "--check", "--json"))
+    assert (found["compared"], found["missing"], found["extra"], found["waiting"]) == (400, 0, 0, 0)

@@ -12,6 +12,7 @@ from pocketmq.lake.catalog import opened_catalog
 from pocketmq.lake.compact import compact
 from pocketmq.lake.copy import LakeCopy
 from pocketmq.lake.expire import delete_unnamed, expire
+from pocketmq.lake.iceberg import IcebergTables
 from pocketmq.lake.maintain import Maintained, Upkeep, maintain
 from pocketmq.lake.partitions import checked_partitions
 from pocketmq.lake.position import position_of
@@ -86,7 +87,7 @@ def test_few_small_files_and_full_ones_are_left_alone(table: "Table") -> None:
 def test_a_merge_and_a_copy_at_a_time_lose_nothing(
     catalog: "Catalog", table: "Table", store: WrittenStore, warehouse: Path
 ) -> None:
-    late = LakeCopy(catalog, source(store.root))
+    late = LakeCopy(IcebergTables(catalog), source(store.root))
     assert late.round() == 0
     add(store, 240, 30)
     other = catalog.load_table("pocketmq.Orders")
@@ -161,7 +162,7 @@ def test_other_partitions(store: WrittenStore, tmp_path: Path, words: str, parti
     with opened_catalog(str(warehouse)) as catalog:
         for _ in range(2):
             chosen = checked_partitions(words)
-            LakeCopy(catalog, source(store.root), partitions=chosen).round()
+            LakeCopy(IcebergTables(catalog), source(store.root), partitions=chosen).round()
             add(store, 240, 1)
         table = catalog.load_table("pocketmq.Orders")
         assert len({str(t.file.partition) for t in table.scan().plan_files()}) == partitions
@@ -170,7 +171,9 @@ def test_other_partitions(store: WrittenStore, tmp_path: Path, words: str, parti
         wanted = sum(row["storeTimestamp"].isoformat() < moment for row in stored(store)[:-1])
         assert table.scan(f"storeTimestamp < '{moment}'").count() == wanted
         with pytest.raises(IllegalArgument, match="stays so"):
-            LakeCopy(catalog, source(store.root), partitions=("day", "queueId")).round()
+            LakeCopy(
+                IcebergTables(catalog), source(store.root), partitions=("day", "queueId")
+            ).round()
     copy(warehouse, store.root)
     assert held(warehouse) == stored(store)
 

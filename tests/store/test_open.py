@@ -175,7 +175,7 @@ def test_topics_that_are_more_at_rocketmq_are_named(
     named = [
         each.message.rpartition("topic=")[2] for each in caplog.records if "topic=" in each.message
     ]
-    assert named == ["C", "L"]
+    assert named == ["C"]
 
 
 def test_a_failed_recovery_leaves_no_queues_without_a_log(

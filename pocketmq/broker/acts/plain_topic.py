@@ -1,6 +1,7 @@
 """PlainTopic: what a plain message is stored by, without a look at its topic."""
 
 from pocketmq.broker.figures.stats import BrokerStats, PutCounter
+from pocketmq.broker.once.once_topic import OnceTopic
 
 # No number of queues has more.
 _DIGITS_MAX = 10
@@ -9,14 +10,18 @@ _DIGITS_MAX = 10
 class PlainTopic:
     """A topic whose plain messages need no check until topics or settings change.
 
-    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`.
+    queues: id and counter by the id as senders write it, of the queues that were sent to; see `open`. once:
+    what is asked before, and told after, a message is stored, where repetitions are recognised.
     """
 
-    __slots__ = ("_count", "_stats", "name", "queues")
+    __slots__ = ("_count", "_stats", "name", "once", "queues")
 
-    def __init__(self, name: str, count: int, stats: BrokerStats) -> None:
+    def __init__(
+        self, name: str, count: int, stats: BrokerStats, once: OnceTopic | None = None
+    ) -> None:
         """count: of queues."""
         self.name = name
+        self.once = once
         self._count = count
         self._stats = stats
         self.queues: dict[bytes, tuple[int, PutCounter]] = {}

@@ -19,13 +19,14 @@ from typing import NamedTuple
 from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.acts.send_properties import (
     check_delay,
+    flags_of,
     human_time,
     queue_of_priority,
     waits_by,
     with_transaction_id,
 )
 from pocketmq.broker.figures.stats import PutCounter
-from pocketmq.broker.internal_append import BROKERS_FLAGS, FIRST_STORED
+from pocketmq.broker.internal_append import FIRST_STORED
 from pocketmq.broker.node import Node
 from pocketmq.broker.once.send_once import FirstCopy
 from pocketmq.broker.parts import Messages, Tables
@@ -45,7 +46,7 @@ from pocketmq.model.recall_handle import RecallHandle
 from pocketmq.model.record import read_record
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.flags import MessageSysFlag, Perm
+from pocketmq.remoting.flags import Perm
 from pocketmq.remoting.headers import SendMessageHeader, SendMessageV2Header
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import Appended, StoreError
@@ -115,6 +116,7 @@ class SendActs:
         self._random_below = random_below
         self._durability = messages.durability
         self._once = messages.once
+        self._lite = messages.lite
         self._cluster = node.config.broker_cluster_name.encode()
         self._plain_end = b"CLUSTER\x01" + self._cluster
         # Properties of a batch as they came -> as they are stored, and whether a send waits.
@@ -190,13 +192,14 @@ class SendActs:
             or topic.order
             or topic.filter_type != "SINGLE_TAG"
             or topic.by_priority
+            or topic.is_lite
             or name.startswith(RETRY_PREFIX)
             or self._topics.stored(name) is not None
             or self._durability.replicas.may_refuse
-            or self._once.applies(topic)
         ):
             return None
-        return PlainTopic(name, max(topic.read_queues, topic.write_queues), self._stats)
+        count = max(topic.read_queues, topic.write_queues)
+        return PlainTopic(name, count, self._stats, self._once.of_topic(topic))
 
     # ------------------------------------------------------------ one message
 
@@ -297,8 +300,8 @@ class SendActs:
             self._deliveries.dead(ask.topic, dead.topic, properties)
             name, store_queue_id, topic = dead.topic, 0, dead
             properties = add_property(remove_property(properties, b"DELAY"), b"DELAY", b"0")
-        sys_flag, transaction = _sys_flag(ask, topic), None
-        wait = _waits(ask)
+        sys_flag, wait = flags_of(ask.sys_flag, topic), _waits(ask)
+        transaction = lite = None
         properties = add_property(
             remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
         )
@@ -312,6 +315,8 @@ class SendActs:
             # A half message is never delayed: the client has removed DELAY, and so do we. RocketMQ 4.9.7 and
             # 5.5.0 accept one that has it, and discard it when it is due (ScheduleMessageService: "[BUG]").
             properties = remove_property(properties, b"DELAY")
+        elif (lite := self._lite.mark(topic, properties)) is not None:
+            properties = remove_property(lite.properties, b"WAIT")
         elif properties.find(b"DELAY\x01") < 0:
             properties = remove_property(properties, b"WAIT")
         else:
@@ -332,6 +337,8 @@ class SendActs:
         except StoreError as error:
             raise store_refusal(error, self._store) from error
         put = stored.appended
+        if lite is not None:
+            self._lite.stored(lite, put.position, put.store_ms)
         handle = self._recall_handle(name, put.position) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if wait and self._durability.waits else None
         return SentMessage(put.position, queue_id, put.queue_offset, end, handle, transaction)
@@ -424,7 +431,7 @@ class SendActs:
             queue_id = self._random_below(topic.write_queues)
         name = topic.topic
         counter = self._stats.put_counter(name, queue_id)
-        sys_flag, text = _sys_flag(ask, topic), ask.properties or ""
+        sys_flag, text = flags_of(ask.sys_flag, topic), ask.properties or ""
         place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text, as_five)
         batch = self.append_batch(place, body, peer.host, counter)
         self._once.note_batch(topic, body, batch.positions)
@@ -491,10 +498,3 @@ _new_tuple = tuple.__new__
 def _waits(ask: SendAsk) -> bool:
     """Return True if the sender wants to wait until the message is safe."""
     return waits_by((ask.properties or "").encode())
-
-
-def _sys_flag(ask: SendAsk, topic: TopicConfig) -> int:
-    sys_flag = ask.sys_flag & ~BROKERS_FLAGS
-    if topic.filter_type == "MULTI_TAG":
-        sys_flag |= MessageSysFlag.MULTI_TAGS
-    return sys_flag

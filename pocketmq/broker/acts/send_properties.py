@@ -1,11 +1,13 @@
-"""What the properties of a send ask for."""
+"""What the properties and flags of a send ask for."""
 
 from datetime import datetime
 
+from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.remoting.java_number import integer
 
 # No number of queues has more.
@@ -15,6 +17,12 @@ _DIGITS_MAX = 10
 def waits_by(properties: bytes) -> bool:
     """Return True if the sender wants to wait until the message is safe."""
     return get_property(properties, b"WAIT") in (None, b"true")
+
+
+def flags_of(asked: int, topic: TopicConfig) -> int:
+    """Return the sysFlag of a message of a topic. asked: as it was sent."""
+    flags = asked & ~BROKERS_FLAGS
+    return flags | MessageSysFlag.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else flags
 
 
 def check_delay(properties: bytes) -> None:

@@ -28,5 +28,5 @@ class OnceConfig(Settings):
         name="sendOnceKeys",
         min=2,
         max=1 << 26,
-        help="Messages among which repetitions are recognised, of all topics; 32 bytes each.",
+        help="Messages among which repetitions are recognised, of all topics; 40 bytes each.",
     )

@@ -3,7 +3,8 @@
 1. Clients give a message its UNIQ_KEY once, before their retry loop: a message of a topic whose key is in the
    window is a repetition, whatever queue it names. It gets the first one's position and queue offset. Only if
    body, tags and keys are the same, and both are half messages or none is: programs fill one object anew and
-   send it again, and a key may be guessed.
+   send it again, and a key may be guessed. A message whose key is not in the window is new, with no look at
+   the rest. Where messages of one key differ, the window has each by all of this, too.
 2. The window is rebuilt from the log at the start, and when a slave begins to lead: a kill forgets nothing.
 3. Exempt: retry topics and dead letters, and copies that name the message they are of (ORIGIN_MESSAGE_ID,
    RETRY_TOPIC), as those of a consumer's send-back or of a tool.
@@ -23,6 +24,8 @@ from typing import NamedTuple
 
 from pocketmq.broker.internal_append import FIRST_STORED
 from pocketmq.broker.node import Node
+from pocketmq.broker.once.key_hash import PRIME, hash_of, salt_of
+from pocketmq.broker.once.once_topic import OnceTopic
 from pocketmq.broker.once.window import KeyWindow
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.model.message_codec import get_property
@@ -72,11 +75,16 @@ class SendOnce:
     ) -> None:
         """is_undecided: whether a half message is neither committed nor rolled back."""
         self._config = node.config
-        self._monotonic_ms = node.clock.monotonic_ms
         self._now_ms = node.clock.now_ms
         self._topics = topics
         self._store = store
-        self._window = KeyWindow(node.config.send_once_keys, node.config.send_once_window)
+        self._window = KeyWindow(
+            node.config.send_once_keys,
+            node.config.send_once_window,
+            node.clock.monotonic_ms,
+            lambda: store.appends.has_numpy,
+        )
+        self._known: dict[str, OnceTopic] = {}
         self.repeated: Counter[str] = Counter()
         self._is_undecided = is_undecided
 
@@ -98,28 +106,70 @@ class SendOnce:
             self.repeated[topic] += 1
         return found
 
+    def of_topic(self, topic: TopicConfig) -> OnceTopic | None:
+        """Return what plain sends to a topic ask; None if repetitions are not recognised there."""
+        return self._of(topic.topic) if self.applies(topic) else None
+
+    def _of(self, topic: str) -> OnceTopic:
+        found = self._known.get(topic)
+        if found is None:
+            found = self._known[topic] = OnceTopic(topic, self._window)
+        return found
+
+    def tick(self) -> None:
+        """Enter the keys that wait, and let old ones go. Called once a second."""
+        for name, each in list(self._known.items()):
+            each.enter()
+            if name not in self._topics.topics:
+                del self._known[name]
+        self._window.tick()
+
     def note(self, topic: str, properties: bytes, body: Buffer, position: int) -> None:
         """Remember a message that was stored."""
-        identity = _identity(properties, body_crc(body), len(body))
-        if identity is not None:
-            self._window.add(_hash(topic, identity), position, self._monotonic_ms())
+        key = _key(properties)
+        if key is None:
+            return
+        window, known, number = self._window, self._of(topic), hash_of(salt_of(topic), key)
+        known.enter()
+        known.mark(key)
+        is_known = window.knows(number)
+        if not window.is_newer(number):
+            window.add(number, position)
+        if is_known:
+            # Another message of this key, or the same one, whose first copy does not count (6).
+            identity = _identity(key, properties, body_crc(body), len(body))
+            whole = _hash_of(topic, identity)
+            same = [at for at, _ in self._copies(whole, topic, identity)]
+            window.add(whole, position, instead_of=same[0] if same else -1)
 
     def _find(self, topic: str, properties: bytes, body: Buffer) -> FirstCopy | None:
-        identity = _identity(properties, body_crc(body), len(body))
-        if identity is None:
+        key = _key(properties)
+        known = self._of(topic)
+        if key is None or known.is_new(key):
             return None
-        position = self._window.find(_hash(topic, identity), self._monotonic_ms())
-        record = None if position < 0 else self._record(position)
-        if (
-            record is None
-            or _topic(record) != topic
-            or _identity(record.properties, record.body_crc, len(record.body)) != identity
-            or not self._counts(record, topic)
-        ):
-            return None
-        queue = get_property(record.properties, b"REAL_QID")
-        queue_id = int(queue) if queue is not None and record.topic != topic else record.queue_id
-        return FirstCopy(position, position + record.size, queue_id, record.queue_offset)
+        known.enter()
+        self._window.tick()
+        identity = _identity(key, properties, body_crc(body), len(body))
+        # The latest first: one that was tried again after it was rolled back is told by its commit alone.
+        for each in (_hash_of(topic, identity), hash_of(salt_of(topic), key)):
+            for position, record in self._copies(each, topic, identity):
+                if self._counts(record, topic):
+                    queue = get_property(record.properties, b"REAL_QID")
+                    is_waiting = queue is not None and record.topic != topic
+                    queue_id = int(queue or b"") if is_waiting else record.queue_id
+                    end = position + record.size
+                    return FirstCopy(position, end, queue_id, record.queue_offset)
+        return None
+
+    def _copies(self, number: int, topic: str, identity: Identity) -> Iterator[tuple[int, Record]]:
+        """Yield the messages that the window has by a hash and that are the same."""
+        for position in self._window.find(number):
+            record = self._record(position)
+            if record is None or _topic(record) != topic:
+                continue
+            key, size = _key(record.properties), len(record.body)
+            if key and _identity(key, record.properties, record.body_crc, size) == identity:
+                yield position, record
 
     def _counts(self, first: Record, topic: str) -> bool:
         """Return True if consumers got a first copy, or may still get it (6)."""
@@ -166,6 +216,8 @@ class SendOnce:
     def load(self) -> None:
         """Rebuild the window from the log (2)."""
         self._window.clear()
+        for each in self._known.values():
+            each.clear()
         names = {name for name, topic in self._topics.topics.items() if self.applies(topic)}
         if not names:
             return
@@ -199,14 +251,15 @@ class SendOnce:
             return None
 
 
-def _identity(properties: bytes, crc: int, size: int) -> Identity | None:
-    """Return what repetitions have in common (1); None for what is exempt, or has no key.
-
-    crc, size: of the body.
-    """
-    key = get_property(properties, b"UNIQ_KEY")
-    if not key or any(get_property(properties, name) for name in _EXEMPT):
+def _key(properties: bytes) -> bytes | None:
+    """Return the key of a message; None for what is exempt, or has none."""
+    if any(get_property(properties, name) for name in _EXEMPT):
         return None
+    return get_property(properties, b"UNIQ_KEY") or None
+
+
+def _identity(key: bytes, properties: bytes, crc: int, size: int) -> Identity:
+    """Return what repetitions have in common (1). crc, size: of the body."""
     # Not more: clients' hooks change other properties when they try again.
     tags, keys = get_property(properties, b"TAGS"), get_property(properties, b"KEYS")
     is_half = (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
@@ -230,8 +283,8 @@ def _is_made(record: Record) -> bool:
     return _is_committed(record) or get_property(record.properties, b"REAL_TOPIC") is not None
 
 
-def _hash(topic: str, identity: Identity) -> int:
-    return hash((topic, identity)) & (1 << 63) - 1 or 1
+def _hash_of(topic: str, identity: Identity) -> int:
+    return hash((topic, identity)) % PRIME
 
 
 def _batched(body: Buffer) -> Iterator[tuple[bytes, Buffer] | None]:

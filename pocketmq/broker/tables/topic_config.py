@@ -11,7 +11,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from pocketmq.broker.config import BrokerConfig
@@ -114,6 +114,10 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def is_order(self, topic: str) -> bool:
         found = self.topics.get(topic)
         return found is not None and found.order
+
+    def lite(self) -> Iterator[TopicConfig]:
+        """Yield the topics that lite topics are in."""
+        return (each for each in list(self.topics.values()) if each.is_lite)
 
     def queue_now(self, topic: str, queue_id: int) -> int:
         """Return the queue for a message that was in this one before: another if the topic has fewer now.

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,18 +25,24 @@ from pocketmq.remoting.errors import IllegalArgument, PocketMQError
 from pocketmq.remoting.lazy_names import needs
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
     from pocketmq.bulk.bodies.columns import BodyColumns
     from pocketmq.bulk.offsets import LossRule
     from pocketmq.lake.copy import LakeCopy, RowSource
     from pocketmq.lake.maintain import Maintained, Upkeep
+    from pocketmq.lake.tables import LakeTables
     from pocketmq.spark.brokers.connection import BrokerAccess
 
 _EVERY_S = 30.0
 _UPKEEP_S = 3600.0
 _RETRY_MS, _FIRST_CONTACT_MS = 120_000, 10_000
 _NAME_SERVERS = re.compile(r"[^/\\,;]+:\d+(;[^/\\,;]+:\d+)*;?")
+
+
+class TableFormat(StrEnum):
+    """What `--format` names."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
 
 
 _Source = Annotated[
@@ -54,6 +61,10 @@ _Catalog = Annotated[
     typer.Option(
         help="A catalog of your pyiceberg configuration (default: the file catalog.db in WAREHOUSE)."
     ),
+]
+_Format = Annotated[
+    TableFormat,
+    typer.Option("--format", help="What tables to write; delta needs the extra `delta`."),
 ]
 _Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C with what is stored next.")
@@ -114,6 +125,7 @@ def lake(
     source: _Source,
     warehouse: _Warehouse,
     topic: _Topics = None,
+    table_format: _Format = TableFormat.ICEBERG,
     catalog: _Catalog = None,
     follow: _Follow = False,
     every: _Every = _EVERY_S,
@@ -128,12 +140,11 @@ def lake(
     keep_snapshots: _KeepSnapshots = None,
     as_json: Json = False,
 ) -> None:
-    """Write topics to Apache Iceberg tables, each message exactly once; run it again for what is new.
+    """Write topics to Iceberg or Delta tables, each message exactly once; run it again for what is new.
 
     One table per topic, in namespace `pocketmq`. With --check: exit code 1 when a table differs.
     """
     try:
-        from pocketmq.lake.catalog import opened_catalog
         from pocketmq.lake.copy import LakeCopy
         from pocketmq.lake.memory import use_thrifty_memory
     except ImportError as error:
@@ -142,7 +153,7 @@ def lake(
 
     use_thrifty_memory()
     loss = LossRule(fail=not skip_losses)
-    with _named_errors(), opened_catalog(warehouse, catalog) as opened:
+    with _named_errors(), _tables(warehouse, catalog, table_format) as opened:
         rows = _source(
             source, topic or [], loss, sealed=sealed, system=system_topics, broker_name=broker_name
         )
@@ -178,6 +189,31 @@ def _named_errors() -> Iterator[None]:
         ) from error
     except (PocketMQError, OSError) as error:
         raise CannotBegin(str(error)) from error
+
+
+@contextmanager
+def _tables(
+    warehouse: str, catalog: str | None, table_format: TableFormat
+) -> "Iterator[LakeTables]":
+    if table_format is TableFormat.DELTA:
+        if catalog is not None:
+            raise CannotBegin("--catalog is for Iceberg: a Delta table needs no catalog")
+        try:
+            from pocketmq.lake.delta import DeltaError, DeltaTables, in_a_line
+        except ImportError as error:
+            raise CannotBegin(
+                needs("--format delta", error.name or "a library", "delta")
+            ) from error
+        try:
+            yield DeltaTables(warehouse)
+        except (DeltaError, OSError) as error:
+            raise CannotBegin(in_a_line(error)) from error
+        return
+    from pocketmq.lake.catalog import opened_catalog
+    from pocketmq.lake.iceberg import IcebergTables
+
+    with opened_catalog(warehouse, catalog) as opened:
+        yield IcebergTables(opened)
 
 
 def _source(
@@ -316,10 +352,10 @@ def _report(
         )
 
 
-def _check(catalog: "Catalog", source: "RowSource", *, as_json: bool) -> None:
+def _check(tables: "LakeTables", source: "RowSource", *, as_json: bool) -> None:
     from pocketmq.lake.check import Check
 
-    found = Check(catalog, source).run(_bar)
+    found = Check(tables, source).run(_bar)
     fields = as_object(found)
     if as_json:
         print_json(fields)

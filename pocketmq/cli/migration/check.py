@@ -89,7 +89,7 @@ def inward(facts: BrokerFacts, free_size: int) -> Iterator[MigrationFinding]:
     if lite:
         yield MigrationFinding(
             REFUSED,
-            f"{len(lite)} topics are lite topics, which are not served here: {', '.join(lite[:5])}",
+            f"{len(lite)} topics have lite topics, with which no move was tried: {', '.join(lite[:5])}",
         )
     for (name, value), text in _DIFFERENT.items():
         if settings.get(name) == value:

@@ -291,7 +291,7 @@ _NOT_SERVED = (
     ),
     (
         "lite topics of 5.x",
-        "PocketMQ has no lite topics: create ordinary ones with pocketmq topic create",
+        "PocketMQ serves lite topics over gRPC, and answers no questions about them yet",
         "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo getLiteGroupInfo "
         "triggerLiteDispatch",
     ),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pocketmq.broker.acts.clients import ClientActs
+from pocketmq.broker.acts.lite import LiteActs
 from pocketmq.broker.acts.offsets import OffsetActs
 from pocketmq.broker.acts.pop import PopActs
 from pocketmq.broker.acts.pull import PullActs
@@ -64,6 +65,7 @@ class Acts(NamedTuple):
     """The broker's acts that the front calls."""
 
     clients: ClientActs
+    lite: LiteActs
     offsets: OffsetActs
     pop: PopActs
     pull: PullActs
@@ -79,6 +81,7 @@ class Acts(NamedTuple):
         messages, services = parts.messages, parts.services
         return cls(
             clients=ClientActs(node, tables, members),
+            lite=LiteActs(node, tables, messages, services.lite.service),
             offsets=OffsetActs(tables, members, messages),
             pop=PopActs(node, tables, members, messages, services.pop),
             pull=PullActs(node, tables, members, messages, services.long_polling),

@@ -11,6 +11,7 @@ from pocketmq.grpc.http2.call import Method
 from pocketmq.grpc.services.access import GrpcAccess
 from pocketmq.grpc.services.context import FrontAddress, RequestContext
 from pocketmq.grpc.services.keda import KedaScaler
+from pocketmq.grpc.services.lite import LiteServices
 from pocketmq.grpc.services.offsets import Offsets
 from pocketmq.grpc.services.pulls import Pulls
 from pocketmq.grpc.services.receives import Receives
@@ -39,12 +40,14 @@ class Front:
         self._sessions = sessions = Sessions(context)
         self._transactions = transactions = Transactions(context)
         self._keda = KedaScaler(context)
+        lite = LiteServices(context)
         self.methods: dict[bytes, Method] = {}
         for service in (
             sessions,
             Routes(context),
             Sends(context, sessions, transactions),
-            Receives(context, sessions),
+            Receives(context, sessions, lite),
+            lite,
             transactions,
             Offsets(context),
             Pulls(context),
@@ -59,7 +62,7 @@ class Front:
     ) -> Any:
         """See `translate`; a producer that is asked about a transaction answers with its id alone."""
         command = translate(client, code, fields, body)
-        if command is not None:
+        if command is not None and command.HasField("recover_orphaned_transaction_command"):
             asked = command.recover_orphaned_transaction_command
             self._transactions.asked(asked.transaction_id, fields, asked.message.topic.name)
         return command

@@ -1,12 +1,12 @@
 """Offsets of groups, and the ends of queues: UpdateOffset, GetOffset, QueryOffset.
 
-Ours: the proxy 5.5.0 does not serve them. SyncLiteSubscription is answered with the reason why it is not.
+Ours: the proxy 5.5.0 does not serve them.
 """
 
 from typing import Any
 
 from pocketmq.broker.pop.pop_state import GroupQueue
-from pocketmq.grpc.answers import OK, StatusFailure, no_lite_topics
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.http2.call import GrpcCall, Method
 from pocketmq.grpc.messages import classes
@@ -27,7 +27,6 @@ class Offsets:
             **context.method("UpdateOffset", self.update, access.consumes_queue),
             **context.method("GetOffset", self.get, access.consumes_queue),
             **context.method("QueryOffset", self.query, access.looks_at_queue),
-            **context.method("SyncLiteSubscription", self.lite, access.consumes),
         }
 
     def _queue(self, queue: Any) -> tuple[str, int]:
@@ -71,6 +70,3 @@ class Offsets:
             ms = moment.seconds * 1000 + moment.nanos // 1_000_000
             offset = store.offset_by_time(topic, queue_id, ms, "LOWER")
         return classes["QueryOffsetResponse"](status=OK, offset=offset)
-
-    def lite(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
-        raise no_lite_topics()

@@ -16,22 +16,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from pocketmq.broker.acts.lite import LiteAsk
 from pocketmq.broker.acts.send_back import SentBack
 from pocketmq.broker.pop.pop_state import GroupQueue
 from pocketmq.broker.pop.service import PopService
 from pocketmq.broker.pop.taking import Popped
 from pocketmq.broker.refused import Refused
-from pocketmq.grpc.answers import OK, StatusFailure, no_lite_topics
+from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
 from pocketmq.grpc.encode import acked, framed_message
 from pocketmq.grpc.http2.call import GrpcCall, Method, framed
 from pocketmq.grpc.mapping import set_ms
 from pocketmq.grpc.messages import ReceiveMessageResponse, Status, classes
 from pocketmq.grpc.receipt_handle import PoppedFrom, ReceiptHandle, handed_out, no_handle, words_of
-from pocketmq.grpc.schema import LITE, SERVICE, ClientType, Code, FilterType
+from pocketmq.grpc.schema import SERVICE, ClientType, Code, FilterType
 from pocketmq.grpc.services import access
 from pocketmq.grpc.services.backoff import PAUSE_MIN_MS
 from pocketmq.grpc.services.context import RequestContext, ms_of, parsed
+from pocketmq.grpc.services.lite import LiteServices, Receive, expired
 from pocketmq.grpc.services.sessions import RECEIVE_COUNT, Sessions
 from pocketmq.grpc.unpacking import Unpacking
 from pocketmq.model.pop_receipt import Receipt
@@ -56,9 +58,10 @@ _FOUND = framed(ReceiveMessageResponse(status=OK).SerializeToString())
 class Receives:
     """The services."""
 
-    def __init__(self, context: RequestContext, sessions: Sessions) -> None:
+    def __init__(self, context: RequestContext, sessions: Sessions, lite: LiteServices) -> None:
         self._context = context
         self._sessions = sessions
+        self._lite = lite
         self._now_ms = context.parts.node.clock.now_ms
 
     def methods(self) -> dict[bytes, Method]:
@@ -119,9 +122,6 @@ class Receives:
         topic = context.topic_of(request.message_queue.topic)
         group = context.group_of(request.group)
         context.known_topic(topic)
-        if client.settings is not None and client.settings.client_type in LITE:
-            # It has no way to say which of the lite topics it is for: it would get all of them.
-            raise no_lite_topics()
         if request.auto_renew:
             invisible_ms = _INVISIBLE_MS
         else:
@@ -177,6 +177,11 @@ class Receives:
     ) -> None:
         """Pop, or hold the pop, unless the client has disconnected meanwhile. Raises: Refused."""
         if call.gone or call.connection.closed:
+            return
+        if self._lite.concerns(ask.consumer_group, client):
+            lite = LiteAsk(client.client_id, ask.consumer_group, ask.topic)
+            receive = Receive(lite, ask.max_msg_nums, ask.invisible_time, until_ms, renew)
+            self._lite.receive(receive, client, call)
             return
         acts = self._context.acts.pop
         again = partial(self._again, ask, client, call, until_ms, renew=renew)
@@ -306,6 +311,8 @@ class Receives:
         context = self._context
         group, topic = context.group_of(request.group), context.topic_of(request.topic)
         entries = request.entries
+        if entries and entries[0].HasField("lite_topic"):
+            return self._lite.ack(request, client, call)
         if len(entries) > _ACKS_MAX:
             raise StatusFailure(
                 Code.BAD_REQUEST,
@@ -326,7 +333,7 @@ class Receives:
                 end = there or end
                 if len(done) < len(offsets):
                     late = {place for place, offset in offsets.items() if offset not in done}
-                    failed.update(dict.fromkeys(late, _expired()))
+                    failed.update(dict.fromkeys(late, expired()))
             except StatusFailure as error:
                 failed.update(dict.fromkeys(offsets, error))
         if not failed and entries and (end is None or not context.parts.messages.durability.waits):
@@ -365,11 +372,13 @@ class Receives:
     def change(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
         context = self._context
         invisible_ms = ms_of(request.invisible_duration)
-        handle, (queue, receipt) = self._handle_of(request)
         if not 0 <= invisible_ms <= _INVISIBLE_MS_MAX:
             raise _illegal_time(invisible_ms, 0)
+        if request.HasField("lite_topic"):
+            return self._lite.change(request, client)
+        handle, (queue, receipt) = self._handle_of(request)
         if not context.acts.receipts.is_valid(queue, handle.offset, receipt):
-            raise _expired()
+            raise expired()
         if invisible_ms < PAUSE_MIN_MS and not (request.suspend or receipt.is_order):
             attempt = 1 + self._reconsumed(handle, queue)
             invisible_ms = max(invisible_ms, self._sessions.pause_ms(client, queue.group, attempt))
@@ -377,7 +386,7 @@ class Receives:
             queue, handle.offset, handle.words, invisible_ms, client, suspend=request.suspend
         )
         if found is None:
-            raise _expired()
+            raise expired()
         new = receipt._replace(
             start_offset=receipt.start_offset if receipt.is_order else handle.offset,
             pop_ms=found.pop_ms,
@@ -391,10 +400,12 @@ class Receives:
 
     def forward(self, request: Any, client: GrpcClient, call: GrpcCall) -> Any:
         context = self._context
+        if request.HasField("lite_topic"):
+            return self._lite.forward(request, client, call)
         handle, (queue, receipt) = self._handle_of(request)
         receipts = context.acts.receipts
         if not receipts.is_valid(queue, handle.offset, receipt):
-            raise _expired()
+            raise expired()
         self._check_position(handle, queue)
         sent_back = SentBack(queue.group, handle.position, delay_level=-1)
         context.acts.send_back.send_back(sent_back, client)
@@ -462,14 +473,6 @@ class _Sent(NamedTuple):
         self.receives.give_back(
             self.ask, [handle for end, handle in self.ends if end > sent], self.client
         )
-
-
-def _expired() -> StatusFailure:
-    return StatusFailure(
-        Code.INVALID_RECEIPT_HANDLE,
-        "INVALID_RECEIPT_HANDLE: receipt handle is expired: the message was acknowledged, or its "
-        "invisible time is over",
-    )
 
 
 def _illegal_time(ms: int, low_ms: int) -> StatusFailure:

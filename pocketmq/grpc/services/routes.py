@@ -76,6 +76,8 @@ class Routes:
         name, group = context.topic_of(request.topic), context.group_of(request.group)
         known = context.parts.tables.groups.get(group)
         in_order = known is not None and known.extra.get("consumeMessageOrderly") is True
+        # A receive of lite topics looks into all of a client's.
+        in_order = in_order and not context.acts.lite.concerns(group)
         answer = classes["QueryAssignmentResponse"](status=OK)
         for at, topic in await self._everywhere(name, request.endpoints):
             readable = range(topic.read_queues) if topic.readable else range(0)

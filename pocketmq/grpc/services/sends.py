@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pocketmq.broker.acts.plain_topic import PlainTopic
+from pocketmq.broker.once.once_topic import OnceTopic, exempt
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
@@ -109,6 +110,9 @@ class Sends:
         stored = stored_of(message, name, client.address, parts.node.clock.now_ms())
         if stored.kind not in accepted:
             return None
+        once = plain.once
+        if once is not None and not _is_new(once, stored):
+            return None
         try:
             put = context.acts.send.send_plain(
                 plain,
@@ -123,6 +127,8 @@ class Sends:
             return None
         if put is None:
             return None
+        if once is not None:
+            once.latest[stored.message_id.encode()] = put.position
         return sent(stored.message_id, put.queue_offset)
 
     def _remember(self, topic: TopicConfig) -> None:
@@ -234,6 +240,12 @@ def jump_hash(key: int, buckets: int) -> int:
         state = (state * 2_862_933_555_777_941_757 + 1) & 0xFFFF_FFFF_FFFF_FFFF
         following = int((bucket + 1) / (((state >> 33) + 1) / (1 << 31)))
     return bucket
+
+
+def _is_new(once: OnceTopic, message: StorableMessage) -> bool:
+    """Return True if a message repeats none that is known."""
+    key = message.message_id.encode()
+    return bool(key) and not exempt(message.properties.encode()) and once.is_new(key)
 
 
 def _parse_large(asked: Any, data: bytes) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketmq.broker.access.fronts import NeededRights
 from pocketmq.broker.acts.clients import Heartbeat, Membership
+from pocketmq.broker.lite.names import NAME_SIZE_MAX, LiteGroup
 from pocketmq.broker.refused import Refused
 from pocketmq.grpc.answers import OK, StatusFailure
 from pocketmq.grpc.clients import GrpcClient
@@ -50,8 +51,6 @@ _BACKOFF_MS = (
 )
 PASSIVE = "CONSUME_PASSIVELY"
 _PASSIVE = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
-# Source: ProxyConfig, RocketMQ 5.5.0.
-_LITE_TOPICS_MAX, _LITE_NAME_MAX = 2_000, 64
 
 
 class Sessions:
@@ -201,9 +200,9 @@ class Sessions:
         subscription.receive_batch_size = RECEIVE_COUNT
         set_ms(subscription.long_polling_timeout, self._context.config.polling_ms_max)
         if settings.client_type in LITE:
-            # Python's consumer waits for them without end; with them it asks, and is refused.
-            subscription.lite_subscription_quota = _LITE_TOPICS_MAX
-            subscription.max_lite_topic_size = _LITE_NAME_MAX
+            quota = LiteGroup.of(group).quota
+            subscription.lite_subscription_quota = min(max(quota, 0), INT_MAX)
+            subscription.max_lite_topic_size = NAME_SIZE_MAX
         _retry(answer.backoff_policy, group)
         return answer
 
@@ -300,6 +299,10 @@ class Sessions:
 
 def translate(client: GrpcClient, code: int, fields: Mapping[str, str], body: bytes) -> Any:
     """Return the command for a request of the broker; None: SDK clients have no use for it."""
+    if code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+        taken = TelemetryCommand()
+        taken.notify_unsubscribe_lite_command.lite_topic = fields["liteTopic"]
+        return taken
     if code != RequestCode.CHECK_TRANSACTION_STATE:
         return None
     record = read_record(body, check_crc=False)

@@ -18,6 +18,7 @@ from rocketmq import (
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
     Message,
     MessageListener,
     Producer,
@@ -52,6 +53,8 @@ def described(view: Message) -> Json:
         properties["__SHARDINGKEY"] = view.message_group
     if view.keys:
         properties["KEYS"] = " ".join(sorted(view.keys))
+    if view.lite_topic:
+        properties["__LITE_TOPIC"] = view.lite_topic
     if view.corrupted:
         properties["corrupted"] = "true"
     return {
@@ -119,6 +122,7 @@ def message(given: Json) -> Message:
         ("tag", given.get("tag")),
         ("keys", given.get("key")),
         ("message_group", given.get("shard")),
+        ("lite_topic", given.get("lite")),
     ):
         if value is not None:
             setattr(made, name, value)
@@ -193,6 +197,20 @@ def push(given: Json) -> None:
     )
 
 
+def lite(given: Json) -> None:
+    listener = Listener(given["name"])
+    made = LitePushConsumer(configuration(given), given["group"], given["topic"], listener)
+    started(given["name"], made)
+    for name in given["names"]:
+        made.subscribe_lite(name)
+    if not given["names"]:
+        made.subscribe_lite_all()
+
+
+def unsubscribe(given: Json) -> None:
+    clients[given["consumer"]].unsubscribe_lite(given["lite"])
+
+
 def release(given: Json) -> None:
     released.set()
 
@@ -203,7 +221,20 @@ def shutdown(given: Json) -> None:
 
 COMMANDS: dict[str, Callable[[Json], Any]] = {
     each.__name__: each
-    for each in (producer, send, recall, simple, receive, ack, change, push, release, shutdown)
+    for each in (
+        producer,
+        send,
+        recall,
+        simple,
+        receive,
+        ack,
+        change,
+        push,
+        release,
+        shutdown,
+        lite,
+        unsubscribe,
+    )
 }
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.acts.send import SendAsk
 from pocketmq.broker.internal_append import BROKERS_FLAGS
+from pocketmq.broker.once.once_topic import exempt
 from pocketmq.model.message_codec import get_property, remove_property
 from pocketmq.remoting.codes import RequestCode, Version
 from pocketmq.remoting.command import RemotingCommand
@@ -52,7 +53,8 @@ class PlainSends(NamedTuple):
     """What plain messages share that differ in topic, queue, time of birth and values of properties.
 
     properties: with %b for each of these values; tag_at: which of the values is the tag, -1: tag_code is that
-    of all messages; wait: whether the sender waits for what the broker promises.
+    of all messages; wait: whether the sender waits for what the broker promises. once: the topics where a
+    message may be a repetition; key_at: which of all values is UNIQ_KEY, -1: none, or the message is exempt.
     """
 
     topics: PlainTopics
@@ -64,6 +66,8 @@ class PlainSends(NamedTuple):
     tag_at: int
     tag_code: int
     wait: bool
+    once: PlainTopics
+    key_at: int
 
 
 class PlainBatches(NamedTuple):
@@ -148,6 +152,13 @@ def template_of(properties: bytes, names: Sequence[str]) -> tuple[bytes, int, in
     if template % tuple(values) != properties:
         return None
     return template, names.index("TAGS") if "TAGS" in names else -1, tags_code(properties)
+
+
+def key_place(properties: bytes, names: Sequence[str]) -> int:
+    """Return which of these values is UNIQ_KEY; -1: none, or the message may be exempt of sendOnce."""
+    if "UNIQ_KEY" not in names or exempt(properties):
+        return -1
+    return names.index("UNIQ_KEY")
 
 
 def _without_wait(text: str) -> tuple[str, bool]:

@@ -28,12 +28,14 @@ class SendParts:
         self.kept = KeptAnswers(node, messages)
         self.runs = SendRuns(node, messages, self.kept, acts.batch_properties)
         self.topics: PlainTopics = {}
+        # The same of topics where a message may be a repetition: `PlainTopic.once` is asked.
+        self.once: PlainTopics = {}
         self.take_settings()
 
     def take_settings(self, changed: object = None) -> None:
         """Make anew what depends on settings: what was prepared under others ends (see PlainTopics)."""
-        self.topics.clear()
-        self.topics = {}
+        self.forget_topics()
+        self.topics, self.once = {}, {}
         trace = str(self._config.trace_on).lower()
         self.answer_ext = {"MSG_REGION": self._config.region_id, "TRACE_ON": trace}
         self.answers = send_answers(self._host, self.answer_ext)
@@ -42,14 +44,15 @@ class SendParts:
     def forget_topics(self, changed: object = None) -> None:
         """Let the act look at the next message to each topic: topics have changed."""
         self.topics.clear()
+        self.once.clear()
 
     def remember(self, topic: str) -> None:
         """Let the next plain message to this topic be taken without a look by the act."""
         name = topic.encode()
-        if name not in self.topics:
+        if name not in self.topics and name not in self.once:
             plain = self.acts.plain_topic(topic)
             if plain is not None:
-                self.topics[name] = plain
+                (self.topics if plain.once is None else self.once)[name] = plain
 
     def count(self, code: int, answer: int, connection: Connection) -> None:
         """Count the latency of a request with this answer."""

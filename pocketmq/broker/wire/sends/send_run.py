@@ -6,11 +6,14 @@ Imports numpy: SendMessageProcessor imports it once the store has it (`MessageSt
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from pocketmq.broker.once.columns import ascend
+from pocketmq.broker.once.once_topic import OnceTopic
 from pocketmq.broker.wire.sends.plain_send import PlainBatches, PlainSends
 from pocketmq.model.record import PROPERTIES_SIZE_MAX
 from pocketmq.remoting.quick.layout import Layout
@@ -30,6 +33,8 @@ _HEX_SIZE = 16
 
 _Answer = Callable[[int, Sequence[int], int, int], bytes]
 
+# Takes positions.
+Note = Callable[[range], None]
 
 Taken = tuple[Cut, AlikeRun]
 
@@ -62,6 +67,10 @@ class _Run:
                 self._answers.clear()
             known = self._answers[name] = _Answers(self._answer, self._columns, *name)
         return known.fill(cut, position, size, offsets)
+
+    def new(self, cut: Cut, once: OnceTopic) -> "Note | None":
+        """Return what is told where the messages are stored; None if one may repeat another one."""
+        return None
 
     def _one_by_one(self, cut: Cut, run: AlikeRun, stored: AppendedRun) -> list[bytes]:
         answer, (position, size, offsets) = self._answer, stored
@@ -144,6 +153,15 @@ class SendRun(_Run):
         columns = [cut.rows[str(number)] for number in range(2, 2 + len(values))]
         keys = values[self._key_at] if self._key_at >= 0 else None
         return cut, AlikeRun(ids, born_ms, cut.rows["body"], crcs, columns, codes, keys)
+
+    def new(self, cut: Cut, once: OnceTopic) -> Note | None:
+        # The topic, the first of the values, is the same in all and not cut.
+        place = self._known.key_at - 1
+        if place < 0:
+            return None
+        keys = cut.values[place]
+        size = len(keys) // len(cut.opaques)
+        return partial(once.note_run, keys, size) if once.are_new(keys, size, ascend) else None
 
 
 class BatchRun(_Run):

@@ -96,10 +96,13 @@ class SendRuns:
         wait: bool,
     ) -> bytes | None:
         cut, messages = taken
-        plain = known.topics.get(run.topic)
-        if plain is None:
-            return None
         ids = messages.queue_ids
+        plain, note = known.topics.get(run.topic), None
+        if plain is None:
+            plain = None if isinstance(known, PlainBatches) else known.once.get(run.topic)
+            note = None if plain is None or plain.once is None else run.new(cut, plain.once)
+            if plain is None or note is None:
+                return None
         counters: dict[int, PutCounter] = {}
         for queue_id in set(ids):
             number = b"%d" % queue_id
@@ -116,6 +119,8 @@ class SendRuns:
         if stored is None:
             return None
         size, each = stored.size, messages.each
+        if note is not None:
+            note(range(stored.position, stored.position + len(ids) * size, size))
         for queue_id, counter in counters.items():
             count = ids.count(queue_id)
             counter.nums += count * each

@@ -6,6 +6,7 @@ from typing import Any
 from pocketmq.broker.wire.sends.plain_send import (
     PlainSends,
     SendFields,
+    key_place,
     plain_flags,
     sent_as_five,
     stored_properties,
@@ -47,9 +48,11 @@ class Singles:
             return None
         sys_flag, flag = flags
         answer = no_answer if request.is_oneway else parts.answers[request.encoding].one
-        return PlainSends(
-            parts.topics, request.code, flag, sys_flag, answer, *template, wait=kept[1]
-        )
+        key_at = key_place(kept[0], names)
+        # In `take` it stands behind the values of fields.
+        key_at += len(self.names) if key_at >= 0 else 0
+        plain = (parts.topics, request.code, flag, sys_flag, answer, *template, kept[1])
+        return PlainSends(*plain, parts.once, key_at)
 
     def take(
         self,
@@ -60,10 +63,15 @@ class Singles:
         connection: Connection,
     ) -> bytes | None:
         """Store and answer one message; b"": later. None, with nothing done, if the act has to look."""
-        topics, code, flag, sys_flag, answer, text, tag_at, tag_code, wait = known
-        plain = topics.get(values[0])
+        topics, code, flag, sys_flag, answer, text, tag_at, tag_code, wait, onces, key_at = known
+        plain, once = topics.get(values[0]), None
         if plain is None:
-            return None
+            plain = onces.get(values[0])
+            if plain is None or key_at < 0:
+                return None
+            once = plain.once
+            if once is None or not once.is_new(values[key_at]):
+                return None
         found = plain.queues.get(values[1]) or plain.open(values[1])
         born = values[2]
         if found is None or not born.isdigit():
@@ -88,6 +96,8 @@ class Singles:
             )
         except (ValueError, StoreError):
             return None
+        if once is not None:
+            once.latest[values[key_at]] = position
         counter.nums += 1
         counter.size += size
         counter.sizes[(size - 1).bit_length()] += 1
