@@ -189,7 +189,7 @@ def connect(parts: Parts) -> None:
             parts.messages.deliveries.event(EventKind.RESET, key, old, offset, text)
 
     def settings_changed(names: set[str]) -> None:
-        if "brokerPermission" in names:
+        if names & {"brokerPermission", "sendOnce"}:
             tables.topics.tell_again()
         if "enableConsumeQueueExt" in names:
             parts.messages.store.take_settings()

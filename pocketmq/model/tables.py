@@ -108,6 +108,12 @@ def _truth(value: Any, usual: bool) -> bool:
     return _TRUTHS[value.lower()] if isinstance(value, str) else value == 1
 
 
+SENDS_ONCE = 1 << 16
+"""Bit of a topic's sysFlag in routes: its broker recognises repeated sends (PocketMQ only; RocketMQ's clients
+look at no bit of it, its name servers at the lowest two). No table of topics holds it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic of one broker; the defaults are RocketMQ's.

@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,44 @@ async def test_our_producer_over_a_network_that_loses_answers(tmp_path: Path, on
             assert (doubled == 0) is once
             if once:
                 assert broker.parts.messages.once.repeated["T"] > 0
+
+
+def keys_of(broker: Broker, topic: str = "T") -> list[bytes]:
+    store = broker.parts.messages.store
+    return [
+        get_property(record.properties, b"UNIQ_KEY") or b""
+        for queue in store.queues(topic)
+        for position, size, _ in store.entries(*queue, 0, 4_096)
+        if (record := read_record(bytes(store.record_at(position, size) or b"")))
+    ]
+
+
+@pytest.mark.parametrize("once", [True, False])
+async def test_our_producer_repeats_a_send_at_the_same_broker(tmp_path: Path, once: bool) -> None:
+    """Where the route says that it recognises repetitions: another broker would store them again."""
+    total, chance = 120, random.Random(3)
+    async with AsyncExitStack() as stack:
+        namesrv = await stack.enter_async_context(name_server())
+        brokers: list[Broker] = []
+        proxies: list[LossyProxy] = []
+        for name in ("a", "b"):
+            proxy = await stack.enter_async_context(LossyProxy(0, chance, 0.2))
+            settings: dict[str, Any] = {"namesrv_addr": namesrv, "advertised_port": proxy.port}
+            running = serving(tmp_path / name, broker_name=name, send_once=False, **settings)
+            broker = await stack.enter_async_context(running)
+            proxy.target = int(broker.listen_address.rpartition(":")[2])
+            async with await Peer.at(broker) as peer:
+                # The name server learns of what is set while brokers run, too.
+                change = f"sendOnce={str(once).lower()}".encode()
+                assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=change)).code == 0
+                assert (await set_attribute(peer, "true" if once else "false")).code == 0
+            brokers.append(broker)
+            proxies.append(proxy)
+        async with Producer("pg", name_server=namesrv, retry_times=30) as producer:
+            for number in range(total):
+                result = await producer.send(Message("T", b"%d" % number))
+                assert result.status.name == "SEND_OK"
+        keys = [key for broker in brokers for key in keys_of(broker)]
+        assert len(set(keys)) == total
+        assert all(each.lost > 5 for each in proxies)
+        assert (len(keys) == total) is once

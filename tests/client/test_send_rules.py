@@ -11,6 +11,7 @@ from pocketmq.client.errors import (
     AnswerTimeout,
     BrokerBusy,
     BrokerFailed,
+    ConnectionBroken,
     IllegalGroup,
     IllegalMessage,
     IllegalTopic,
@@ -164,6 +165,24 @@ def test_when_all_brokers_are_bad_the_better_one_is_taken() -> None:
 
 def attempts(clock: ManualClock, **queues: int) -> SendAttempts:
     return SendAttempts(info(**queues), strategy(clock), clock, attempts_max=3, timeout_ms=3_000)
+
+
+def test_a_lost_answer_of_sendonce_keeps_all_attempts_there() -> None:
+    once = TopicPublishInfo.of("T", route(a=1, b=1), 0)
+    once.once = frozenset("a")
+    plan = SendAttempts(once, strategy(ManualClock()), ManualClock(), attempts_max=9, timeout_ms=9)
+    # Nothing was sent: any broker may be next.
+    assert plan.next_queue().broker_name == "a"
+    assert plan.failed(Unreachable("x"))
+    assert plan.next_queue().broker_name == "b"
+    assert plan.failed(AnswerTimeout("x"))
+    assert plan.next_queue().broker_name == "a"
+    # It is not given up while it is silent, and not left once an answer was lost.
+    assert not plan.may_repeat
+    for error in (ConnectionBroken("x"), Unreachable("x"), AnswerTimeout("x")):
+        assert plan.failed(error)
+        assert plan.next_queue().broker_name == "a"
+        assert not plan.elsewhere()
 
 
 def refused(code: int, remark: str = "") -> PocketMQError:

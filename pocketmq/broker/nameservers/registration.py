@@ -13,7 +13,7 @@ import asyncio
 import logging
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from pocketmq.broker.tables.stored_table import resolve
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.model.data_version import DataVersion
 from pocketmq.model.names import MASTER_ID
-from pocketmq.model.tables import READ_WRITE, TopicConfig
+from pocketmq.model.tables import READ_WRITE, SENDS_ONCE, TopicConfig
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.address_list import split_addresses
 from pocketmq.remoting.admin_headers import (
@@ -108,8 +108,11 @@ class Registration:
         topics: TopicConfigManager,
         client: RemotingClient,
         local: LocalNameServer | None,
+        sends_once: Callable[[TopicConfig], bool] = lambda topic: False,
     ) -> None:
+        """sends_once: whether repeated sends to a topic are recognised."""
         self._config = config
+        self._sends_once = sends_once
         self.identity = identity
         self._topics = topics
         self._client = client
@@ -312,11 +315,16 @@ class Registration:
         return replace(self._topics.data_version, state_version=self.state_version)
 
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
-        """Return the topic as reported to name servers: restricted by the broker's own permission."""
+        """Return the topic as reported to name servers: restricted by the broker's own permission, and with
+        SENDS_ONCE.
+        """
         perm = self._config.broker_permission
-        if perm & READ_WRITE == READ_WRITE:
-            return topic
-        return TopicConfig(topic.topic, topic.read_queues, topic.write_queues, topic.perm & perm)
+        more = SENDS_ONCE if self._sends_once(topic) else 0
+        if perm & READ_WRITE != READ_WRITE:
+            topic = TopicConfig(
+                topic.topic, topic.read_queues, topic.write_queues, topic.perm & perm
+            )
+        return replace(topic, sys_flag=topic.sys_flag | more) if more else topic
 
     # ------------------------------------------------------------ over the wire
 

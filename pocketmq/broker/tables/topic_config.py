@@ -236,7 +236,7 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         return True
 
     def tell_again(self) -> None:
-        """Announce every topic as changed: the broker's permission was changed."""
+        """Announce every topic as changed: settings were that its registration tells."""
         self.data_version = self.data_version.next(self._clock.now_ms())
         name, topic = next(iter(self.topics.items()))
         self.put(name, topic, keep=True)

@@ -15,6 +15,7 @@ from pocketmq.model.names import MASTER_ID
 from pocketmq.model.tables import (
     QUEUE_COUNT_MAX,
     ROUTE_QUEUES_MAX,
+    SENDS_ONCE,
     BrokerData,
     countable,
 )
@@ -25,12 +26,13 @@ from pocketmq.remoting.flags import Perm
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """The queues of a topic on one broker; perm is a Perm."""
+    """The queues of a topic on one broker; perm is a Perm. sends_once: it recognises repeated sends."""
 
     broker_name: str
     read_queue_nums: int
     write_queue_nums: int
     perm: int
+    sends_once: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as in routes."""
@@ -121,6 +123,7 @@ class TopicRoute:
                     min(each.read_queue_nums, queue_count),
                     min(each.write_queue_nums, queue_count),
                     each.perm,
+                    each.sends_once,
                 )
                 for each in self.queues
             ),
@@ -153,6 +156,7 @@ def _queue_data(data: Mapping[str, Any]) -> QueueData:
         int(data.get("readQueueNums") or 0),
         int(data.get("writeQueueNums") or 0),
         int(data.get("perm") or 0),
+        bool(int(data.get("topicSysFlag") or 0) & SENDS_ONCE),
     )
 
 
@@ -168,13 +172,15 @@ class NoQueueToSendTo(PocketMQError):
 class TopicPublishInfo:
     """The queues to send to, round robin from a random start.
 
-    Attributes: order_topic (the queues come from an order configuration), next_index.
+    Attributes: order_topic (the queues come from an order configuration), next_index, once (names of brokers
+    that recognise repeated sends).
     """
 
     queues: list[MessageQueue]
     order_topic: bool = False
     next_index: int = 0
     write_queue_nums: dict[str, int] = field(default_factory=dict)
+    once: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, topic: str, route: TopicRoute, random_index: int) -> "TopicPublishInfo":
@@ -183,6 +189,7 @@ class TopicPublishInfo:
             bool(_ordered(route.order_conf)[0]),
             random_index,
             {each.broker_name: each.write_queue_nums for each in route.queues},
+            frozenset(each.broker_name for each in route.queues if each.sends_once),
         )
 
     @property

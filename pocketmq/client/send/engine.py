@@ -231,6 +231,7 @@ class SendEngine:
         return (
             self.options.retry_times > 0
             and known is not None
+            and flight.queue.broker_name not in known[1].once
             and self.strategy.has_other_than(known[1], flight.queue.broker_name)
         )
 
@@ -260,7 +261,7 @@ class SendEngine:
             began_ms=flight.began_ms,
             waits=self.options.wait_for_broker,
         )
-        plan.went_to(flight.queue.broker_name)
+        plan.went_to(flight.queue)
         if not plan.failed(error):
             if flight.result is not None:
                 return flight.result

@@ -8,6 +8,9 @@
    up; so is one that was written to, if attempts are left (`retry_times`), after two thirds, and only if
    nothing at all came from it, not even the answer to a heartbeat (ours): a slow broker is waited for, a
    frozen one is not.
+4. Once an answer of a broker that recognises repeated sends (`sendOnce`; ours) is lost, all further attempts
+   go there: another broker would store the message a second time. Rule 3 does not give up such a broker that
+   was written to.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 4.9.7.
 """
 
@@ -16,6 +19,7 @@ from pocketmq.client.errors import (
     Attempt,
     BrokerNotServing,
     BrokerRefused,
+    OutcomeUnknown,
     TransientError,
     Unauthorised,
     Unreachable,
@@ -74,28 +78,33 @@ class SendAttempts:
         self._deadline_ms = began + timeout_ms
         self._began_ms = began
         self._last_broker: str | None = None
-        self._first = first
+        # Where the next attempt goes, if that is known (rule 4).
+        self._next = first
+        self._last = first
+        self._stays = False
 
     def elsewhere(self) -> bool:
         """Return True if the topic has queues at another broker that answers."""
-        return self._strategy.has_other_than(self._info, self._last_broker)
+        return not self._stays and self._strategy.has_other_than(self._info, self._last_broker)
 
     @property
     def may_repeat(self) -> bool:
-        """Return True if an attempt without an answer may be followed by another."""
-        return len(self.attempts) + 1 < self._attempts_max
+        """Return True if an attempt without an answer may be followed by one at another broker."""
+        return (
+            len(self.attempts) + 1 < self._attempts_max and self._last_broker not in self._info.once
+        )
 
     def next_queue(self) -> MessageQueue:
         """Return the queue of the next attempt. Raises: NoQueueToSendTo."""
-        queue = self._first or self._strategy.choose(self._info, self._last_broker)
-        self._first = None
-        self._last_broker = queue.broker_name
+        queue = self._next or self._strategy.choose(self._info, self._last_broker)
+        self._next = queue if self._stays else None
+        self._last, self._last_broker = queue, queue.broker_name
         self._began_ms = self._clock.monotonic_ms()
         return queue
 
-    def went_to(self, broker_name: str) -> None:
+    def went_to(self, queue: MessageQueue) -> None:
         """Note that the first attempt was made already, when the time-out began."""
-        self._last_broker = broker_name
+        self._last, self._last_broker = queue, queue.broker_name
 
     @property
     def left_ms(self) -> int:
@@ -115,6 +124,8 @@ class SendAttempts:
         self._strategy.update(self._last_broker, self._cost_ms, isolate=True)
         if isinstance(error, AnswerTimeout | NotReached):
             self._strategy.late(self._last_broker)
+        if isinstance(error, OutcomeUnknown) and self._last_broker in self._info.once:
+            self._next, self._stays = self._last, True
         return may_retry(error) and len(self.attempts) < self._attempts_max and self.left_ms > 0
 
     def pause_ms(self, error: PocketMQError) -> int:
