@@ -38,7 +38,6 @@ from pocketmq.files.broker_name import keep_name
 from pocketmq.remoting.clock import Clock, SystemClock
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.hosts import pack_address
-from pocketmq.remoting.requests import REQUESTS, Right
 from pocketmq.remoting.transport.client import RemotingClient
 from pocketmq.remoting.transport.connection import Handler
 from pocketmq.remoting.transport.server import RemotingServer
@@ -242,13 +241,10 @@ class Broker:
         TimedHandlers(parts.messages.stats.latencies, self.clock).wrap(handlers)
         default: Handler = RemotingCommand.not_supported
         if acl is not None:
-            message_at = parts.messages.store.message_at
-            for code, handler in handlers.items():
-                access = REQUESTS[code].access
-                if access is None or not access.unsigned:
-                    handlers[code] = acl.guarded(handler, access, message_at)
-            # A client that signs learns which requests are not served.
-            default = acl.guarded(RemotingCommand.not_supported, Right(), message_at)
+            # Imported here: a broker without accounts needs none of it.
+            from pocketmq.broker.access.guard import guard
+
+            default = guard(acl, parts, handlers)
         self.server = await stack.enter_async_context(
             RemotingServer(
                 handlers,

@@ -309,7 +309,10 @@ _REFUSALS: dict[int, type[BrokerRefused]] = {
 }
 
 # What an ACL broker of 4.x says inside SYSTEM_ERROR (wire.md 7.2) and one of 5.x inside NO_PERMISSION.
-_ACL_WORDS = ("AclException", "AuthenticationException", "AuthorizationException", "signature")
+_ACL_WORDS = (
+    *("AclException", "AuthenticationException", "AuthorizationException", "signature"),
+    *("no permission to access", "username cannot be null", "is for super users"),
+)
 
 
 def refusal(code: int, remark: str | None, address: str, what: str) -> BrokerRefused:

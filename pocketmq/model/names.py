@@ -21,6 +21,8 @@ OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 # Ours: changes of schedules (broker/schedules/).
 SCHEDULE_CHANGES_TOPIC = "rmq_sys_POCKETMQ_SCHEDULES"
+# Ours: who changed what, and who was refused (broker/access/audit.py).
+AUDIT_TOPIC = "rmq_sys_POCKETMQ_AUDIT"
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"

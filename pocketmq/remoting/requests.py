@@ -243,6 +243,9 @@ class Action(StrEnum):
     LIST = "List"
 
 
+_CHANGES = (Action.CREATE, Action.UPDATE, Action.DELETE)
+
+
 @dataclass(frozen=True, slots=True)
 class Administration:
     """What an administrator's code needs by policies: an action on the topics and groups it names.
@@ -260,7 +263,10 @@ class Administration:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """What is known of one code; see the head of the module. also: an action that would do for `access`."""
+    """What is known of one code; see the head of the module. also: an action that would do for `access`.
+
+    changes: it is an act of an administrator, whatever `admin` says.
+    """
 
     code: RequestCode | PocketRequestCode
     header: type[Header] | None = None
@@ -270,6 +276,12 @@ class RequestRow:
     why: str = ""
     admin: Administration | None = None
     also: Action | None = None
+    changes: bool = False
+
+    @property
+    def is_act(self) -> bool:
+        """Return True for what an administrator changes, which the audit trail keeps."""
+        return self.changes or (self.admin is not None and self.admin.action in _CHANGES)
 
 
 _CLUSTER_GET = Administration(Action.GET, cluster=True)
@@ -391,19 +403,19 @@ _ROWS: tuple[RequestRow, ...] = (
         C.CHECK_CLIENT_CONFIG,
         access=Right(subscribe="subscriptionData.topic", group="group", in_body=True),
     ),
-    RequestRow(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader),
-    RequestRow(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader),
+    RequestRow(C.UPDATE_AND_CREATE_ACL_CONFIG, ah.AclConfigHeader, changes=True),
+    RequestRow(C.DELETE_ACL_CONFIG, ah.DeleteAclConfigHeader, changes=True),
     RequestRow(C.GET_BROKER_CLUSTER_ACL_INFO, None, ah.BrokerAclInfoResponseHeader),
-    RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader),
+    RequestRow(C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ah.GlobalWhiteAddrsHeader, changes=True),
     RequestRow(C.GET_BROKER_CLUSTER_ACL_CONFIG),
-    RequestRow(C.AUTH_CREATE_USER, ah.UserHeader),
-    RequestRow(C.AUTH_UPDATE_USER, ah.UserHeader),
-    RequestRow(C.AUTH_DELETE_USER, ah.UserHeader),
+    RequestRow(C.AUTH_CREATE_USER, ah.UserHeader, changes=True),
+    RequestRow(C.AUTH_UPDATE_USER, ah.UserHeader, changes=True),
+    RequestRow(C.AUTH_DELETE_USER, ah.UserHeader, changes=True),
     RequestRow(C.AUTH_GET_USER, ah.UserHeader),
     RequestRow(C.AUTH_LIST_USER, ah.ListUsersHeader),
-    RequestRow(C.AUTH_CREATE_ACL, ah.SubjectHeader),
-    RequestRow(C.AUTH_UPDATE_ACL, ah.SubjectHeader),
-    RequestRow(C.AUTH_DELETE_ACL, ah.DeletePolicyHeader),
+    RequestRow(C.AUTH_CREATE_ACL, ah.SubjectHeader, changes=True),
+    RequestRow(C.AUTH_UPDATE_ACL, ah.SubjectHeader, changes=True),
+    RequestRow(C.AUTH_DELETE_ACL, ah.DeletePolicyHeader, changes=True),
     RequestRow(C.AUTH_GET_ACL, ah.SubjectHeader),
     RequestRow(C.AUTH_LIST_ACL, ah.ListPoliciesHeader),
     RequestRow(C.GET_TIMER_CHECK_POINT),
@@ -466,6 +478,7 @@ _ROWS: tuple[RequestRow, ...] = (
         h.ConsumeMessageDirectlyHeader,
         server=AnsweringServer.BROKER | AnsweringServer.CLIENT,
         admin=Administration(Action.SUB, topics=("topic",), groups=("consumerGroup",)),
+        changes=True,
     ),
     RequestRow(C.SEND_MESSAGE_V2, h.SendMessageV2Header, h.SendMessageResponseHeader, _PUBLISH_V2),
     RequestRow(
@@ -525,15 +538,19 @@ _ROWS: tuple[RequestRow, ...] = (
     ),
     RequestRow(P.GET_MESSAGE_TRACK, GetMessageTrackHeader, admin=_CLUSTER_GET),
     RequestRow(P.GET_TIMERS, GetTimersHeader, admin=_CLUSTER_GET),
-    RequestRow(P.CREATE_SCHEDULE, CreateScheduleHeader, access=_PUBLISH),
-    RequestRow(P.CHANGE_SCHEDULE, ChangeScheduleHeader, access=_PUBLISH, also=Action.UPDATE),
+    RequestRow(P.CREATE_SCHEDULE, CreateScheduleHeader, access=_PUBLISH, changes=True),
+    RequestRow(
+        P.CHANGE_SCHEDULE, ChangeScheduleHeader, access=_PUBLISH, also=Action.UPDATE, changes=True
+    ),
     RequestRow(P.GET_SCHEDULES, GetSchedulesHeader, access=_PUBLISH, also=Action.GET),
     RequestRow(
         P.GET_GROUP_BALANCE,
         GetGroupBalanceHeader,
         admin=Administration(Action.GET, groups=("group",)),
     ),
-    RequestRow(P.REDELIVER, RedeliverHeader, access=Right(group="group"), also=Action.UPDATE),
+    RequestRow(
+        P.REDELIVER, RedeliverHeader, access=Right(group="group"), also=Action.UPDATE, changes=True
+    ),
     RequestRow(C.GET_BROKER_HA_STATUS, admin=_CLUSTER_GET),
     RequestRow(C.GET_BROKER_EPOCH_CACHE, admin=_CLUSTER_GET),
     RequestRow(C.NOTIFY_BROKER_ROLE_CHANGED, ah.MasterHeader, access=_UNSIGNED),

@@ -14,6 +14,8 @@ from pocketmq.broker.access.users.user import User
 from pocketmq.broker.broker import Broker
 from pocketmq.grpc.messages import TelemetryCommand, classes
 from pocketmq.grpc.schema import ROCKETMQ, ClientType, Code, Rpc
+from pocketmq.model.names import AUDIT_TOPIC
+from pocketmq.model.record import read_record
 from tests.grpc.asking import Asking, asking
 from tests.grpc.front_site import front, message
 from tests.grpc.test_front import signed
@@ -175,4 +177,7 @@ async def test_users_with_the_same_rights_get_the_same_table(tmp_path: Path) -> 
                 for row, (name, request) in asks().items():
                     if await is_let_in(client, name, request):
                         rows[row].append(user)
+        (record,) = running.parts.messages.store.read(AUDIT_TOPIC, 0, 0, 1).buffers
+        refusal = json.loads(bytes(read_record(record).body))
+        assert (refusal["user"], refusal["act"]) == ("nothing", "AckMessage")
     assert_recorded(rows)

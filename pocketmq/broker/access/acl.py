@@ -126,7 +126,7 @@ class PlainAccessValidator:
         self._accounts = self._load()
         # Those of the last tick, if they are others.
         self._before: Accounts | None = None
-        self._denials = DenialLog()
+        self.denials = DenialLog()
         self.callers = Callers()
 
     @classmethod
@@ -176,7 +176,7 @@ class PlainAccessValidator:
 
         Returns: whether connections were closed.
         """
-        self._denials.tick()
+        self.denials.tick()
         self.reload()
         if self._before is None:
             return False
@@ -267,7 +267,8 @@ class PlainAccessValidator:
                 self.check(request, connection, access, message_at)
             except AccessDenied as denied:
                 ip = ip_of(connection.peer)
-                self._denials.note(ip, request.code, str(connection.peer), str(denied))
+                user = (request.ext or {}).get(ACCESS_KEY, "")
+                self.denials.note(ip, request.code, str(connection.peer), str(denied), user)
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"{_REMARK}{denied}")
             self.note(connection, (request.ext or {}).get(ACCESS_KEY, ""))
             return handler(request, connection)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.model.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.peer import Peer
@@ -34,6 +35,8 @@ class Caller(Protocol):
 
 class BearerAccess(Protocol):
     """The broker's accounts, for a front that parses signatures itself."""
+
+    denials: DenialLog
 
     def check_bearer(
         self,

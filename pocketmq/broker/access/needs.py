@@ -11,6 +11,7 @@ from pocketmq.model.pop_receipt import normal_topic
 from pocketmq.model.record import Record, read_record
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.errors import ProtocolError
 from pocketmq.remoting.java_number import long
 from pocketmq.remoting.requests import Right
 
@@ -102,6 +103,14 @@ def _in_body(values: Any, path: str) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise AccessDenied(f"{path} of the request is not a name")
     return names
+
+
+def values_of(request: RemotingCommand, path: str) -> list[str]:
+    """Return the names at a path of a request's body; none if it cannot be read."""
+    try:
+        return _in_body(fastjson.loads_request(request.body), path)
+    except (AccessDenied, ProtocolError):
+        return []
 
 
 def needs_of_call(wanted: NeededRights) -> Iterator[Need]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pocketmq.broker.access.denial_log import Denial
 from pocketmq.broker.access.fronts import AccessDenied, BearerAccess, NeededRights
 from pocketmq.grpc.answers import StatusFailure
 from pocketmq.grpc.clients import GrpcClient
@@ -45,7 +46,8 @@ class _Refusals:
         # When it was logged last, and how often it occurred since.
         self._told: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def note(self, call: GrpcCall, reason: str) -> None:
+    def note(self, call: GrpcCall, reason: str, user: str) -> Denial | None:
+        """Log or count a refusal; return what was logged."""
         peer, now_ms = call.connection.peer, self._monotonic_ms()
         which = call.connection.ip, reason
         told = self._told.get(which)
@@ -61,7 +63,7 @@ class _Refusals:
                 reason,
             )
             self._told[which] = now_ms, 0
-            return
+            return Denial(user, peer, path, reason)
         at_ms, times = told[0], told[1] + 1
         if now_ms - at_ms >= _PAUSE_MS:
             log.warning(
@@ -72,8 +74,10 @@ class _Refusals:
                 times,
                 (now_ms - at_ms) // 1_000,
             )
-            at_ms, times = now_ms, 0
+            self._told[which] = now_ms, 0
+            return Denial(user, peer, path, reason, times)
         self._told[which] = at_ms, times
+        return None
 
 
 class GrpcAccess:
@@ -122,7 +126,9 @@ class GrpcAccess:
         try:
             self._accounts.check_bearer(call.connection, key, holds, wanted)
         except AccessDenied as denied:
-            self._refusals.note(call, str(denied))
+            denial = self._refusals.note(call, str(denied), key or "")
+            if denial is not None:
+                self._accounts.denials.logged(denial)
             raise StatusFailure(Code.UNAUTHORIZED, str(denied)) from None
 
     def account_of(self, call: GrpcCall) -> str:

@@ -45,7 +45,7 @@ class UserAccess:
         self.table = table
         self._cluster = cluster
         self._policies = policies
-        self._denials = DenialLog()
+        self.denials = DenialLog()
         # Those since the last tick that requests were accepted with.
         self._states = [table.state]
         self.callers = Callers()
@@ -88,7 +88,7 @@ class UserAccess:
 
         Returns: whether connections were closed.
         """
-        self._denials.tick()
+        self.denials.tick()
         self.table.reload()
         now, before = self.table.state, self._states
         if len(before) == 1 and before[0] is now:
@@ -115,7 +115,8 @@ class UserAccess:
                 self.check(request, connection, access, message_at)
             except AccessDenied as denied:
                 ip = ip_of(connection.peer)
-                self._denials.note(ip, request.code, str(connection.peer), str(denied))
+                user = (request.ext or {}).get(ACCESS_KEY, "")
+                self.denials.note(ip, request.code, str(connection.peer), str(denied), user)
                 return request.answer(ResponseCode.NO_PERMISSION, str(denied))
             self.note(connection, (request.ext or {}).get(ACCESS_KEY, ""))
             return handler(request, connection)
