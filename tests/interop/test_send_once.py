@@ -180,7 +180,8 @@ def send_by_go(session: Session, namesrv: str, topic: str, count: int) -> Told:
         try:
             [told[first]] = producer.send(message(topic, first))
         except PeerError as error:
-            assert "route info not found" in str(error)
+            if "route info not found" not in str(error):
+                raise
     begun = [
         driver.begin("send", producer=producer.name, messages=[message(topic, n) for n in bodies])
         for bodies in threads
