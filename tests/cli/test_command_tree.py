@@ -85,6 +85,8 @@ ASKED = {
     "account set": "made-here --secret secret-words --topic T=PUB",
     "account delete": "gone-soon --yes",
     "account white": "127.0.0.1 --yes",
+    "account import": "plain_acl.yml --yes",
+    "account explain": "operator Pub Topic:T",
     "ha status": "",
     "ha elections": "",
     "ha promote": "a",
@@ -156,6 +158,8 @@ WRONG = {
     "account set": ("made-here --secret short", "7 characters or more"),
     "account delete": ("Nope --yes", "account list"),
     "account white": ("1.2.3.4.5 --yes", "1.2.3.4.5"),
+    "account import": ("Nope.yml --yes", "Nope.yml"),
+    "account explain": ("Nope Pub Topic:T", "account list"),
     **dict.fromkeys(("ha status", "ha elections"), ("--broker Nope", "cluster list")),
     **dict.fromkeys(("ha promote", "ha demote", "ha resync"), ("Nope", "cluster list")),
     "store ls": ("{folder}/nope", "--data"),
@@ -263,9 +267,35 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     server.kill()
 
 
+@pytest.fixture(scope="module")
+def peopled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Path]]:
+    """A broker with users, and a folder with a file of accounts."""
+    folder = tmp_path_factory.mktemp("peopled")
+    (folder / "plain_acl.yml").write_text(
+        "accounts: [{accessKey: orders-app, secretKey: secret-words, topicPerms: [T=PUB]}]\n"
+    )
+    first = json.dumps({"username": OPERATOR["POCKETMQ_ACCESS_KEY"], "password": "secret-words"})
+    enabled = ("authenticationEnabled=true", "authorizationEnabled=true")
+    settings = (*enabled, f"initAuthenticationUser={first}")
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
+    sets = [word for each in settings for word in ("--set", each)]
+    server = Server(folder, "up", *ports, "--data", "store", *sets)
+    yield Site(server.ready()["namesrv"], {}), folder
+    server.kill()
+
+
+OPERATOR = {"POCKETMQ_ACCESS_KEY": "operator", "POCKETMQ_SECRET_KEY": "secret-words"}
+
+
 @pytest.fixture
-def place(path: str, request: pytest.FixtureRequest) -> Site:
+def place(path: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Where a command is tried."""
+    if path in ("account import", "account explain"):
+        site, folder = request.getfixturevalue("peopled")
+        monkeypatch.chdir(folder)
+        for name, value in OPERATOR.items():
+            monkeypatch.setenv(name, value)
+        return Site(site.namesrv, {})
     found: Site = request.getfixturevalue("guarded" if path.startswith("account ") else "site")
     return found
 
