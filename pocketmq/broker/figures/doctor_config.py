@@ -1,9 +1,12 @@
 """DoctorConfig: from when on something about a group is a symptom (model.diagnosis). PocketMQ only."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pocketmq.model.diagnosis import Thresholds
 from pocketmq.remoting.settings import Settings, key
+
+if TYPE_CHECKING:
+    from pocketmq.model.diagnosis import Thresholds
 
 
 @dataclass
@@ -52,8 +55,11 @@ class DoctorConfig(Settings):
     )
 
     @property
-    def thresholds(self) -> Thresholds:
+    def thresholds(self) -> "Thresholds":
         """Return them for a diagnosis."""
+        # At no start: few brokers are asked for one.
+        from pocketmq.model.diagnosis import Thresholds
+
         return Thresholds(
             lag_max=self.doctor_lag_max,
             retries_max=self.doctor_retries_per_minute_max,
