@@ -250,53 +250,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.kill()
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A broker that checks signatures, but for those from this machine."""
-    folder = tmp_path_factory.mktemp("guarded")
-    accounts = folder / "plain_acl.yml"
-    accounts.write_text(
-        "globalWhiteRemoteAddresses: [127.0.0.1]\n"
-        "accounts: [{accessKey: gone-soon, secretKey: secret-words},"
-        " {accessKey: stays-here, secretKey: secret-words}]\n"
-    )
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
-    access = ("--set", "aclEnable=true", "--set", f"aclFile={accounts}")
-    server = Server(folder, "up", *ports, "--data", "store", *access)
-    yield Site(server.ready()["namesrv"], {})
-    server.kill()
-
-
-@pytest.fixture(scope="module")
-def peopled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Path]]:
-    """A broker with users, and a folder with a file of accounts."""
-    folder = tmp_path_factory.mktemp("peopled")
-    (folder / "plain_acl.yml").write_text(
-        "accounts: [{accessKey: orders-app, secretKey: secret-words, topicPerms: [T=PUB]}]\n"
-    )
-    first = json.dumps({"username": OPERATOR["POCKETMQ_ACCESS_KEY"], "password": "secret-words"})
-    enabled = ("authenticationEnabled=true", "authorizationEnabled=true")
-    settings = (*enabled, f"initAuthenticationUser={first}")
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
-    sets = [word for each in settings for word in ("--set", each)]
-    server = Server(folder, "up", *ports, "--data", "store", *sets)
-    yield Site(server.ready()["namesrv"], {}), folder
-    server.kill()
-
-
-OPERATOR = {"POCKETMQ_ACCESS_KEY": "operator", "POCKETMQ_SECRET_KEY": "secret-words"}
-
-
 @pytest.fixture
-def place(path: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Site:
+def place(path: str, request: pytest.FixtureRequest) -> Site:
     """Where a command is tried."""
     if path in ("account import", "account explain"):
-        site, folder = request.getfixturevalue("peopled")
-        monkeypatch.chdir(folder)
-        for name, value in OPERATOR.items():
-            monkeypatch.setenv(name, value)
-        return Site(site.namesrv, {})
-    found: Site = request.getfixturevalue("guarded" if path.startswith("account ") else "site")
+        return Site(request.getfixturevalue("signed_site"), {})
+    if path.startswith("account "):
+        return Site(request.getfixturevalue("guarded"), {})
+    found: Site = request.getfixturevalue("site")
     return found
 
 

@@ -1,7 +1,7 @@
 """`pocketmq account` at a broker with users: the same commands, import, and which policy decides."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,8 @@ import pytest
 
 from pocketmq.cli import app
 from pocketmq.cli.exits import CannotBegin
-from tests.cli.servers import Server
+from tests.cli.conftest import SECRET
 
-SECRET = "secret-words"
 FILE = f"""
 accounts:
   - {{accessKey: boss-too, secretKey: {SECRET}, admin: true}}
@@ -25,29 +24,10 @@ accounts:
 Say = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("users")
-    first = json.dumps({"username": "operator", "password": SECRET})
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console", "--broker-name", "a"]
-    settings = ("authenticationEnabled=true", "authorizationEnabled=true")
-    sets = [
-        word for each in (*settings, f"initAuthenticationUser={first}") for word in ("--set", each)
-    ]
-    server = Server(folder, "up", *ports, "--data", "store", *sets)
-    try:
-        yield server.ready()["namesrv"]
-    finally:
-        server.kill()
-
-
 @pytest.fixture
-def say(namesrv: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    monkeypatch.setenv("POCKETMQ_ACCESS_KEY", "operator")
-    monkeypatch.setenv("POCKETMQ_SECRET_KEY", SECRET)
-
+def say(signed_site: str, capsys: pytest.CaptureFixture[str]) -> Say:
     def said(*words: str, code: int = 0) -> Any:
-        assert app.run(["account", *words, "-n", namesrv, "--json"]) == code
+        assert app.run(["account", *words, "-n", signed_site, "--json"]) == code
         shown = capsys.readouterr()
         return shown.err if code else json.loads(shown.out)
 
