@@ -12,6 +12,7 @@ from pocketmq.broker.figures.consumed import GROUP_CONSUMED_NUMS, Consumed
 from pocketmq.broker.figures.stats import BrokerStats
 from pocketmq.broker.health import Health, check_store
 from pocketmq.broker.node import Node
+from pocketmq.broker.services import Services
 from pocketmq.broker.wire.admin.answers import json_answer
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.record import read_record
@@ -20,7 +21,6 @@ from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, rele
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.store import MessageStore
-from pocketmq.store.timer.service import TimerService
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
 # The buckets of putMessageDistributeTime behind "[<=0ms]" and "[0~10ms]".
@@ -42,28 +42,25 @@ _NOT_KEPT = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
 
 
 class AdminStatsProcessor:
-    """Handlers over the counters. delay_offsets: level -> next offset of the delay queues; findings: of
-    others than the store.
-    """
+    """Handlers over the counters. delay_offsets: level -> next offset of the delay queues."""
 
     def __init__(
         self,
         node: Node,
         store: MessageStore,
         stats: BrokerStats,
-        timer: TimerService,
+        services: Services,
         consumed: Consumed,
         *,
         delay_offsets: Callable[[], dict[int, int]],
-        findings: Callable[[], list[str]],
     ) -> None:
         self._config = node.config
         self._store = store
         self._stats = stats
-        self._timer = timer
+        self._timer = services.timer
         self._consumed = consumed
         self._delay_offsets = delay_offsets
-        self._findings = findings
+        self._schedules = services.schedules
         self._now_ms = node.clock.now_ms
 
     def handlers(self) -> dict[int, Handler]:
@@ -115,7 +112,7 @@ class AdminStatsProcessor:
         }
         found = Health(self._config.broker_name, "")
         check_store(found, self._store)
-        found.findings += self._findings()
+        found.findings += self._schedules.findings()
         if not found.ok:
             # Ours: `pocketmq health`, `cluster list` and the console show it.
             table["trouble"] = "; ".join(found.reasons)
