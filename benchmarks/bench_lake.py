@@ -56,6 +56,20 @@ def lake(store: Path, out: Path) -> tuple[float, float]:
     return spent, spent
 
 
+def delta(store: Path, out: Path) -> tuple[float, float]:
+    """The same into Delta tables."""
+    from pocketmq.bulk.offsets import LossRule
+    from pocketmq.bulk.partition import Topics
+    from pocketmq.lake.copy import LakeCopy
+    from pocketmq.lake.delta import DeltaTables
+    from pocketmq.lake.files import FileSource
+
+    began = time.process_time()
+    LakeCopy(DeltaTables(str(out)), FileSource([str(store)], Topics(), LossRule(True))).round()
+    spent = time.process_time() - began
+    return spent, spent
+
+
 def plain(store: Path, out: Path) -> tuple[float, float]:
     """CPU seconds of writing the same columns by pyarrow alone, and of that and of decoding them."""
     import pyarrow.parquet as pq
@@ -92,7 +106,7 @@ def one(kind: str, store: Path, out: Path) -> None:
     from pocketmq.lake.memory import use_thrifty_memory
 
     use_thrifty_memory()
-    work = {"lake": lake, "plain": plain}[kind]
+    work = {"lake": lake, "delta": delta, "plain": plain}[kind]
     with tempfile.TemporaryDirectory(dir=out.parent) as name:
         few = Path(name) / "broker-a" / "store"
         bulk_store.write_store(few, FEW, log_file_size=1 << 22, queue_file_entries=FEW)
@@ -105,19 +119,22 @@ def one(kind: str, store: Path, out: Path) -> None:
 def compare(folder: Path, messages: int, rounds: int) -> None:
     store = folder / "broker-a" / "store"
     size = bulk_store.write_store(store, messages)
-    found: dict[str, list[dict[str, float]]] = {"lake": [], "plain": []}
+    found: dict[str, list[dict[str, float]]] = {"lake": [], "delta": [], "plain": []}
     for _ in range(rounds):
         for kind, all_of in found.items():
             all_of.append(measured(kind, store, folder))
-    copied, written = (statistics.median(one["cpu"] for one in of) for of in found.values())
+    copied, as_delta, written = (
+        statistics.median(one["cpu"] for one in of) for of in found.values()
+    )
+    memory = max(one["memory"] for kind in ("lake", "delta") for one in found[kind])
     decoded = statistics.median(one["whole"] for one in found["plain"])
-    memory = max(one["memory"] for one in found["lake"])
     times, speed = copied / written, size / 1e6 / copied
     print_row(f"CPU of {size / 1e6:.0f} MB of log", f"{copied:.2f} s", "", True)
     print_row(
         "beside writing by pyarrow alone", f"{times:.2f} x", f"<= {TIMES_MAX} x", times <= TIMES_MAX
     )
     print_row("beside decoding, and writing by pyarrow", f"{copied / decoded:.2f} x", "", True)
+    print_row("with `--format delta`", f"{as_delta / copied:.2f} x", "", True)
     wanted = f">= {MB_A_CPU_S_MIN}"
     print_row("MB of log a CPU second", f"{speed:.0f}", wanted, speed >= MB_A_CPU_S_MIN)
     wanted = f"<= {MEMORY_MB_MAX} MB"

@@ -24,7 +24,7 @@ from pocketmq.books.rows import (
     parse_origin,
 )
 from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
-from pocketmq.books.sorting import Pulling
+from pocketmq.books.sorting import ASKS_ALL, Pulling, asked
 from pocketmq.model.balance import State
 from pocketmq.model.pop_receipt import normal_topic
 
@@ -233,6 +233,9 @@ def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
     kept, discarded, missed = split or (UNSURE, UNSURE, UNSURE)
     if split is None and (way in (Way.ISOLATED, Way.STRANGER) or is_alike):
         kept, discarded, missed = count, 0, 0
+        if way is Way.ISOLATED and count < end - begin and asked(own) == ASKS_ALL:
+            # Several sub-groups ask for all of this topic: what this one did not get another did.
+            kept = UNSURE
     numbers = (count, kept, discarded, missed)
     return Piece(begin, end, None, client, "", row[-1], pulling, *numbers, way=way), way
 
@@ -241,8 +244,8 @@ def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:
 @lru_cache(maxsize=256)
 def _pulling(by: str, own: str, wishes: str | None) -> tuple[Pulling, bool]:
     """Return how a row was given, and whether alike to all. wishes: a line each; None: not recorded."""
-    asked = tuple(wishes.split("\n")) if wishes else ()
+    all_wishes = tuple(wishes.split("\n")) if wishes else ()
     if wishes is None:
-        asked = tuple(sorted({by, own or by}))
-    found = Pulling(by, own, asked)
+        all_wishes = tuple(sorted({by, own or by}))
+    found = Pulling(by, own, all_wishes)
     return found, found.is_alike

@@ -202,6 +202,20 @@ async def test_skipped_by_a_reset(broker: Broker, asker: Peer) -> None:
     assert "from 1 to 2" in found["text"]
 
 
+async def test_skipped_by_a_pull_from_further_on(broker: Broker, asker: Peer) -> None:
+    sent = [await send(asker) for _ in range(3)]
+    async with await Peer.at(broker) as member:
+        await member.heartbeat(G, {T: "*"}, client_id="me")
+        records(await member.pull(G, T, 0, maxMsgNums=1))
+        records(await member.pull(G, T, 2))
+        await commit(member, 3)
+        found = await sent[1].track()
+    assert found["verdict"] == "SKIPPED_BY_RESET"
+    assert "from 1 to 2" in found["text"]
+    assert "by me at 127.0.0.1:" in found["text"]
+    assert "with a pull from there" in found["text"]
+
+
 async def test_skipped_because_the_group_began_behind_it(broker: Broker, asker: Peer) -> None:
     """CONSUME_FROM_LAST_OFFSET: the group's first pull is at the end of the queue."""
     skipped = await send(asker)

@@ -136,6 +136,22 @@ async def test_a_transaction_that_was_rolled_back_may_be_tried_again(tmp_path: P
         assert place(await send(peer, **half)) == place(second)
 
 
+async def test_a_message_that_was_recalled_may_be_sent_again(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    timer: dict[str, Any] = {"properties": {"TIMER_DELAY_SEC": "3600"}}
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        first = await send(peer, **timer)
+        assert await send(peer, **timer) == first
+        ext = {"topic": "T", "recallHandle": first["recallHandle"], "producerGroup": "pg"}
+        assert (await peer.ask(RequestCode.RECALL_MESSAGE, ext)).code == 0
+        second = await send(peer, properties={"TIMER_DELAY_SEC": "3700"})
+        assert second["msgId"] != first["msgId"]
+        assert await send(peer, **timer) == second
+        folder = Path(shutil.copytree(folder, tmp_path / "killed"))
+    async with serving(folder, send_once=True) as broker, await Peer.at(broker) as peer:
+        assert place(await send(peer, **timer)) == place(second)
+
+
 @pytest.mark.parametrize("properties", [{}, {"DELAY": "9"}, {"TRAN_MSG": "true", "PGROUP": "pg"}])
 async def test_a_message_that_went_with_its_topic_is_no_first_copy(
     tmp_path: Path, properties: dict[str, str]

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from pocketmq.admin import Admin
+from pocketmq.admin.schedules import Schedule
 from pocketmq.broker.broker import Broker
+from pocketmq.cli.commands.migrate import before_out
 from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.migration.check import REFUSED, TOLD, PocketFeatures, inward, outward
 from pocketmq.cli.migration.inwards import Inwards
@@ -31,6 +33,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import PocketMQError, RequestTimeout
 from pocketmq.remoting.transport.blocking import ask
 from pocketmq.remoting.transport.proxy import Proxy
+from pocketmq.testing import InProcess
 from tests.broker.pairs import Pair, end_of, name_server
 from tests.cli.servers import Server
 from tests.kit.waiting import until_async as until
@@ -334,6 +337,20 @@ def test_what_rocketmq_4_would_never_deliver_is_refused() -> None:
     ours = PocketFeatures(timers=3, pops=2, long_topics=("x" * 130,), isolated=("g",))
     assert [each.level for each in outward(ours, "4.9")] == [REFUSED] * 3 + [TOLD] * 3
     assert [each.level for each in outward(ours, "5")] == [TOLD] * 2
+
+
+async def test_a_move_to_apache_says_which_schedules_end() -> None:
+    with InProcess() as server:
+        async with Admin(name_server=server.namesrv) as admin:
+            [broker] = await admin.brokers()
+            before = await before_out(admin, broker.name, "5")
+            await admin.topics.create("Reports")
+            await admin.schedules.create(Schedule("nightly", "Reports", b"run", cron="0 3 * * *"))
+            found = await before_out(admin, broker.name, "5")
+    [more] = [each for each in found if each not in before]
+    assert more.level == TOLD
+    assert "end with this broker" in more.text
+    assert "nightly" in more.text
 
 
 def test_ctrl_c_ends_the_command_and_undoes_what_it_did(tmp_path: Path) -> None:

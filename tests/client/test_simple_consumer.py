@@ -7,8 +7,10 @@ import pytest
 from pocketmq.client import (
     BrokerRefused,
     ConsumeFromWhere,
+    Message,
     MessageExt,
     NoRoute,
+    Producer,
     SimpleConsumer,
 )
 from pocketmq.client.sync import SimpleConsumer as BlockingSimpleConsumer
@@ -98,6 +100,23 @@ async def test_a_receive_waits_at_all_topics_and_keeps_late_answers(
         await asyncio.to_thread(server.send, "Left", "2", tags="yes")
         [left] = await member.receive(wait_ms=60_000)
         assert (right.body, left.body) == (b"1", b"2")
+
+
+async def test_a_receive_that_was_cut_short_shortens_no_later_one(server: InProcess) -> None:
+    """Its pop still waits, and ends before the later call's time is over."""
+    await asyncio.to_thread(server.create_topic, "Cut")
+    async with consumer(server, "cut") as member:
+        member.subscribe("Cut")
+        # A consumer that has joined knows where the topic is.
+        assert await member.receive(wait_ms=0) == []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await member.receive(wait_ms=300)
+        async with Producer("P", name_server=server.namesrv) as producer:
+            due = server.clock.now_ms() + 2_000
+            await producer.send(Message("Cut", b"later"), deliver_at_ms=due)
+        [found] = await member.receive(wait_ms=60_000)
+        await member.ack(found)
 
 
 class _Off(SystemClock):

@@ -1,5 +1,6 @@
 """Dramatiq's broker: delays in the broker, prefetch, dead letters, what is given back, and lost names."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -139,11 +140,33 @@ def test_a_task_of_a_worker_that_died_comes_again(make: Callable[..., PocketmqBr
 def test_what_cannot_be_decoded_or_has_no_actor_is_a_dead_letter(
     server: InProcess, make: Callable[..., PocketmqBroker], request: pytest.FixtureRequest
 ) -> None:
+    """A consumer that ended by one would be made anew for each of its redeliveries."""
     broker = make()
+    broker.declare_queue("default")
+    whole = message(1).asdict()
+    parts: list[dict[str, object]] = [
+        {"options": None},
+        {"options": {"eta": float("inf")}},
+        {"options": {"eta": float("nan")}},
+        {"options": {"broker_priority": "high"}},
+        {"message_id": None},
+        {"actor_name": 1},
+        {"args": 1},
+        {"more": 1},
+    ]
+    bodies = ["no JSON", "{}", "[]", *(json.dumps({**whole, **part}) for part in parts)]
+    for body in bodies:
+        server.send(topic_here(request), body)
+    consumer = broker.consume("default", prefetch=32, timeout=200)
+    while broker.get_queue_message_counts("default")[2] < len(bodies):
+        assert next(consumer) is None
+    consumer.close()
     broker.enqueue(message(1))
-    server.send(topic_here(request), "no JSON")
     with working(broker):
-        until(lambda: broker.get_queue_message_counts("default") == (0, 0, 2), "dead letters")
+        until(
+            lambda: broker.get_queue_message_counts("default") == (0, 0, 1 + len(bodies)),
+            "dead letters",
+        )
 
 
 def test_a_topic_that_was_deleted_is_made_again(

@@ -50,6 +50,7 @@ from pocketmq.books.rows import (
     origin_text,
 )
 from pocketmq.books.sorting import Pulling, Split, expression_text
+from pocketmq.broker.delivery.open_span import ENDED, OpenSpan
 from pocketmq.broker.delivery.surroundings import Surroundings
 from pocketmq.broker.groups.consumer_group import BROADCASTING, ConsumerGroup
 from pocketmq.broker.groups.consumer_manager import ConsumerManager
@@ -77,56 +78,6 @@ _AT_ONCE = (EventKind.RESET, EventKind.EXPIRED, EventKind.DEAD)
 _IN_ORDER = (EventKind.RESET, EventKind.EXPIRED)
 
 
-class _Ended:
-    """The filter of a span that no pull extends: something about its client has changed."""
-
-    codes: frozenset[int] | None = None
-
-    @staticmethod
-    def record(record: memoryview) -> bool:
-        return False
-
-
-_ENDED = _Ended()
-
-
-class _Open:
-    """The span still growing. seen_ms is monotonic; connection and matches decide if a pull extends it. late:
-    what another client's held pull brought of the same offsets; the one that pulls on has the queue.
-    """
-
-    __slots__ = (
-        "begin",
-        "client_id",
-        "connection",
-        "count",
-        "end",
-        "first_ms",
-        "is_alike",
-        "late",
-        "matches",
-        "pulling",
-        "seen_ms",
-        "started_ms",
-        "way",
-    )
-    client_id: str
-    pulling: Pulling
-    is_alike: bool
-    way: Way
-
-    def __init__(
-        self, connection: Peer, matches: EntryFilter | None, offset: int, seen_ms: int, wall_ms: int
-    ) -> None:
-        self.connection = connection
-        self.matches = matches
-        self.begin = self.end = offset
-        self.count = 0
-        self.started_ms = self.seen_ms = seen_ms
-        self.first_ms = wall_ms
-        self.late: _Open | None = None
-
-
 class DeliveryRecord:
     """Owner of the two files."""
 
@@ -142,7 +93,7 @@ class DeliveryRecord:
         self._consumers = consumers
         self.around = around
         self.files = RecordFiles(folder, around.size_max)
-        self._open: dict[Key, _Open] = {}
+        self._open: dict[Key, OpenSpan] = {}
         self._of_group: dict[str, set[Key]] = {}
         self._changed: set[Key] = set()
         self._packer = msgpack.Packer()
@@ -202,23 +153,23 @@ class DeliveryRecord:
         """
         key = (header.consumer_group, header.topic, header.queue_id)
         now_ms = self._clock.monotonic_ms()
-        late = _Open(connection, matches, header.queue_offset, now_ms, self._clock.now_ms())
+        late = OpenSpan(connection, matches, header.queue_offset, now_ms, self._clock.now_ms())
         late.end, late.count = following, count
         self._describe(late, header, connection)
         if self.around.size_max() > 0 and following > header.queue_offset:
             self._row(key, late, Way.STRANGER)
         span = self._open[key]
-        span.late, span.matches = late, _ENDED
+        span.late, span.matches = late, ENDED
 
     def _begin(
         self,
         key: Key,
-        old: _Open | None,
+        old: OpenSpan | None,
         header: PullMessageHeader,
         connection: Peer,
         matches: EntryFilter | None,
         now_ms: int,
-    ) -> _Open:
+    ) -> OpenSpan:
         offset = header.queue_offset
         if old is not None:
             self._write(key, old)
@@ -227,12 +178,13 @@ class DeliveryRecord:
                 self._write(key, late)
                 old = late
             if offset > old.end and old.way is not Way.BROADCAST:
-                self.event(EventKind.JUMP, key, old.end, offset, f"by {connection.address}")
+                who = self.around.who(self._consumers.get(key[0]), connection)
+                self.event(EventKind.JUMP, key, old.end, offset, f"by {who} with a pull from there")
         else:
             self._of_group.setdefault(key[0], set()).add(key)
             if self.around.stored_offset(*key) < 0:
                 self.started(key, offset)
-        span = _Open(connection, matches, offset, now_ms, self._clock.now_ms())
+        span = OpenSpan(connection, matches, offset, now_ms, self._clock.now_ms())
         self._open[key] = span
         if (
             old is not None
@@ -250,7 +202,7 @@ class DeliveryRecord:
         self.event(EventKind.START, key, 0, offset, "")
         self.starts.note(*key, offset)
 
-    def _describe(self, span: _Open, header: PullMessageHeader, connection: Peer) -> None:
+    def _describe(self, span: OpenSpan, header: PullMessageHeader, connection: Peer) -> None:
         """Note the client, the expression that filters the pull, its own, and those of all members."""
         group, topic = header.consumer_group, header.topic
         online = self._consumers.get(group)
@@ -287,7 +239,7 @@ class DeliveryRecord:
         for key in self._of_group.get(group.name, ()):
             span = self._open[key]
             self._write(key, span)
-            span.matches = _ENDED
+            span.matches = ENDED
 
     def event(self, kind: EventKind, key: Key, begin: int, end: int, text: str) -> None:
         """Record another event for a range of a queue's offsets in a group."""
@@ -337,7 +289,7 @@ class DeliveryRecord:
             if not of_group:
                 del self._of_group[key[0]]
 
-    def _write(self, key: Key, span: _Open) -> None:
+    def _write(self, key: Key, span: OpenSpan) -> None:
         """Move a span into the buffer and start the next one at its end."""
         self._changed.discard(key)
         if span.end <= span.begin or self.around.size_max() <= 0:
@@ -352,7 +304,7 @@ class DeliveryRecord:
         span.begin = span.end
         span.count = 0
 
-    def _row(self, key: Key, span: _Open, way: Way) -> None:
+    def _row(self, key: Key, span: OpenSpan, way: Way) -> None:
         group, topic, queue_id = key
         by, own, wishes = span.pulling
         row = [
@@ -374,7 +326,7 @@ class DeliveryRecord:
         ]
         self._buffer += self._packer.pack(row)
 
-    def _split(self, topic: str, queue_id: int, span: _Open, way: Way) -> Split | None:
+    def _split(self, topic: str, queue_id: int, span: OpenSpan, way: Way) -> Split | None:
         if span.is_alike or way in (Way.ISOLATED, Way.STRANGER):
             return None
         return self.around.split(topic, queue_id, span.begin, span.end, span.pulling)

@@ -6,10 +6,12 @@ from pocketmq.books.origins import REDELIVERED, original
 from pocketmq.books.rows import Origin
 from pocketmq.books.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
+from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.node import Node
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import Record, properties_of, read_record
+from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import MessageStore
 
 
@@ -25,6 +27,7 @@ class Surroundings:
         store: MessageStore,
     ) -> None:
         """isolated: the isolated groups."""
+        self._node = node
         self._config = node.config
         self._role = node.role
         self._offsets = offsets
@@ -41,6 +44,15 @@ class Surroundings:
     def follows(self) -> bool:
         """Return True while this broker is a slave."""
         return not self._role.leads
+
+    def who(self, group: ConsumerGroup | None, peer: Peer) -> str:
+        """Name a client: its id, if it is a member of the group, its address, and its account."""
+        member = None if group is None else group.channels.get(peer)
+        return (
+            self._node.who(peer)
+            if member is None
+            else f"{member.client_id} at {self._node.who(peer)}"
+        )
 
     def stored_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the group's offset; -1 if it has none."""

@@ -11,7 +11,8 @@
 4. Delayed and half messages are found where they wait, by their REAL_TOPIC; what is made of them later is
    no send.
 5. A repetition waits, as any send, until the log is safe up to the end of the first copy.
-6. A first copy that no consumer will get repeats nothing: its topic was deleted, or it was rolled back.
+6. A first copy that no consumer will get repeats nothing: its topic was deleted, it was rolled back or
+   recalled.
 Owner: the broker, on its event loop.
 """
 
@@ -41,6 +42,7 @@ from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.errors import MessageCodecError
 from pocketmq.remoting.flags import MessageSysFlag
 from pocketmq.store import MessageStore
+from pocketmq.store.timer.properties import DEL_KEY, OUT_MS
 
 log = logging.getLogger(__name__)
 
@@ -178,10 +180,22 @@ class SendOnce:
             return False
         if first.topic == topic:
             return True
-        if store.deleted.has_waiting(topic, first.position):
+        if store.deleted.has_waiting(topic, first.position) or self._is_recalled(first):
             return False
         return (
             first.topic != TRANS_HALF_TOPIC or self._is_undecided(first) or self._committed(first)
+        )
+
+    def _is_recalled(self, first: Record) -> bool:
+        """Return True if a timer message was recalled (acts/recall.py)."""
+        due = get_property(first.properties, OUT_MS)
+        if first.topic != TIMER_TOPIC or due is None:
+            return False
+        key = get_property(first.properties, b"UNIQ_KEY") or b""
+        return any(
+            get_property(each.properties, DEL_KEY) is not None
+            and get_property(each.properties, OUT_MS) == due
+            for each in self._store.reads.records_of_key(TIMER_TOPIC, key, first.position)
         )
 
     def _committed(self, half: Record) -> bool:

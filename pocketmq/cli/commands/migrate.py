@@ -187,6 +187,7 @@ async def before_out(admin: "Admin", broker: str, version: str) -> "list[Migrati
         tuple(long_topics),
         tuple(isolated),
         facts.settings.get("aclEnable") == "true",
+        tuple([each.name for each in await admin.schedules.list(broker=broker)]),
     )
     return list(outward(ours, version))
 

@@ -124,7 +124,7 @@ class PocketFeatures:
     """Features of our broker that an Apache broker may not accept.
 
     timers, pops: messages that wait for their delivery time, and pops that are not acknowledged.
-    v2_records: of topics with names beyond 127 bytes. isolated: groups in mode isolate.
+    long_topics: with names beyond 127 bytes. isolated: groups in mode isolate. schedules: by name.
     """
 
     timers: int
@@ -132,6 +132,7 @@ class PocketFeatures:
     long_topics: tuple[str, ...]
     isolated: tuple[str, ...]
     has_acl: bool = False
+    schedules: tuple[str, ...] = ()
 
 
 def outward(ours: PocketFeatures, version: str) -> Iterator[MigrationFinding]:
@@ -169,6 +170,13 @@ def outward(ours: PocketFeatures, version: str) -> Iterator[MigrationFinding]:
         "gRPC clients are not redirected: this broker refuses them after the takeover, and the "
         "Apache broker needs Apache's proxy for them",
     )
+    if ours.schedules:
+        yield MigrationFinding(
+            TOLD,
+            f"schedules end with this broker ({len(ours.schedules)}), since the Apache broker has none: "
+            f"{', '.join(ours.schedules[:5])}. `pocketmq schedule list` shows what another program has to "
+            "send from the takeover on",
+        )
     if ours.isolated:
         yield MigrationFinding(
             TOLD,

@@ -69,7 +69,8 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         offsets = RemoteBrokerOffsetStore(instance, options.inner_group)
         super().__init__(options, instance, offsets)
         self._turn = 0
-        self._waiting: set[PopSource] = set()
+        # Until when (monotonic ms) a pop waits at a place.
+        self._waiting: dict[PopSource, int] = {}
         # With the monotonic ms until which a message is ours.
         self._kept: deque[tuple[int, MessageExt]] = deque()
         self._packed: deque[_Popped] = deque()
@@ -126,12 +127,13 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         if wait_ms:
             self._failure = None
             self._news.clear()
+            ends = self.clock.monotonic_ms() + wait_ms
             for place in places:
-                if place not in self._waiting:
-                    self._waiting.add(place)
-                    self.runner.spawn(
-                        self._wait_at(place, count, invisible_ms, wait_ms), name="pop"
-                    )
+                waits_until = self._waiting.get(place)
+                # The pop of a call that was cut short waits for this one, too.
+                self._waiting[place] = max(ends, waits_until or 0)
+                if waits_until is None:
+                    self.runner.spawn(self._wait_at(place, count, invisible_ms), name="pop")
             while not self._kept and self._waiting:
                 self._news.clear()
                 await self._news.wait()
@@ -228,20 +230,20 @@ class SimpleMember(SharingMember[SimpleConsumerOptions]):
         self._failure = error
         self.instance.broker_failed(place.topic, error)
 
-    async def _wait_at(self, place: PopSource, count: int, invisible_ms: int, wait_ms: int) -> None:
-        ends = self.clock.monotonic_ms() + wait_ms
+    async def _wait_at(self, place: PopSource, count: int, invisible_ms: int) -> None:
+        found: list[tuple[int, MessageExt]] = []
         try:
-            while wait_ms > 0:
+            while not found and (wait_ms := self._waiting[place] - self.clock.monotonic_ms()) > 0:
+                ends = self._waiting[place]
                 found = await self._pop(place, count, invisible_ms, wait_ms)
                 self._kept += found
-                wait_ms = 0 if found else ends - self.clock.monotonic_ms()
-                if wait_ms > _AGAIN_MS:
+                if not found and ends - self.clock.monotonic_ms() > _AGAIN_MS:
                     # The broker lets no more pops wait, because too many do.
                     await asyncio.sleep(_AGAIN_MS / 1000)
         except PocketMQError as error:
             self._failed(place, error)
         finally:
-            self._waiting.discard(place)
+            self._waiting.pop(place, None)
             self._news.set()
 
     async def _pop(

@@ -107,7 +107,7 @@ class QueueConsumer(Consumer):
 
     def _take(self, clients: DramatiqClients, stored: MessageExt) -> None:
         try:
-            message = Message.decode(stored.body)
+            message = _decoded(stored.body)
         except DecodeError:
             log.exception("a message cannot be decoded, now a dead letter queue=%s", self.queue)
             clients.call(clients.dead_letter(self.queue, stored))
@@ -186,6 +186,25 @@ class QueueConsumer(Consumer):
                 self.queue,
                 str(error),
             )
+
+
+def _decoded(body: bytes) -> Any:
+    """Return the message, whose fields are of the types that we read. Raises: DecodeError.
+
+    Dramatiq checks none of them, and its older versions let a missing field through.
+    """
+    try:
+        message = Message.decode(body)
+        options = message.options
+        eta = options.get("eta")
+        if isinstance(eta, int | float):
+            int(eta)
+        int(options.get("broker_priority") or 0)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise DecodeError("the message has no valid options", body, error) from error
+    if not (isinstance(message.message_id, str) and isinstance(message.actor_name, str)):
+        raise DecodeError("the message has no valid id and actor", body, None)
+    return message
 
 
 def letter_of(message: Any, queue: str) -> Letter:

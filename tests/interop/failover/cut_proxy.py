@@ -51,6 +51,10 @@ class Cutter:
     def cut_off(self, pid: int) -> None:
         self._loop.call_soon_threadsafe(self._proxy.cut_off, pid)
 
+    def lead_to(self, target: int) -> None:
+        """Forward new connections to another port."""
+        self._loop.call_soon_threadsafe(setattr, self._proxy, "target", target)
+
     def let_in(self, pid: int) -> None:
         self._loop.call_soon_threadsafe(self._proxy.let_in, pid)
 

@@ -1,6 +1,7 @@
 """The SDKs of RocketMQ 5 and a classic Java client through kill -9 of the master of a set."""
 
 import asyncio
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +12,16 @@ from tests.cli.servers import Server
 from tests.interop import sdks
 from tests.interop.conftest import Shared
 from tests.interop.driver import Driver, PeerError, Session, message
+from tests.interop.failover.cut_proxy import cutter
 from tests.interop.failover.sets import NAME, BrokerSet, Controller
 from tests.kit.ports import free_ports
 from tests.kit.waiting import until
 
-_NAMES = ("python", "go", "java")
 
-
-async def make_topic(namesrv: str) -> None:
+async def make_topics(namesrv: str) -> None:
     async with Admin(name_server=namesrv) as admin:
         await admin.topics.create("Kept", queues=4, broker=NAME)
+        await admin.topics.create("Timed", queues=4, broker=NAME, attributes="+message.type=DELAY")
 
 
 @pytest.mark.parametrize("java_client", ["5.5.0-ROCKETMQ"], indirect=True)
@@ -37,26 +38,38 @@ def test_clients_send_and_receive_at_the_new_master(
         broker.config["grpcServerPort"] = port
     drivers = [
         shared.get(f"sdk-{name}", partial(sdks.start, name, shared.folder / name), Driver.close)
-        for name in _NAMES
+        for name in sdks.NAMES
     ]
-    try:
+    with ExitStack() as leave:
+        for kill in (names.kill, controller.kill, brokers.kill):
+            leave.callback(kill)
         controller.start()
         brokers.start()
-        asyncio.run(make_topic(namesrv))
+        asyncio.run(make_topics(namesrv))
         classic = java_client.producer(
             namesrv, "classic", settings={"pollNameServerInterval": 1_000}
         )
-        opened = [sdks.Sdk(driver, endpoints) for driver in drivers]
-        producers = [each.producer("Kept") for each in opened]
-        consumers = [each.simple(f"group-{each.name}", {"Kept": "*"}) for each in opened]
+        # The SDK for Node takes one address only: such as a load balancer's, which leads to the master.
+        balancer = leave.enter_context(cutter(fronts[0]))
+        opened = [
+            sdks.Sdk(driver, balancer.address if driver.name == "sdk-node" else endpoints)
+            for driver in drivers
+        ]
+        producers = [each.producer("Kept", "Timed") for each in opened]
+        consumers = [
+            each.simple(f"group-{each.name}", {"Kept": "*", "Timed": "*"}) for each in opened
+        ]
         for producer in producers:
             producer.send({"topic": "Kept", "body": f"{producer.name} before"})
+            body = f"{producer.name} timed before"
+            producer.send({"topic": "Timed", "body": body, "delay_ms": 5_000})
         classic.send(message("Kept", "classic before"))
         brokers.members[0].kill()
+        balancer.lead_to(fronts[1])
         wanted = {"classic before", "classic after"}
         for producer in producers:
             body = f"{producer.name} after"
-            wanted |= {body, f"{producer.name} before"}
+            wanted |= {body, f"{producer.name} before", f"{producer.name} timed before"}
             after = {"topic": "Kept", "body": body}
             until(partial(producer.send, after), body, ignoring=PeerError)
         until(lambda: classic.send(message("Kept", "classic after")), "classic", ignoring=PeerError)
@@ -70,7 +83,3 @@ def test_clients_send_and_receive_at_the_new_master(
             until(more, "all messages come from the new master", ignoring=PeerError)
         for each in opened:
             each.__exit__()
-    finally:
-        brokers.kill()
-        controller.kill()
-        names.kill()
