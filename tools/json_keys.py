@@ -227,6 +227,21 @@ COMMANDS: Mapping[str, Keys] = {
             "defaultTopicPerm": "right in all others: DENY, PUB, SUB or `PUB|SUB`",
             "groupPerms": "rights in single groups, `g=SUB`",
             "defaultGroupPerm": "right in all others",
+            "enabled": "false for a user that is disabled",
+        }
+    ),
+    "account import": _rows(
+        {
+            "broker": "name of the broker",
+            "accessKey": "the account's, which is the user's name",
+            "imported": "false if there was a user of that name",
+        }
+    ),
+    "account explain": _rows(
+        {
+            "broker": "name of the broker",
+            "allowed": "true if the user may do it",
+            "decidedBy": "the policy that says so, or what else",
         }
     ),
     "account set": _one({"accessKey": "access key", "brokers": _BROKERS}),

@@ -3,8 +3,8 @@
     async with Admin(name_server="127.0.0.1:9876") as admin:
         await admin.topics.create("TopicTest", queues=4)
 
-Attributes: topics, groups, messages, settings, doctor, balances, delays, schedules, replicas, site (see their
-modules; site: the cluster's masters).
+Attributes: topics, groups, messages, settings, users, doctor, balances, delays, schedules, replicas, site
+(see their modules; site: the cluster's masters).
 Names are complete: the option `namespace` is not prefixed to topics and groups here.
 """
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pocketmq.admin.replicas import ReplicaAdmin
     from pocketmq.admin.schedules import ScheduleAdmin
     from pocketmq.admin.settings import SettingsAdmin
+    from pocketmq.admin.users import UserAdmin
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,6 +95,12 @@ class Admin:
         from pocketmq.admin.settings import SettingsAdmin
 
         return SettingsAdmin(self.site)
+
+    @cached_property
+    def users(self) -> "UserAdmin":
+        from pocketmq.admin.users import UserAdmin
+
+        return UserAdmin(self.site)
 
     @cached_property
     def balances(self) -> "BalanceAdmin":

@@ -42,7 +42,7 @@ GROUPS = {
 }
 # Commands of their own, beside the groups: each in the module of its name.
 SINGLE = {
-    "lake": "Write topics to Apache Iceberg tables, each message exactly once; run it again for what "
+    "lake": "Write topics to Iceberg or Delta tables, each message exactly once; run it again for what "
     "is new.",
     "top": "Show the last minute's traffic by topic and the groups with the most lag, until Ctrl-C.",
     "migrate": "Move a broker from Apache RocketMQ, 4.9 or 5.x, or back to it, while its clients "

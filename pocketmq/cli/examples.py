@@ -49,6 +49,8 @@ EXAMPLES = {
     "account set": "pocketmq account set shop --secret-file shop.secret --topic Orders=PUB",
     "account delete": "pocketmq account delete shop",
     "account white": "pocketmq account white 10.0.0.*",
+    "account import": "pocketmq account import plain_acl.yml",
+    "account explain": "pocketmq account explain shop Pub Topic:Orders --from 10.0.0.7",
     "ha status": "pocketmq ha status",
     "ha elections": "pocketmq ha elections",
     "ha promote": "pocketmq ha promote 10.0.0.2:10911",

@@ -85,6 +85,8 @@ ASKED = {
     "account set": "made-here --secret secret-words --topic T=PUB",
     "account delete": "gone-soon --yes",
     "account white": "127.0.0.1 --yes",
+    "account import": "plain_acl.yml --yes",
+    "account explain": "operator Pub Topic:T",
     "ha status": "",
     "ha elections": "",
     "ha promote": "a",
@@ -156,6 +158,8 @@ WRONG = {
     "account set": ("made-here --secret short", "7 characters or more"),
     "account delete": ("Nope --yes", "account list"),
     "account white": ("1.2.3.4.5 --yes", "1.2.3.4.5"),
+    "account import": ("Nope.yml --yes", "Nope.yml"),
+    "account explain": ("Nope Pub Topic:T", "account list"),
     **dict.fromkeys(("ha status", "ha elections"), ("--broker Nope", "cluster list")),
     **dict.fromkeys(("ha promote", "ha demote", "ha resync"), ("Nope", "cluster list")),
     "store ls": ("{folder}/nope", "--data"),
@@ -246,27 +250,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.kill()
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A broker that checks signatures, but for those from this machine."""
-    folder = tmp_path_factory.mktemp("guarded")
-    accounts = folder / "plain_acl.yml"
-    accounts.write_text(
-        "globalWhiteRemoteAddresses: [127.0.0.1]\n"
-        "accounts: [{accessKey: gone-soon, secretKey: secret-words},"
-        " {accessKey: stays-here, secretKey: secret-words}]\n"
-    )
-    ports = ["--namesrv-port", "0", "--broker-port", "0", "--no-console"]
-    access = ("--set", "aclEnable=true", "--set", f"aclFile={accounts}")
-    server = Server(folder, "up", *ports, "--data", "store", *access)
-    yield Site(server.ready()["namesrv"], {})
-    server.kill()
-
-
 @pytest.fixture
 def place(path: str, request: pytest.FixtureRequest) -> Site:
     """Where a command is tried."""
-    found: Site = request.getfixturevalue("guarded" if path.startswith("account ") else "site")
+    if path in ("account import", "account explain"):
+        return Site(request.getfixturevalue("signed_site"), {})
+    if path.startswith("account "):
+        return Site(request.getfixturevalue("guarded"), {})
+    found: Site = request.getfixturevalue("site")
     return found
 
 

@@ -1,18 +1,19 @@
-"""`pocketmq account`: list, set, delete, white. The accounts of RocketMQ 4, in the brokers' files."""
+"""`pocketmq account`: accounts of RocketMQ 4 in the brokers' files, or users of RocketMQ 5 with policies."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
+from pocketmq.cli.commands.account.brokers import brokers_of
+from pocketmq.cli.commands.account.users import explain, import_accounts
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, Yes
 from pocketmq.cli.output import print_fields, print_rows
 from pocketmq.cli.secret_input import secret_of
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
-    from pocketmq.admin.types import ClusterBroker
     from pocketmq.admin.views.account import AccountView
 
 app = typer.Typer()
@@ -28,9 +29,9 @@ def list_accounts(
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         return [
-            _row(each.name, account)
-            for each in await _brokers(admin, cluster, broker)
-            for account in await _accounts(admin, each.address)
+            {"broker": each.name, **row}
+            for each in await brokers_of(admin, cluster, broker)
+            for row in await _rows(admin, each.address)
         ]
 
     rows = with_admin(namesrv, work)
@@ -50,8 +51,15 @@ _COLUMNS = {
 }
 
 
-def _row(broker: str, account: "AccountView") -> dict[str, Any]:
-    return {"broker": broker, **account.to_json()}
+async def _rows(admin: "Admin", address: str) -> list[dict[str, Any]]:
+    if not await admin.users.are_there(address):
+        return [{**each.to_json(), "enabled": True} for each in await _accounts(admin, address)]
+    from pocketmq.cli.commands.account.rights import row_of
+
+    policies = await admin.users.policies(address)
+    return [
+        row_of(each, policies.get(each["username"], [])) for each in await admin.users.all(address)
+    ]
 
 
 @app.command("set")
@@ -97,7 +105,7 @@ def set_account(
     broker: Broker = None,
     as_json: Json = False,
 ) -> None:
-    """Make an account at each broker, or change what the options say of one that exists."""
+    """Make an account or user at each broker, or change what the options say of one that exists."""
     source = context.get_parameter_source("secret")
     key_of_it = secret_of(
         secret_file,
@@ -106,21 +114,41 @@ def set_account(
         otherwise="--secret-file or POCKETMQ_ACCOUNT_SECRET",
         on_line=source is not None and source.name == "COMMANDLINE",
     )
-    named: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "admin": admin,
-        "topic_perms": ",".join(topic) if topic else None,
-        "group_perms": ",".join(group) if group else None,
-        "default_topic_perm": other_topics,
-        "default_group_perm": other_groups,
-        "white_remote_address": addresses,
+        "topicPerms": topic,
+        "groupPerms": group,
+        "defaultTopicPerm": other_topics,
+        "defaultGroupPerm": other_groups,
+        "whiteRemoteAddress": addresses,
     }
-    given = {name: value for name, value in named.items() if value is not None}
 
     async def act(admin: "Admin", address: str) -> None:
-        await admin.settings.set_account(address, key, key_of_it, **given)
+        if not await admin.users.are_there(address):
+            await admin.settings.set_account(address, key, key_of_it, **_header_of(fields))
+            return
+        from pocketmq.cli.commands.account.rights import put_user
+
+        await put_user(admin, address, key, key_of_it, fields)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
     print_fields({"accessKey": key, "brokers": brokers}, as_json=as_json)
+
+
+def _header_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given fields of an account as set_account takes them."""
+    names = {
+        "admin": "admin",
+        "topicPerms": "topic_perms",
+        "groupPerms": "group_perms",
+        "defaultTopicPerm": "default_topic_perm",
+        "defaultGroupPerm": "default_group_perm",
+        "whiteRemoteAddress": "white_remote_address",
+    }
+    given = {names[name]: value for name, value in fields.items() if value not in (None, [])}
+    return {
+        name: ",".join(value) if isinstance(value, list) else value for name, value in given.items()
+    }
 
 
 @app.command()
@@ -136,11 +164,14 @@ def delete(
     confirm(f"account {key!r} will be deleted, and its connections end", yes)
 
     async def act(admin: "Admin", address: str) -> None:
-        if key not in {each.access_key for each in await _accounts(admin, address)}:
+        if key not in {row["accessKey"] for row in await _rows(admin, address)}:
             raise ClusterRefused(
                 f"broker {address} has no account {key!r}; see: pocketmq account list"
             )
-        await admin.settings.delete_account(address, key)
+        if await admin.users.are_there(address):
+            await admin.users.delete(address, key)
+        else:
+            await admin.settings.delete_account(address, key)
 
     brokers = with_admin(namesrv, _at_each(cluster, broker, act))
     print_fields({"accessKey": key, "brokers": brokers}, as_json=as_json)
@@ -180,7 +211,7 @@ def _at_each(
     """Return work that acts at each broker, slaves too: each reads files of its own."""
 
     async def work(admin: "Admin") -> list[str]:
-        brokers = await _brokers(admin, cluster, broker)
+        brokers = await brokers_of(admin, cluster, broker)
         for each in brokers:
             await act(admin, each.address)
         return sorted({each.name for each in brokers})
@@ -188,16 +219,5 @@ def _at_each(
     return work
 
 
-async def _brokers(
-    admin: "Admin", cluster: str | None, broker: str | None
-) -> list["ClusterBroker"]:
-    found = [
-        each
-        for each in await admin.site.brokers(cluster)
-        if broker in (None, each.name, each.address)
-    ]
-    if not found:
-        raise ClusterRefused(
-            f"the name servers know no broker {broker!r}; see: pocketmq cluster list"
-        )
-    return found
+app.command("import")(import_accounts)
+app.command()(explain)
