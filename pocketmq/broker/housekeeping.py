@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pocketmq.broker.groups.unused_groups import delete_unused_groups
 from pocketmq.broker.services import Parts
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.store import StoreError
@@ -89,6 +88,9 @@ class Housekeeping:
         await asyncio.to_thread(fold, files, offsets, now_ms)
 
     def _delete_unused_groups(self) -> None:
+        # At no start: few brokers have so many.
+        from pocketmq.broker.groups.unused_groups import delete_unused_groups
+
         parts = self._parts
         count = delete_unused_groups(parts.tables, parts.members.consumers, parts.messages.store)
         if count:

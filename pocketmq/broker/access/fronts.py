@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pocketmq.broker.access.denial_log import DenialLog
 from pocketmq.model.data_version import DataVersion
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.peer import Peer
+
+if TYPE_CHECKING:
+    from pocketmq.broker.access.denial_log import DenialLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Caller(Protocol):
 class BearerAccess(Protocol):
     """The broker's accounts, for a front that parses signatures itself."""
 
-    denials: DenialLog
+    denials: "DenialLog"
 
     def check_bearer(
         self,

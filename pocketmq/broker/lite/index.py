@@ -9,6 +9,7 @@
    is there already changes nothing.
 2. A key is a hash of the parent's number and the name. A parent that is deleted and made again has another
    number, so no lite topic of the old one comes back; their rows are swept in turns.
+   Without parents.json nothing in the folder has a meaning, and all is made anew; groups begin anew, too.
 3. A lite topic costs 16 to 32 bytes of the table and 32 a message in the chains: no file and no object.
 Owner: LiteTopics. Blocks on the disk only to open, to save, and for a new file of entries.
 """
@@ -16,6 +17,7 @@ Owner: LiteTopics. Blocks on the disk only to open, to save, and for a new file 
 import contextlib
 import heapq
 import logging
+import shutil
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -62,7 +64,11 @@ class LiteIndex:
 
     def open(self, parents: Iterable[TopicConfig]) -> None:
         """Load what is there, and read from the log what is missing. Raises: OSError, StoreError."""
-        data = self._parents_file.load() or {}
+        data = self._parents_file.load()
+        if data is None:
+            # Without the parents' numbers the rest tells of other lite topics than it did.
+            data = {}
+            self._begin_anew()
         self._names = {int(number): str(name) for number, name in data.get("parents", {}).items()}
         self._numbers = {name: number for number, name in self._names.items()}
         self._next = int(data.get("next") or 1)
@@ -80,6 +86,11 @@ class LiteIndex:
         else:
             self._count()
         self.catch_up(parents)
+
+    def _begin_anew(self) -> None:
+        if self.folder.exists():
+            log.warning("lite/parents.json is missing: lite topics are read from the log anew")
+            shutil.rmtree(self.folder)
 
     def _cut_to_log(self) -> None:
         """Drop the entries of records that the log does not have any more."""

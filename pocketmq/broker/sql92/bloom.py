@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import mmh3
+
 from pocketmq.remoting.errors import IllegalArgument
 
 
@@ -49,9 +51,6 @@ class BloomFilter:
 
     def positions(self, name: str) -> tuple[int, ...]:
         """The k bits of `name`, which is `GROUP#TOPIC`."""
-        # Few brokers have groups with expressions.
-        import mmh3
-
         first = mmh3.hash64(name.encode("utf-8"), 0, x64arch=True, signed=False)[0]
         low, high = first & 0xFFFF_FFFF, first >> 32
         found: list[int] = []
