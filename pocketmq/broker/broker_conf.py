@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 # Besides rocketmq_settings.py: names of releases that are not listed there.
 _IGNORED_SUFFIXES = ("ThreadPoolNums", "QueueCapacity", "ThreadPoolQueueCapacity")
-# A broker that has these would be open to all.
-_GUARDS = ("authenticationEnabled", "authorizationEnabled")
 # Older names of settings.
 _ALIASES = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
 # By which other brokers of its name RocketMQ finds the master.
@@ -85,13 +83,7 @@ def _warn_of_unknown(properties: Mapping[str, str]) -> None:
     for name in properties:
         if name in known:
             continue
-        if name in _GUARDS and properties[name].strip().lower() == "true":
-            log.warning(
-                "setting has no effect in PocketMQ: %s; requests are checked with aclEnable=true, which "
-                "accepts the accounts of aclFile",
-                name,
-            )
-        elif is_known_elsewhere(name):
+        if is_known_elsewhere(name):
             log.info("setting has no effect in PocketMQ: %s", name)
         else:
             log.warning("ignored an unknown setting: %s%s", name, nearest(name, known))

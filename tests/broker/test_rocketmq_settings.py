@@ -45,13 +45,6 @@ def test_a_key_without_effect_is_named_without_suggestions(
         BrokerConfig().update("aclCacheMaxNum", "5")
 
 
-def test_a_guard_that_is_not_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that relies on RocketMQ 5's users and policies would be open to all."""
-    read_broker_conf({"authorizationEnabled": "true"})
-    assert [each.levelname for each in caplog.records] == ["WARNING"]
-    assert "requests are checked with aclEnable=true" in caplog.text
-
-
 def test_the_older_name_of_a_setting_is_honoured() -> None:
     config, _ = read_broker_conf({"haSlaveFallbehindMax": "7"})
     assert config.ha_max_gap_not_in_sync == 7
