@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import Reject
 
 import pocketmq.integrations.celery  # noqa: F401 - makes `pocketmq://` known
 
@@ -60,6 +61,14 @@ def once_killed(self: Any, folder: str) -> bool:
         begun.write_text(str(os.getpid()))
         time.sleep(3600)
     return bool(self.request.delivery_info["redelivered"])
+
+
+@app.task(bind=True, acks_late=True)
+def refused_once(self: Any) -> bool:
+    """Refuse the task the first time; say that it came again."""
+    if not self.request.delivery_info["redelivered"]:
+        raise Reject("not now", requeue=True)
+    return True
 
 
 @app.task(acks_late=True)

@@ -44,6 +44,7 @@ def test_a_worker_runs_tasks_retries_and_remote_control(
     many = [send(app, "add", number, number) for number in range(40)]
     assert [each.get(timeout=PATIENCE) for each in many] == [2 * each for each in range(40)]
     assert send(app, "third_time").get(timeout=PATIENCE) == 2
+    assert send(app, "refused_once").get(timeout=PATIENCE) is True
     if pool == "prefork":
         own, parent = send(app, "process").get(timeout=PATIENCE)
         assert parent == worker.pid != own

@@ -329,7 +329,9 @@ class Channel(virtual.Channel):
             return None
         properties = payload["properties"]
         properties["delivery_tag"] = tag = uuid()
-        properties.setdefault("delivery_info", {})["redelivered"] = message.reconsume_times > 0
+        properties.setdefault("delivery_info", {})["redelivered"] = (
+            message.reconsume_times > 0 or envelope.PUT_BACK in message.properties
+        )
         self.qos.note(tag, received)
         return payload
 

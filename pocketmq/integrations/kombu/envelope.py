@@ -16,6 +16,8 @@ from pocketmq.client import Message, MessageExt
 from pocketmq.integrations.queue_names import topic_of
 
 PRIORITY = "_SYS_MSG_PRIORITY_"
+PUT_BACK = "PUT_BACK"
+"""The property of a message that a worker gave back: it is `redelivered`, though it counts as no failure."""
 
 # Names of the system's properties are in capitals.
 _OF_SYSTEM = re.compile(r"[A-Z_0-9]+\Z|__|1ST_POP_TIME")

@@ -38,7 +38,7 @@ from pocketmq.client.errors import BrokerRefused, ConsumerNotOnline
 from pocketmq.client.network.runner import Runner
 from pocketmq.client.sync import loop_thread
 from pocketmq.integrations.kombu.bindings import ROUND_MS, Bindings
-from pocketmq.integrations.kombu.envelope import PRIORITY
+from pocketmq.integrations.kombu.envelope import PRIORITY, PUT_BACK
 from pocketmq.integrations.kombu.transient import TRANSIENT_TOPIC, Transients
 from pocketmq.integrations.queue_names import topic_of
 from pocketmq.remoting.clock import SystemClock
@@ -336,6 +336,7 @@ class Link:
         kept = {
             name: value for name, value in message.properties.items() if name in _KEPT_PROPERTIES
         }
+        kept[PUT_BACK] = "true"
         await self._producer.send(
             Message(
                 message.topic, message.body, tags=message.tags, keys=message.keys, properties=kept
