@@ -167,6 +167,8 @@ def _cell(value: Any, key: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple, set)):
         return ", ".join(_cell(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{in_line(str(name))}={_cell(item)}" for name, item in value.items())
     # What a peer named something must not steer the terminal.
     return in_line(str(value))
 

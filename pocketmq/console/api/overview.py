@@ -38,7 +38,7 @@ def overview_content(console: Console) -> dict[str, Any]:
     sampler = console.sampler
     sample = sampler.last
     topics = sampler.topic_rates()
-    busiest = sorted(topics, key=lambda name: (-sum(topics[name].values()), name))
+    busiest = sorted(topics, key=lambda name: (-topics[name]["in"] - topics[name]["out"], name))
     behind = sorted(sampler.groups.items(), key=lambda each: (-each[1].lag, each[0]))
     return {
         "at": sample.at_ms,

@@ -1,7 +1,7 @@
 /* Spoken: the English sentences of brokers and of the server, in the language of the page.
  *
- * A table has their templates, {holes} for values. A value may be such a sentence itself, or several behind
- * each other. What no template fits, as the error of an operating system, stays English and is marked so.
+ * A table has their templates, {holes} for values. A value may be such a sentence itself,
+ * or several behind each other. The template with the most text of its own is taken. What no template fits, as the error of an operating system, stays English and is marked so.
  */
 
 import { data, h } from "./dom.js";
@@ -18,7 +18,7 @@ export function spoken(text, { tag = "span", ...attributes } = {}) {
 
 /** The parts of a translation, values marked as data; null if no template fits. */
 function translated(text) {
-  rules ??= Object.entries(strings.spoken).map(rule);
+  rules ??= Object.entries(strings.spoken).map(rule).sort((one, other) => other.size - one.size);
   for (const { pattern, names, parts } of rules) {
     const found = pattern.exec(text);
     if (!found) continue;
@@ -37,5 +37,6 @@ function value(text) {
 function rule([english, own]) {
   const names = (english.match(HOLE) ?? []).map((each) => each.slice(1, -1));
   const fixed = english.split(HOLE).map((each) => each.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  return { pattern: new RegExp(`^${fixed.join("(.+?)")}$`, "s"), names, parts: own.split(/\{(\w+)\}/) };
+  const pattern = new RegExp(`^${fixed.join("(.+?)")}$`, "s");
+  return { pattern, names, parts: own.split(/\{(\w+)\}/), size: fixed.join("").length };
 }
