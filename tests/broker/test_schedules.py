@@ -13,6 +13,7 @@ import pytest
 
 from pocketmq.admin.schedules import Schedule
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.readiness import health
 from pocketmq.model.message_codec import properties_to_dict
 from pocketmq.model.names import SCHEDULE_CHANGES_TOPIC
 from pocketmq.model.record import read_record
@@ -206,10 +207,14 @@ async def test_a_topic_that_is_missing_misses_its_times(
         await create(peer)
         assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
         turn(broker, clock, days=1)
-        assert broker.parts.services.schedules.missed["T"] == 1
+        schedules = broker.parts.services.schedules
+        assert schedules.missed["T"] == 1
+        [finding] = health(broker).findings
+        assert "its topic T takes no messages" in finding
         await peer.produce("T", b"new")
         turn(broker, clock, days=1)
         assert len(sent_times(broker)) == 1
+        assert schedules.findings() == []
 
 
 async def test_a_full_disk_delays_a_time(tmp_path: Path, clock: AdvancingClock) -> None:
