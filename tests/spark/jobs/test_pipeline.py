@@ -73,15 +73,15 @@ def test_a_pipeline_has_each_message_once_after_two_runs(
             add(store, made, 40 + made // 2)
             run(url, packages, pipeline, store.root)
             for name in ("messages", "by_tag"):
-                spark.catalog.refreshTable(name)
-            rows = spark.table("messages").collect()
+                spark.catalog.refreshTable(f"default.{name}")
+            rows = spark.table("default.messages").collect()
             count = made + 40 + made // 2
             assert sorted(
                 (r.brokerName, r.queueId, r.queueOffset, r.tags, r.id, r.amount) for r in rows
             ) == sorted(("broker-a", i % 2, i // 2, f"t{i % 3}", i, i + 0.5) for i in range(count))
-            assert {tuple(r) for r in spark.table("by_tag").collect()} == {
+            assert {tuple(r) for r in spark.table("default.by_tag").collect()} == {
                 (f"t{tag}", len(range(tag, count, 3)), sum(i + 0.5 for i in range(tag, count, 3)))
                 for tag in range(3)
             }
     for name in ("messages", "by_tag"):
-        spark.sql(f"DROP TABLE {name}")
+        spark.sql(f"DROP TABLE default.{name}")
