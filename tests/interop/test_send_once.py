@@ -202,9 +202,9 @@ def send_by_sdk(driver: Driver, endpoint: str, topic: str, bodies: Sequence[str]
 
 def started_producer(sdk: Sdk, topic: str) -> Producer:
     """Start one, again where it gives up: Go's start asks once for the route, and an answer may be lost."""
-    # Java's attempts follow each other at once: a connection that is ending uses up dozens
+    # Java's attempts follow each other at once: a connection that is ending uses up hundreds
     # (INTERNAL: http2 exception).
-    more = {"attempts": 1_000} if sdk.name == "java" else {}
+    more = {"attempts": 20_000} if sdk.name == "java" else {}
     while True:
         producer = sdk.producer(topic, **more)
         try:
