@@ -275,6 +275,10 @@ class QueryNotFound(BrokerRefused, CallerError):
     """QUERY_NOT_FOUND (22): the requested item is not stored."""
 
 
+class IllegalOperation(BrokerRefused, CallerError):
+    """ILLEGAL_OPERATION (604): what was asked for cannot be, such as a schedule that never comes."""
+
+
 class BrokerFailed(BrokerRefused, TransientError):
     """SYSTEM_ERROR (1) and every code without a class of its own."""
 
@@ -305,6 +309,7 @@ _REFUSALS: dict[int, type[BrokerRefused]] = {
     ResponseCode.INVALID_PARAMETER: MessageIllegal,
     ResponseCode.CONSUMER_NOT_ONLINE: ConsumerNotOnline,
     ResponseCode.FLOW_CONTROL: BrokerBusy,
+    ResponseCode.ILLEGAL_OPERATION: IllegalOperation,
     ResponseCode.GO_AWAY: BrokerNotServing,
 }
 
