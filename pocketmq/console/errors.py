@@ -56,7 +56,6 @@ _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.NoPermission, 403, "FORBIDDEN"),
     (errors.Unauthorised, 403, "FORBIDDEN"),
     (errors.MessageIllegal, 400, "BAD_REQUEST"),
-    (errors.IllegalOperation, 400, "BAD_REQUEST"),
     (errors.SubscriptionIllegal, 400, "BAD_REQUEST"),
     (errors.RequestNotSupported, 501, "NOT_SUPPORTED"),
     (errors.AnswerTimeout, 504, "TIMEOUT"),
