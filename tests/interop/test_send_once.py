@@ -340,9 +340,18 @@ async def test_a_kill_and_a_promotion_in_the_middle(
         master.kill()
         async with Admin(name_server=namesrv) as admin:
             await admin.replicas.change(slave.address, "promote", role="ASYNC_MASTER", force=True)
-        # Earlier, a held answer would let the next send begin while no route has a master: it fails at once.
+
+            async def has_a_master() -> bool:
+                return any(
+                    0 in each.addresses for each in (await admin.topics.route("Once")).brokers
+                )
+
+            await until(has_a_master, "a master in the route")
         proxies[0].stalled = False
         ended = await asyncio.to_thread(producer.end_flood, flood, stop=False)
-    assert ended == {"acknowledged": len(bodies), "failed": 0}
+    # A send of Java's that begins while no route has a master fails at once, without a try: two deaths, at
+    # most two such sends. They are not stored, or `check_once` finds what nobody acknowledged.
+    assert ended["acknowledged"] + ended["failed"] == len(bodies)
+    assert ended["failed"] <= 2
     [found] = stored_in([slave.store], ["Once"]).values()
     check_once(found, dict(producer.acks))
