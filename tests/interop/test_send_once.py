@@ -350,7 +350,7 @@ async def test_a_kill_and_a_promotion_in_the_middle(
         proxies[0].stalled = False
         ended = await asyncio.to_thread(producer.end_flood, flood, stop=False)
     # A send of Java's that begins while no route has a master fails at once, without a try: two deaths, at
-    # most two such sends. They are not stored, or `check_once` finds what nobody acknowledged.
+    # most two such sends. They are not stored, or `check_once` finds what was not acknowledged.
     assert ended["acknowledged"] + ended["failed"] == len(bodies)
     assert ended["failed"] <= 2
     [found] = stored_in([slave.store], ["Once"]).values()
