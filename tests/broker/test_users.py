@@ -272,3 +272,18 @@ async def test_slave_takes_the_users_of_its_master(tmp_path: Path) -> None:
         async with await Peer.at(slave) as peer:
             refused = await ask(peer, "app", RequestCode.GET_MAX_OFFSET, {"topic": "U"})
             assert is_refused(refused)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"authorization_enabled": True}, "needs authenticationEnabled=true"),
+        ({"authentication_enabled": True, "acl_enable": True}, "two ways to check signatures"),
+    ],
+)
+async def test_a_guard_that_would_not_check_starts_no_broker(
+    tmp_path: Path, settings: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(IllegalArgument, match=why):
+        async with serving(tmp_path, **settings):
+            pass
