@@ -258,6 +258,22 @@ def test_name_server_values_are_kept_in_the_data_directory(
         assert (json.loads(file.read_text()) if file.exists() else None) == kept
 
 
+def test_a_port_that_was_not_requested_may_be_anothers_by_now(
+    started: list[Server], folder: Path
+) -> None:
+    """The process of several brokers names each one's gRPC port before that broker begins."""
+    [taken] = free_ports(1)
+    words = ["--port", "0", "--data", "store", "--grpc-port", str(taken)]
+    with socket.create_server(("127.0.0.1", taken)):
+        server = Server(folder, "broker", *words, "--grpc-port-is-wish")
+        started.append(server)
+        assert server.ready()["grpc"] not in ("", f"127.0.0.1:{taken}")
+        requested = Server(folder, "broker", *words[:3], "other", *words[4:])
+        assert requested.end() == 2
+        assert "--grpc-port" in requested.log_path.read_text()
+    assert server.stop() == 0
+
+
 def test_a_vip_port_two_below_is_listened_on_when_it_is_free(
     started: list[Server], folder: Path
 ) -> None:

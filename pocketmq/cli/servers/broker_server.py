@@ -82,9 +82,8 @@ class BrokerServer:
                 settings, by_default=self._is_up
             )
             self.metrics = read_metrics_config(settings)
-            self._grpc, self._grpc_port_is_asked = read_grpc_config(
-                settings, by_default=self._is_up
-            )
+            self._grpc, is_asked = read_grpc_config(settings, by_default=self._is_up)
+            self._grpc_port_is_asked = is_asked and not options.grpc_port_is_wish
             self._tls = TlsConfig.read(settings)
             for name in [*TlsConfig.keys()]:
                 settings.pop(name, None)

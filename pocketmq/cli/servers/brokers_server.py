@@ -14,7 +14,6 @@ from functools import partial
 
 from pocketmq.broker.ha.config import SLAVE, SYNC_MASTER
 from pocketmq.cli.address import check_advertised
-from pocketmq.cli.exits import CannotBegin
 from pocketmq.cli.servers.broker_process import (
     STOP_TIME_S,
     BrokerProcess,
@@ -238,21 +237,14 @@ class BrokersServer:
             # Free ports lie close together: one broker's second port could be another's first.
             arguments += ["--set", "fastListenEnable=false"]
         arguments += self._metrics_of(number)
-        arguments += ["--grpc-port", str(self._grpc_port(number))]
+        arguments += self._grpc_of(number)
         return ManagedBroker(name, folder, port_of(base, number), arguments)
 
-    def _grpc_port(self, number: int) -> int:
-        """Return a broker's gRPC port: the usual one for the first; any free one if none was requested."""
+    def _grpc_of(self, number: int) -> list[str]:
+        """Return where a broker serves gRPC clients; any free port does if none was requested."""
         config, is_asked = self._checked.grpc
-        if config.is_off:
-            return config.port
-        port = port_of(config.port, number)
-        if not is_asked:
-            try:
-                check_port(self._config.listen_address, port, "--grpc-port")
-            except CannotBegin:
-                return 0
-        return port
+        port = config.port if config.is_off else port_of(config.port, number)
+        return ["--grpc-port", str(port)] + ([] if is_asked else ["--grpc-port-is-wish"])
 
     def _metrics_of(self, number: int) -> list[str]:
         """Return where a broker's figures are: as configured, else on a port for this process only."""

@@ -212,6 +212,14 @@ OPTIONS = (
         is_flag=True,
     ),
     Option(
+        ("--grpc-port-is-wish",),
+        "grpc_port_is_wish",
+        # For a broker of several on this machine: another program may take its port before it does.
+        argparse.SUPPRESS,
+        (BROKER,),
+        is_flag=True,
+    ),
+    Option(
         ("--log-level",),
         "log_level",
         "DEBUG, INFO, WARNING or ERROR (default: INFO); by module: the setting logLevels",
@@ -279,6 +287,7 @@ class ServerOptions:
     print_config: bool = False
     as_json: bool = False
     figures: bool = False
+    grpc_port_is_wish: bool = False
     log_level: str | None = None
     log_format: str | None = None
     log_file: str | None = None
