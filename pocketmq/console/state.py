@@ -16,7 +16,6 @@ from pocketmq.console.security import Security
 from pocketmq.console.time.alarm_hook import AlarmWatch
 from pocketmq.console.time.history_file import kept_history
 from pocketmq.console.time.sampler import Sampler
-from pocketmq.console.today import Today
 from pocketmq.model.message import MessageQueue
 from pocketmq.remoting.clock import Clock
 
@@ -42,7 +41,6 @@ class Console:
     security: Security
     sampler: Sampler
     watch: AlarmWatch
-    today: Today
     quiet: Quiet
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[RemoteBroker]" = ()
@@ -76,7 +74,6 @@ async def opened(
             Security(config, clock, machine_name=socket.gethostname()),
             sampler,
             AlarmWatch(config.alarm_file, sampler, clock),
-            Today(admin, clock),
             Quiet(config.folder, clock),
             here,
             elsewhere,
