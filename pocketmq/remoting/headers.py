@@ -364,12 +364,6 @@ class PopLiteMessageResponseHeader(Header):
     order_count_info: str | None = None
 
 
-class NotifyUnsubscribeLiteHeader(Header):
-    lite_topic: str
-    consumer_group: str
-    client_id: str
-
-
 class NotificationHeader(Header):
     consumer_group: str
     topic: str

@@ -657,7 +657,6 @@ _ROWS: tuple[RequestRow, ...] = (
         AnsweringServer.CLIENT,
         RequestRow(C.CHECK_TRANSACTION_STATE, h.CheckTransactionStateHeader),
         RequestRow(C.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedHeader),
-        RequestRow(C.NOTIFY_UNSUBSCRIBE_LITE, h.NotifyUnsubscribeLiteHeader),
         RequestRow(C.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetHeader),
         RequestRow(C.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusHeader),
         RequestRow(C.PUSH_REPLY_MESSAGE_TO_CLIENT, h.PushReplyMessageHeader),
@@ -704,6 +703,10 @@ _ROWS: tuple[RequestRow, ...] = (
     *_nobody(
         _LITE,
         C.ACK_LITE_MESSAGE,
+    ),
+    *_nobody(
+        "a broker tells RocketMQ's proxy that another client took a lite topic; SDKs are told over gRPC",
+        C.NOTIFY_UNSUBSCRIBE_LITE,
     ),
 )
 REQUESTS: Mapping[int, RequestRow] = {row.code: row for row in _ROWS}
