@@ -14,8 +14,7 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
@@ -27,6 +26,7 @@ from pocketmq.admin.views.topic import count_of, kind_of_topic, mean_size, own_n
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
+from pocketmq.console.time.figures import Counter, GroupFigures, Sample, TopicFigures, totals_of
 from pocketmq.console.time.history import History, SeriesKind
 from pocketmq.console.time.today import Today
 from pocketmq.model.diagnosis import Symptom, Thresholds
@@ -46,71 +46,6 @@ _BREATH_MS = 100
 _CLUSTER = "cluster"
 
 _LOSE = frozenset(("GROUP_DIFFERS", "MESSAGES_LOST"))
-
-
-@dataclass(slots=True)
-class _Counter:
-    """Counters of one thing (e.g. its queues') at the last look, and their rate since the look before.
-
-    Only those in both looks count: a broker that comes back causes no jump.
-    """
-
-    at_ms: int
-    values: dict[Hashable, int]
-    rate: float | None = None
-
-    def look(self, at_ms: int, values: dict[Hashable, int]) -> None:
-        if at_ms > self.at_ms:
-            old = self.values
-            more = sum(max(0, new - old[key]) for key, new in values.items() if key in old)
-            self.rate = more * 1_000 / (at_ms - self.at_ms)
-            self.at_ms, self.values = at_ms, values
-
-
-@dataclass(slots=True)
-class GroupFigures:
-    """The last look at a group.
-
-    members: None if that was not queried. lag_of: by topic. latency_ms: how long the next message has
-    waited in the queue with the greatest lag; None if unknown. out: consumed per second, by topic.
-    """
-
-    lag: int = 0
-    members: int | None = None
-    clients: tuple[str, ...] = ()
-    lag_of: dict[str, int] = field(default_factory=dict)
-    latency_ms: int | None = 0
-    out: dict[str, float] = field(default_factory=dict)
-    counters: dict[str, _Counter] = field(default_factory=dict)
-
-    @property
-    def rate(self) -> float:
-        return sum(self.out.values())
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFigures:
-    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take; today:
-    messages stored since midnight, by broker.
-    """
-
-    rate: float
-    messages: int
-    queues: int
-    size: int | None
-    today: Mapping[str, int] | None
-
-
-@dataclass(slots=True)
-class Sample:
-    """The result of one sample. at_ms: wall time; failure: why the name servers did not answer."""
-
-    at_ms: int = 0
-    brokers: list[dict[str, Any]] = field(default_factory=list)
-    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    topic_count: int = 0
-    group_count: int = 0
-    failure: str | None = None
 
 
 class Sampler:
@@ -300,7 +235,7 @@ class Sampler:
         )
         counters, figures.counters, figures.out = figures.counters, {}, {}
         for (topic, values), rate in zip(consumed.items(), rates, strict=True):
-            counter = figures.counters[topic] = counters.get(topic) or _Counter(now_ms, values)
+            counter = figures.counters[topic] = counters.get(topic) or Counter(now_ms, values)
             counter.look(now_ms, values)
             figures.out[topic] = (counter.rate or 0.0) if rate is None else rate
         try:
@@ -378,25 +313,7 @@ class Sampler:
 
     def totals(self) -> dict[str, Any]:
         """Return `rates` and `totals` of the overview: sums over the masters that answered."""
-        masters = [each for each in self.last.brokers if each["brokerId"] == 0]
-        went = sum(each.rate for each in self.groups.values())
-
-        def total(figure: str) -> float:
-            return sum(each[figure] or 0 for each in masters)
-
-        today = [each["inToday"] for each in masters if each["reachable"]]
-
-        return {
-            "rates": {"in": round(total("in"), 2), "out": round(went, 2)},
-            "totals": {
-                "inToday": None if None in today else sum(today),
-                "deliveredToday": total("deliveredToday"),
-                "lag": sum(each.lag for each in self.groups.values()),
-                "latencyMs": max(
-                    (each.latency_ms or 0 for each in self.groups.values()), default=0
-                ),
-            },
-        }
+        return totals_of(self.last, self.topics, self.groups, is_whole=True)
 
     def topic_figures(self) -> dict[str, dict[str, float | None]]:
         """Return all figures of each sampled topic."""
