@@ -93,6 +93,7 @@ class GetGroupBalanceHeader(Header, own=True):
     topic: str | None = None
     since: int | None = None
     states: str | None = None
+    after: str | None = None
 
 
 class RedeliverHeader(Header, own=True):
@@ -101,6 +102,7 @@ class RedeliverHeader(Header, own=True):
     count: int
     topic: str | None = None
     since: int | None = None
+    after: str | None = None
 
 
 class GetDeliveriesHeader(Header):
