@@ -3,13 +3,16 @@
 1. An administrator's reset forwards skips all before it that was not acknowledged; what one backwards passes
    will be given again, unless a kill takes the reset back.
 2. What a member's own move skips is what was never given.
-3. A message that was sent back counts by its copies; `back` has where they went, `copies` where they are.
+3. A message that was sent back counts by its copies; `back` has where they went, `copies` where they are,
+   `given_back` where those are of messages that were redelivered.
 """
 
+from array import array
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from pocketmq.books.given_back import GivenBack, GivenRuns, parse_kinds
 from pocketmq.books.rows import (
     DELETED,
     EVENT,
@@ -21,6 +24,7 @@ from pocketmq.books.rows import (
     Texts,
     Way,
     began_ms,
+    parse_given,
     parse_origin,
 )
 from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
@@ -40,12 +44,11 @@ class Back(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Where a copy of a message is. taken_from: the class of one that was lost or skipped before."""
+    """Where a copy of a message is."""
 
     topic: str
     queue_id: int
     offset: int
-    taken_from: str
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Book:
     lanes: dict[tuple[Way, str], Runs] = field(default_factory=dict)
     back: dict[int, Back] = field(default_factory=dict)
     copies: dict[int, list[Copy]] = field(default_factory=dict)
+    given_back: GivenRuns = field(default_factory=GivenRuns)
     # By client id: the offset that a member that broadcasts has reported last.
     reports: dict[str, int] = field(default_factory=dict)
 
@@ -149,6 +153,15 @@ class Book:
         for table in (self.back, self.copies):
             for offset in [offset for offset in table if offset >= begin]:
                 del table[offset]
+        self.given_back.cut(begin)
+
+    def redelivered(self, run: GivenBack) -> None:
+        """Enter what was given back: what became of these messages before counts no more."""
+        if self.back or self.copies:
+            for offset in run.origins:
+                self.back.pop(offset, None)
+                self.copies.pop(offset, None)
+        self.given_back.put(run)
 
     def _mark(self, piece: Piece, *, fills: bool) -> None:
         for runs in list(self.lanes.values()) or [self.lane()]:
@@ -165,8 +178,12 @@ class Books:
         self.since_ms = 0
 
     def __len__(self) -> int:
-        """Return the number of pieces."""
-        return sum(len(runs) for book in self.books.values() for runs in book.lanes.values())
+        """Return the number of pieces, and what else takes as much memory."""
+        pieces = sum(len(runs) for book in self.books.values() for runs in book.lanes.values())
+        return pieces + sum(
+            len(book.back) + len(book.copies) + len(book.given_back) // 32
+            for book in self.books.values()
+        )
 
     def book(self, topic: str, queue_id: int) -> Book:
         """Return the book of a queue."""
@@ -212,13 +229,21 @@ class Books:
         if kind == EventKind.COPY:
             self.copied(topic, queue_id, begin, text)
             return
+        if kind == EventKind.REDELIVERED:
+            first_topic, first_queue, run = parse_given(topic, queue_id, begin, text)
+            self.book(first_topic, first_queue).redelivered(run)
+            return
         self.book(topic, queue_id).event(EventKind(kind), begin, end, text, ms)
 
     def copied(self, topic: str, queue_id: int, offset: int, text: str) -> None:
         """Enter where a copy is. text: of what, as `origin_text` makes it."""
         first_topic, first_queue, first, taken_from = parse_origin(text)
-        copies = self.book(first_topic, first_queue).copies
-        copies.setdefault(first, []).append(Copy(topic, queue_id, offset, taken_from))
+        book = self.book(first_topic, first_queue)
+        if taken_from:
+            kinds = parse_kinds(taken_from[:1], 1)
+            book.redelivered(GivenBack(topic, queue_id, offset, array("q", (first,)), kinds))
+        else:
+            book.copies.setdefault(first, []).append(Copy(topic, queue_id, offset))
 
 
 def _piece(row: Row, texts: Texts) -> tuple[Piece, Way]:

@@ -10,11 +10,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from pocketmq.books.book import Books
+from pocketmq.books.in_state import InState
 from pocketmq.books.listing import LISTED_MAX, add_queue, listed_of
 from pocketmq.books.origins import original
-from pocketmq.books.reckoning import InState, Now, Reckoning
+from pocketmq.books.reckoning import Now, Reckoning
 from pocketmq.books.record_file import NAMES, rows_of_file
 from pocketmq.books.rows import EventKind, origin_text
 from pocketmq.books.runs import PIECE_MAX
@@ -178,8 +180,9 @@ class StoredBooks:
         for name, queue_id, begin in self._queues(topic, since_ms):
             parts = list(self._reckoning.parts(name, queue_id, begin))
             queue = (name, self._ledger.broker_name, queue_id)
-            found += listed_of(queue, parts, states, self._sorted, LISTED_MAX - len(found))
-        return sorted(found)
+            rows = listed_of(queue, parts, states, self._sorted)
+            found += islice(rows, LISTED_MAX - len(found))
+        return found
 
     def _queues(self, only: str | None, since_ms: int) -> Iterator[tuple[str, int, int]]:
         """Yield topic, queue id and first offset of the queues that count."""
@@ -266,8 +269,7 @@ class Copies:
         if place is None:
             book.event(kind, origin.offset, origin.offset, "", record.store_ms)
         else:
-            text = origin_text(*origin)
-            self._books.copied(*place, text)
+            self._books.copied(*place, origin_text(*origin))
 
     def _at(self, position: int) -> Record | None:
         return self._store.record(position, 0)

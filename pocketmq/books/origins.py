@@ -46,3 +46,15 @@ def _at(msg_id: bytes, at_position: Callable[[int], Record | None]) -> Record | 
     except (IllegalArgument, ValueError):
         return None
     return at_position(position)
+
+
+def given_back_as(copy: Record) -> str:
+    """Return the class that a redelivered message was in, if this is its copy; else "".
+
+    A copy of the copy, which a member gave back in its turn, has the property, too.
+    """
+    taken_from = get_property(copy.properties, REDELIVERED)
+    if taken_from is None or copy.reconsume_times:
+        return ""
+    # A pop whose time ran out may leave the number of attempts as it was.
+    return "" if get_property(copy.properties, b"1ST_POP_TIME") else taken_from.decode()

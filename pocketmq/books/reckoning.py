@@ -2,19 +2,21 @@
 
 1. What was given counts as passed only below the group's offset; above it, the member that has it is asked by
    whether it is online.
-2. Messages in flight (popped) and those that were sent back are looked at one by one, before the others.
+2. Messages in flight (popped) and those that were sent back are looked at one by one, before the others; what
+   was given back by runs of copies, which are in one state.
 3. What cannot be told is UNKNOWN.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from pocketmq.books.book import Book, Books, Copy
+from pocketmq.books.given_back import GivenBack
+from pocketmq.books.in_state import STATES, InState, KnownSingly, ranges_of
 from pocketmq.books.lanes import as_one, broadcast_offset
 from pocketmq.books.rows import Way
-from pocketmq.books.runs import PIECE_MAX, UNSURE, Piece
+from pocketmq.books.runs import PIECE_MAX, UNSURE, Piece, Runs
 from pocketmq.books.sorting import (
     ASKS_ALL,
     DISCARDED,
@@ -30,12 +32,6 @@ from pocketmq.model.pop_receipt import Receipted
 
 Classes = Callable[[str, int, int, int, Pulling], bytes | None]
 """As Sorter.classes."""
-_STATES = {
-    KEPT: (State.CONSUMED, ""),
-    DISCARDED: (State.LOST, Cause.DISCARDED.value),
-    MISSED: (State.LOST, Cause.FILTERED.value),
-    UNWANTED: (State.FILTERED, ""),
-}
 _TOLD = {
     Receipted.OUT: State.IN_HAND,
     Receipted.ACKED: State.CONSUMED,
@@ -51,7 +47,6 @@ _FINAL = (
     State.FILTERED,
     State.UNKNOWN,
 )
-_CLASSES = {"missed": MISSED, "discarded": DISCARDED}
 
 
 @dataclass(slots=True)
@@ -67,23 +62,6 @@ class Now:
     unread: Cause | None = None
 
 
-class InState(NamedTuple):
-    """`size` messages of [begin, end) in one state; is_single: one that is in no other part, though their
-    ranges may contain it. of: where they are not all of the range, the class that
-    picks them, and how they were given. pulling: how they were given, where that is recorded."""
-
-    begin: int
-    end: int
-    state: State
-    size: int
-    cause: str = ""
-    member: str = ""
-    ms: int = 0
-    of: tuple[int, Pulling] | None = None
-    is_single: bool = False
-    pulling: Pulling | None = None
-
-
 @dataclass(slots=True)
 class Reckoning:
     """One group. now: by topic and queue id; online: client ids; classes: as Sorter.classes; passed: the
@@ -96,6 +74,9 @@ class Reckoning:
     classes: Classes
     passed: Callable[[str, int, int, int], Iterator[InState]] | None = None
     _seen: set[tuple[str, int, int]] = field(default_factory=set)
+    # By queue, since a question asks often: its pieces, and the messages that are known singly.
+    _runs: dict[tuple[str, int], Runs] = field(default_factory=dict)
+    _odd: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def begin(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue that is the group's."""
@@ -107,12 +88,17 @@ class Reckoning:
             return now.low if now.offset < 0 else min(now.low, now.offset)
         return min(now.low, lowest)
 
-    def parts(self, topic: str, queue_id: int, begin: int) -> Iterator[InState]:
-        """Yield what [begin, end of the queue) consists of."""
+    def parts(
+        self, topic: str, queue_id: int, begin: int, end: int | None = None
+    ) -> Iterator[InState]:
+        """Yield what [begin, end) consists of; up to the end of the queue, without an `end`."""
         book = self.books.books.get((topic, queue_id)) or Book()
         now = self._where(book, self.now[topic, queue_id])
+        if end is not None and end < now.high:
+            now = replace(now, high=end)
         special = self._special(topic, queue_id, book, now, begin)
-        for each in as_one(book, self.online).between(begin, now.high):
+        yield from self._given_back(book, special, begin, now.high)
+        for each in self._pieces(topic, queue_id, book).between(begin, now.high):
             if isinstance(each, tuple):
                 yield from self._unrecorded(topic, queue_id, *each, now, special)
             elif each.state is not None:
@@ -120,42 +106,81 @@ class Reckoning:
             else:
                 yield from special.carve(self._given(topic, queue_id, each, now))
 
+    def windows(
+        self, topic: str, queue_id: int, begin: int, size: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield what to ask `parts` for, one after the other: ranges that cut no piece."""
+        book, high = (
+            self.books.books.get((topic, queue_id)) or Book(),
+            self.now[topic, queue_id].high,
+        )
+        runs = self._pieces(topic, queue_id, book)
+        while begin < high:
+            end = min(begin + size, high)
+            piece = runs.at(end - 1)
+            end = end if piece is None else min(max(end, piece.end), high)
+            yield begin, end
+            begin = end
+
     def _where(self, book: Book, now: Now) -> Now:
         """Of members that broadcast, no offset is stored: what they report counts."""
         offset = broadcast_offset(book, self.online)
         return now if offset is None else replace(now, offset=offset)
 
+    def _pieces(self, topic: str, queue_id: int, book: Book) -> Runs:
+        found = self._runs.get((topic, queue_id))
+        if found is None:
+            found = self._runs[topic, queue_id] = as_one(book, self.online)
+        return found
+
     # ------------------------------------------------------------ one by one
 
-    def _special(self, topic: str, queue_id: int, book: Book, now: Now, begin: int) -> "_Singles":
+    def _known_singly(self, key: tuple[str, int]) -> list[int]:
+        """Return the offsets that are looked at one by one, sorted."""
+        found = self._odd.get(key)
+        if found is None:
+            book = self.books.books.get(key) or Book()
+            found = self._odd[key] = sorted({*self.now[key].told, *book.back, *book.copies})
+        return found
+
+    def _special(
+        self, topic: str, queue_id: int, book: Book, now: Now, begin: int
+    ) -> "KnownSingly":
         """Return what is known of single messages (2)."""
-        found = _Singles()
-        runs = as_one(book, self.online)
-        for offset, told in now.told.items():
-            if begin <= offset < now.high and (told is not Receipted.ACKED or offset >= now.offset):
-                piece = runs.at(offset)
-                member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
-                state = _TOLD[told]
-                part = InState(offset, offset + 1, state, 1, "", member, ms, is_single=True)
-                found.add(offset, KEPT, part)
-        for offset in book.back.keys() | book.copies.keys():
-            if begin <= offset < now.high and now.told.get(offset) is not Receipted.OUT:
+        found = KnownSingly(book.given_back)
+        runs = self._pieces(topic, queue_id, book)
+        odd = self._known_singly((topic, queue_id))
+        for offset in odd[bisect_left(odd, begin) : bisect_left(odd, now.high)]:
+            told = now.told.get(offset)
+            if told is not Receipted.OUT and (offset in book.back or offset in book.copies):
                 state, taken_from = self.fate(topic, queue_id, offset)
                 back = book.back.get(offset)
                 cause, ms = ("", 0) if back is None else (back.cause, back.ms)
-                part = InState(offset, offset + 1, state, 1, cause, "", ms, is_single=True)
-                found.add(offset, _CLASSES.get(taken_from, KEPT), part)
+                part = InState(offset, offset + 1, state, 1, cause, "", ms, picks=(offset,))
+                found.add(offset, taken_from or KEPT, part)
+            elif told is not None and (told is not Receipted.ACKED or offset >= now.offset):
+                piece = runs.at(offset)
+                member, ms = ("", 0) if piece is None else (piece.member, piece.ms)
+                state = _TOLD[told]
+                part = InState(offset, offset + 1, state, 1, "", member, ms, picks=(offset,))
+                found.add(offset, KEPT, part)
         return found
 
-    def fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, str]:
-        """Return what became of a message that was sent back or redelivered, and what it was taken from."""
+    def fate(self, topic: str, queue_id: int, offset: int) -> tuple[State, int]:
+        """Return what became of a message that was sent back or redelivered, and the class it had before; 0
+        without one.
+        """
         key = (topic, queue_id, offset)
         book = self.books.books.get((topic, queue_id))
         if book is None or key in self._seen:
-            return State.RETRY, ""
+            return State.RETRY, 0
         self._seen.add(key)
-        copies = book.copies.get(offset, [])
-        taken_from = next((each.taken_from for each in copies if each.taken_from), "")
+        copies, taken_from = book.copies.get(offset, []), 0
+        given = book.given_back.at(offset)
+        if given is not None:
+            run, copy = given
+            taken_from = run.kinds[copy - run.begin]
+            copies = [Copy(run.topic, run.queue_id, copy), *copies]
         states = {self._state_of(each) for each in copies}
         self._seen.discard(key)
         back = book.back.get(offset)
@@ -168,26 +193,87 @@ class Reckoning:
 
     def _state_of(self, copy: Copy) -> State:
         """Return the state of a copy; RETRY while it is under way."""
-        topic, queue_id, offset, _ = copy
+        topic, queue_id, offset = copy
         now, book = self.now.get((topic, queue_id)), self.books.books.get((topic, queue_id))
         if now is None or now.told.get(offset) is Receipted.OUT:
             return State.RETRY
         if book is not None and (offset in book.back or offset in book.copies):
             return self.fate(topic, queue_id, offset)[0]
-        piece = None if book is None else as_one(book, self.online).at(offset)
-        if piece is not None and piece.state is not None:
-            return piece.state
-        if offset >= now.offset:
-            return State.EXPIRED if offset < now.low else State.RETRY
-        if piece is None:
-            return State.UNKNOWN
-        [part] = self._passed(topic, queue_id, piece.cut(offset, offset + 1))
-        return part.state
+        [(_, _, state)] = self._of_copies(topic, queue_id, now, offset, offset + 1)
+        return state
+
+    # ------------------------------------------------------------ given back
+
+    def _given_back(
+        self, book: Book, special: "KnownSingly", begin: int, end: int
+    ) -> Iterator[InState]:
+        """Yield what was given back and is not among the single ones."""
+        for whole in book.given_back.touching(begin, end):
+            run = whole.part(*whole.between(begin, end))
+            for part in run.without(special.between(begin, end)):
+                for first, behind, state in self._under_way(part):
+                    origins = part.origins[first - part.begin : behind - part.begin]
+                    state = State.REDELIVERED if state is State.CONSUMED else state
+                    yield InState(origins[0], origins[-1] + 1, state, len(origins), picks=origins)
+
+    def _under_way(self, run: GivenBack) -> Iterator[tuple[int, int, State]]:
+        """Yield the states of a run's copies, by their offsets."""
+        key = (run.topic, run.queue_id)
+        now = self.now.get(key)
+        if now is None:
+            yield run.begin, run.end, State.RETRY
+            return
+        odd = self._known_singly(key)
+        at = run.begin
+        for offset in odd[bisect_left(odd, run.begin) : bisect_left(odd, run.end)]:
+            yield from self._of_copies(*key, now, at, offset)
+            yield offset, offset + 1, self._state_of(Copy(*key, offset))
+            at = offset + 1
+        yield from self._of_copies(*key, now, at, run.end)
+
+    def _of_copies(
+        self, topic: str, queue_id: int, now: Now, begin: int, end: int
+    ) -> Iterator[tuple[int, int, State]]:
+        """Yield the states of copies that are not known singly."""
+        book = self.books.books.get((topic, queue_id)) or Book()
+        for each in self._pieces(topic, queue_id, book).between(begin, end):
+            piece = None if isinstance(each, tuple) else each
+            first, behind = each if isinstance(each, tuple) else (each.begin, each.end)
+            if piece is not None and piece.state is not None:
+                yield first, behind, piece.state
+                continue
+            passed = min(max(first, now.offset), behind)
+            stored = min(max(passed, now.low), behind)
+            if first < passed and piece is not None:
+                yield from self._one_by_one(topic, queue_id, piece.cut(first, passed))
+            elif first < passed:
+                yield first, passed, State.UNKNOWN
+            if passed < stored:
+                yield passed, stored, State.EXPIRED
+            if stored < behind:
+                yield stored, behind, State.RETRY
+
+    def _one_by_one(
+        self, topic: str, queue_id: int, piece: Piece
+    ) -> Iterator[tuple[int, int, State]]:
+        """Yield the states of messages that were passed; UNKNOWN where only numbers are known."""
+        untold = -1
+        for part in self._passed(topic, queue_id, piece):
+            if part.of is None:
+                yield part.begin, part.end, part.state
+                continue
+            kind, pulling = part.of
+            classes = self.classes(topic, queue_id, part.begin, part.end, pulling)
+            for first, behind in ranges_of(classes, kind):
+                yield part.begin + first, part.begin + behind, part.state
+            if classes is None and untold != part.begin:
+                untold = part.begin
+                yield part.begin, part.end, State.UNKNOWN
 
     # ------------------------------------------------------------ many at once
 
     def _unrecorded(
-        self, topic: str, queue_id: int, begin: int, end: int, now: Now, special: "_Singles"
+        self, topic: str, queue_id: int, begin: int, end: int, now: Now, special: "KnownSingly"
     ) -> Iterator[InState]:
         passed = min(max(begin, now.offset), end)
         if self.passed is not None and begin < passed:
@@ -244,7 +330,7 @@ class Reckoning:
                 continue
             for kind, count in numbers.items():
                 if count:
-                    state, cause = _STATES[kind]
+                    state, cause = STATES[kind]
                     if kind == UNWANTED and asked(piece.pulling.by) == ASKS_ALL:
                         # A filter that lets everything through: these were deleted.
                         state = State.EXPIRED
@@ -321,47 +407,3 @@ class Reckoning:
             rest = each.size - kept - discarded - missed
             numbers = (rest, kept, discarded, missed)
             yield each, dict(zip((UNWANTED, KEPT, DISCARDED, MISSED), numbers, strict=True))
-
-
-class _Singles:
-    """What is known of single messages: by offset, the class that they would count in, and their part."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[int, InState]] = {}
-        self._sorted: list[int] | None = None
-
-    def add(self, offset: int, kind: int, part: InState) -> None:
-        """Add one."""
-        self._found[offset] = kind, part
-        self._sorted = None
-
-    def between(self, begin: int, end: int) -> list[int]:
-        """Return their offsets in [begin, end), sorted."""
-        if self._sorted is None:
-            self._sorted = sorted(self._found)
-        return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
-
-    def carve(self, parts: Iterable[InState]) -> Iterator[InState]:
-        """Yield parts of one range without the messages that are known singly, and these."""
-        parts = list(parts)
-        if not self._found or not parts:
-            yield from parts
-            return
-        begin, end = min(each.begin for each in parts), max(each.end for each in parts)
-        for offset in self.between(begin, end):
-            kind, part = self._found[offset]
-            yield part
-            place = _place_of(parts, offset, kind)
-            parts[place] = parts[place]._replace(size=parts[place].size - 1)
-        yield from (each for each in parts if each.size)
-
-
-def _place_of(parts: list[InState], offset: int, kind: int) -> int:
-    """Return the part that an offset is taken out of: one of its class, if it is in one."""
-    places = [
-        place for place, each in enumerate(parts) if each.begin <= offset < each.end and each.size
-    ]
-    for place in places:
-        if (parts[place].state, parts[place].cause) == _STATES[kind]:
-            return place
-    return places[0]

@@ -4,6 +4,14 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from pocketmq.books.given_back import (
+    GivenBack,
+    kinds_text,
+    offsets_text,
+    parse_kinds,
+    parse_offsets,
+)
+
 # The kind of a row: its first element.
 TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN, FOLDED = range(7)
 Texts = dict[int, str]
@@ -31,6 +39,8 @@ class EventKind(StrEnum):
     DEAD = "dead"
     # The message at `begin` of a retry topic is a copy: the text is what `origin_text` makes.
     COPY = "copy"
+    # The messages [begin, end) of a retry topic were given back: the text is what `given_text` makes.
+    REDELIVERED = "redelivered"
     # A member that broadcasts, which keeps its offsets itself, says that it is at `end`; the text is its
     # client id.
     REPORT = "report"
@@ -85,12 +95,25 @@ def began_ms(row: Row) -> int:
     return int(row[-2] if row[0] in (SPAN, GIVEN) else row[-1])
 
 
-def origin_text(topic: str, queue_id: int, offset: int, taken_from: str = "") -> str:
-    """Format the message that a copy is of; taken_from: the class of one that was not consumed before."""
-    return f"{topic} {queue_id} {offset} {taken_from}"
+def origin_text(topic: str, queue_id: int, offset: int) -> str:
+    """Format the message that a copy is of."""
+    return f"{topic} {queue_id} {offset} "
 
 
 def parse_origin(text: str) -> tuple[str, int, int, str]:
-    """Parse what `origin_text` made."""
+    """Parse what `origin_text` made; older versions added the class of what was redelivered."""
     topic, queue_id, offset, taken_from = text.split(" ")
     return topic, int(queue_id), int(offset), taken_from
+
+
+def given_text(topic: str, queue_id: int, run: GivenBack) -> str:
+    """Format what a run of copies is of."""
+    return f"{topic} {queue_id} {kinds_text(run.kinds)} {offsets_text(run.origins)}"
+
+
+def parse_given(retry: str, queue_id: int, begin: int, text: str) -> tuple[str, int, GivenBack]:
+    """Return topic and queue id of the messages, and the run; retry, queue_id, begin: where copies begin."""
+    topic, first_queue, kinds, texts = text.split(" ")
+    offsets = parse_offsets(texts)
+    run = GivenBack(retry, queue_id, begin, offsets, parse_kinds(kinds, len(offsets)))
+    return topic, int(first_queue), run

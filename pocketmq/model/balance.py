@@ -153,6 +153,15 @@ class ListedMessages(NamedTuple):
         )
 
 
+class ListedPage(NamedTuple):
+    """Some of the messages in some states, in the order of the queues. after: how to ask for the next ones;
+    "" behind the last.
+    """
+
+    rows: list[ListedMessages]
+    after: str
+
+
 def total(balances: Iterable[Balance], topic: str, group: str) -> Balance:
     """Return the sum of these books under a topic's name."""
     found = Balance(topic, group)

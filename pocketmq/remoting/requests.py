@@ -96,6 +96,7 @@ class GetGroupBalanceHeader(Header, own=True):
     topic: str | None = None
     since: int | None = None
     states: str | None = None
+    after: str | None = None
 
 
 class RedeliverHeader(Header, own=True):
@@ -104,6 +105,7 @@ class RedeliverHeader(Header, own=True):
     count: int
     topic: str | None = None
     since: int | None = None
+    after: str | None = None
 
 
 class GetDeliveriesHeader(Header):

@@ -35,7 +35,9 @@ async def asker(broker: Broker) -> AsyncIterator[Peer]:
 
 async def redeliver(asker: Peer, count: int = 100, state: str = "lost", **more: Any) -> Any:
     ext = {"group": G, "state": state, "count": count, **more}
-    return body_of(await asker.ask(PocketRequestCode.REDELIVER, ext))
+    told = body_of(await asker.ask(PocketRequestCode.REDELIVER, ext))
+    del told["after"]
+    return told
 
 
 async def lose(broker: Broker, asker: Peer, member: Peer, *tags: str) -> None:
@@ -223,3 +225,43 @@ async def test_members_that_pop_get_them_from_their_own_retry_topic(
             assert each.topic == f"%RETRY%{G}_{T}"
             await member.ack(each)
         assert await books(asker) == {"stored": 3, "consumed": 1, "redelivered": 2}
+
+
+async def test_a_copy_that_fails_once_counts_by_its_retry(
+    tmp_path: Path,
+) -> None:
+    """Also after a start, at which the copies are looked at."""
+    store = {"message_delay_level": "1s " * 18}
+    async with (
+        serving(tmp_path, store=store, isolate_keep_time=0) as broker,
+        await Peer.at(broker) as asker,
+        await Peer.at(broker) as member,
+    ):
+        await lose(broker, asker, member, *"AA")
+        assert await redeliver(asker) == about(2)
+        copies = records(await member.pull(G, RETRY, 0))
+        ext = {"offset": copies[0].position, "group": G, "delayLevel": 0}
+        assert (await member.ask(36, ext)).code == 0
+        await commit(member, 2, RETRY)
+        assert await books(asker) == {"stored": 2, "retry": 1, "redelivered": 1}
+        records(await member.pull(G, RETRY, 2, sys_flag=2))
+        await commit(member, 3, RETRY)
+        assert await books(asker) == {"stored": 2, "redelivered": 2}
+    async with serving(tmp_path, store=store) as broker, await Peer.at(broker) as asker:
+        assert await redeliver(asker) == about(0)
+        assert await books(asker) == {"stored": 2, "redelivered": 2}
+
+
+async def test_a_copy_that_is_lost_is_given_again_once(broker: Broker, asker: Peer) -> None:
+    async with await Peer.at(broker) as member:
+        await lose(broker, asker, member, *"AAA")
+        assert await redeliver(asker) == about(3)
+        # An administrator moves the group past the copies.
+        await commit(asker, 2, RETRY)
+        assert await books(asker) == {"stored": 3, "retry": 1, "skipped": 2}
+        assert await redeliver(asker, state="skipped") == about(2)
+        assert await books(asker) == {"stored": 3, "retry": 3}
+        assert await redeliver(asker, state="skipped") == about(0)
+        assert len(records(await member.pull(G, RETRY, 2))) == 3
+        await commit(member, 5, RETRY)
+        assert await books(asker) == {"stored": 3, "redelivered": 3}

@@ -9,6 +9,9 @@ from pocketmq.model.balance import State
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.requests import GetGroupBalanceHeader
 
+# Ranges of an answer.
+_PAGE = 1_000
+
 
 class BalanceActs:
     """Asks the ledger."""
@@ -27,7 +30,7 @@ class BalanceActs:
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                     f"subscription group [{ask.group}] does not exist",
                 )
-            found = {"topics": [each.to_json() for each in balances]}
+            found: dict[str, Any] = {"topics": [each.to_json() for each in balances]}
         else:
             try:
                 states = frozenset(map(State.of, ask.states.split(",")))
@@ -36,6 +39,11 @@ class BalanceActs:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, f"no state {error}; states are: {known}"
                 ) from error
-            listed = await self._ledger.listed(ask.group, states, ask.topic, since_ms)
-            found = {"rows": [each.to_json() for each in listed]}
+            try:
+                page = await self._ledger.listed(
+                    ask.group, states, ask.topic, since_ms, ask.after or "", ranges=_PAGE
+                )
+            except ValueError as error:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            found = {"rows": [each.to_json() for each in page.rows], "after": page.after}
         return {"recordedSince": self._ledger.since_ms(ask.group), **found}

@@ -23,7 +23,7 @@ class RedeliverActs:
         self._durability = durability
 
     async def redeliver(self, ask: RedeliverHeader) -> dict[str, Any]:
-        """Return how many messages were given, and how many were not. Raises: Refused."""
+        """Return how many messages were given, how many were not, and where to continue. Raises: Refused."""
         state = next((each for each in _STATES if each.value == ask.state), None)
         if state is None:
             raise Refused(
@@ -33,9 +33,14 @@ class RedeliverActs:
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
         try:
             found = await self._redelivery.give(
-                ask.group, state, ask.topic, max(0, ask.since or 0), max(0, ask.count)
+                ask.group,
+                state,
+                ask.topic,
+                max(0, ask.since or 0),
+                max(0, ask.count),
+                ask.after or "",
             )
-        except StoreError as error:
+        except (StoreError, ValueError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if found.given and self._durability.waits:
             code = await self._durability.kept(found.end)
@@ -46,4 +51,5 @@ class RedeliverActs:
             "given": found.given,
             "left": found.left,
             "unwanted": found.unwanted,
+            "after": found.after,
         }

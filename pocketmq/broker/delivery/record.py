@@ -229,7 +229,7 @@ class DeliveryRecord:
     def dead(self, retry: str, dead: str, properties: bytes) -> None:
         """Record that a message sent to a retry topic was one too many, by the properties of the copy."""
         group = dead.removeprefix(DLQ_PREFIX)
-        origin = self.around.origin(properties)
+        origin = self.around.original(properties)
         if origin is not None:
             text = f"to {dead}: its member sent it to {retry} once more than the limit"
             self.event(EventKind.DEAD, (group, *origin[:2]), origin[2], origin[2], text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterator
 
-from pocketmq.books.origins import REDELIVERED, original
+from pocketmq.books.origins import given_back_as, original
 from pocketmq.books.rows import Origin
 from pocketmq.books.sorting import Pulling, Sorter, Split
 from pocketmq.broker.delivery.wishes import Wishes
@@ -10,7 +10,7 @@ from pocketmq.broker.groups.consumer_group import ConsumerGroup
 from pocketmq.broker.groups.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.node import Node
 from pocketmq.model.message_codec import get_property
-from pocketmq.model.record import Record, properties_of, read_record
+from pocketmq.model.record import Record, read_record
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store import MessageStore
 
@@ -77,20 +77,17 @@ class Surroundings:
         for place, (position, size, _) in enumerate(
             self._store.entries(topic, queue_id, begin, end - begin)
         ):
-            record = self._store.record_at(position, size)
-            properties = b"" if record is None else properties_of(record)
-            origin = self.origin(properties)
+            stored = self._store.record_at(position, size)
+            record = None if stored is None else read_record(stored, check_crc=False)
+            # What was given back is recorded by GroupRedelivery, and may be sent back as any other.
+            if record is None or given_back_as(record):
+                continue
+            origin = self.original(record.properties)
             if origin is not None:
                 yield begin + place, *origin
 
-    def origin(self, properties: bytes) -> tuple[str, int, int] | None:
-        """Return topic, queue id and offset of the message that one with these properties is a copy of."""
-        # What was redelivered is recorded by GroupRedelivery, and may be sent back as any other.
-        is_redelivered = get_property(properties, REDELIVERED) is not None
-        return None if is_redelivered else self.original(properties)
-
     def original(self, properties: bytes) -> tuple[str, int, int] | None:
-        """Return what `origin` does, of a redelivered copy, too."""
+        """Return topic, queue id and offset of the message that one with these properties is a copy of."""
         return original(properties, self._at, self._by_key)
 
     def _at(self, position: int) -> Record | None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 import msgpack
 
 from pocketmq.books.book import Back, Book, Books, Copy
+from pocketmq.books.given_back import GivenBack
 from pocketmq.books.lanes import broadcast_offset
 from pocketmq.books.reckoning import Now, Reckoning
 from pocketmq.books.record_file import DROPPED, SUMS, RecordFiles, block
@@ -33,6 +34,7 @@ from pocketmq.books.rows import (
     Row,
     Texts,
     Way,
+    given_text,
     origin_text,
 )
 from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling
@@ -46,6 +48,8 @@ _BUCKETS = ((7 * _DAY_MS, _HOUR_MS), (60 * _DAY_MS, _DAY_MS), (1 << 62, 30 * _DA
 # A piece whose numbers are not known stays whole so long: its messages may still be stored.
 _UNSURE_MS = 48 * 3_600_000
 _BLOCK_SIZE = 1 << 16
+# Messages of a row that says what was given back.
+_RUN_MAX = 4_096
 _SIZE_MIN = 1 << 16
 _FOREVER = 1 << 62
 
@@ -179,6 +183,10 @@ class _Sums:
         _, topic, queue_id = key
         now = {of: Now(0, _FOREVER, _FOREVER) for of in books.books}
         now[topic, queue_id] = Now(0, _FOREVER, passed)
+        # What was given back comes first: it takes what is known singly away.
+        for run in book.given_back.runs:
+            for at in range(0, len(run.origins), _RUN_MAX):
+                self._add_run(key, run.part(at, at + _RUN_MAX))
         reckoning = Reckoning(books, now, frozenset(), lambda *_: None)
         for offset in sorted(book.back.keys() | book.copies.keys()):
             if reckoning.fate(topic, queue_id, offset)[0] is State.CONSUMED and offset < passed:
@@ -194,9 +202,14 @@ class _Sums:
         self._event(key, kind, offset, offset, back.cause, back.ms)
 
     def _add_copy(self, key: tuple[str, str, int], offset: int, copy: Copy) -> None:
-        text = origin_text(key[1], key[2], offset, copy.taken_from)
+        text = origin_text(key[1], key[2], offset)
         at = (key[0], copy.topic, copy.queue_id)
         self._event(at, EventKind.COPY, copy.offset, copy.offset + 1, text, self._now_ms)
+
+    def _add_run(self, key: tuple[str, str, int], run: GivenBack) -> None:
+        text = given_text(key[1], key[2], run)
+        at = (key[0], run.topic, run.queue_id)
+        self._event(at, EventKind.REDELIVERED, run.begin, run.end, text, self._now_ms)
 
     def _event(
         self, key: tuple[str, str, int], kind: EventKind, begin: int, end: int, text: str, ms: int

@@ -2,7 +2,7 @@
 
 1. Nothing is kept for a group without questions. The first question reads the record, in a thread; the
    next ones what was added since. Of GROUPS_MAX groups and PIECES_MAX pieces, those asked for last stay.
-2. The sums are made in turns of the loop, a queue each, since tables and queues are the loop's.
+2. Sums and lists are made in turns of the loop, since tables and queues are the loop's; lists in pages.
 Owner: the Broker, on its event loop; the thread has a group's books while its question is answered.
 """
 
@@ -12,14 +12,16 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Container,
     Iterable,
     Iterator,
     Mapping,
 )
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from pocketmq.books.book import Books
-from pocketmq.books.listing import LISTED_MAX, add_queue, listed_of
+from pocketmq.books.listing import LISTED_MAX, listed_of
+from pocketmq.books.origins import Place
 from pocketmq.books.reckoning import Now, Reckoning
 from pocketmq.books.record_file import RecordReader
 from pocketmq.books.rows import EventKind, Row, Texts
@@ -27,12 +29,45 @@ from pocketmq.books.sorting import Sorter
 from pocketmq.broker.groups.consumer_group import BROADCASTING
 from pocketmq.broker.groups.member_reports import Report
 from pocketmq.broker.parts import Members, Messages, Tables
-from pocketmq.model.balance import Balance, Cause, ListedMessages, State
+from pocketmq.model.balance import Balance, Cause, ListedMessages, ListedPage, State
 from pocketmq.model.names import dlq_topic, is_retry_topic
 from pocketmq.model.pop_receipt import Receipted
 
 GROUPS_MAX = 64
 PIECES_MAX = 200_000
+# Messages looked at in a turn of the loop; a part or a range takes as long as so many.
+_TURN, _EACH = 65_536, 64
+# Offsets of a queue that are looked at together, for a list and for a sum.
+_WINDOW, _SUM_WINDOW = 8_192, 32_768
+_FOREVER = 1 << 62
+
+
+class HasSize(Protocol):
+    """Parts, and rows."""
+
+    @property
+    def size(self) -> int: ...
+
+
+T = TypeVar("T", bound=HasSize)
+
+
+def page_after(topic: str, queue_id: int, offset: int) -> str:
+    """Format where a page of a list begins."""
+    return f"{queue_id} {offset} {topic}"
+
+
+def _parse_after(text: str) -> Place | None:
+    """Parse what `page_after` made; None for the first page. Raises: ValueError."""
+    if not text:
+        return None
+    try:
+        queue_id, offset, topic = text.split(" ")
+        return Place(topic, int(queue_id), int(offset))
+    except ValueError:
+        raise ValueError(
+            f"no page of a list has after={text!r}: send what the last answer had"
+        ) from None
 
 
 class _Kept(NamedTuple):
@@ -71,27 +106,79 @@ class GroupLedger:
         found: dict[str, Balance] = {}
         async with self._one_at_a_time:
             reckoning = self._reckoning(await self._books(group))
-            async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
+            for name, queue_id in self._group_queues(group, reckoning, topic):
                 begin = self._begin(reckoning, name, queue_id, since_ms)
                 balance = found.setdefault(name, Balance(name, group))
-                add_queue(balance, reckoning, queue_id, begin)
+                balance.stored += max(0, reckoning.now[name, queue_id].high - begin)
+                for window in reckoning.windows(name, queue_id, begin, _SUM_WINDOW):
+                    await asyncio.sleep(0)
+                    async for part in _in_turns(reckoning.parts(name, queue_id, *window)):
+                        balance.add(part.state, part.size)
         return [found[name] for name in sorted(found)]
 
     async def listed(
-        self, group: str, states: frozenset[State], topic: str | None = None, since_ms: int = 0
-    ) -> list[ListedMessages]:
-        """Return the messages in these states, in the order of the queues; at most LISTED_MAX ranges."""
+        self,
+        group: str,
+        states: frozenset[State],
+        topic: str | None = None,
+        since_ms: int = 0,
+        after: str = "",
+        *,
+        ranges: int = LISTED_MAX,
+        messages: int = _FOREVER,
+        unless: Container[str] = (),
+    ) -> ListedPage:
+        """Return the next messages in these states, in the order of the queues.
+
+        after: "" at first, then that of the last page; ranges, messages: how many at most; unless: causes
+        that are left out. Raises: ValueError if no page had this `after`.
+        """
+        first, left = _parse_after(after), messages
         found: list[ListedMessages] = []
         async with self._one_at_a_time:
             reckoning = self._reckoning(await self._books(group))
-            async for name, queue_id in _in_turns(reckoning, self._topics(group, reckoning), topic):
+            for name, queue_id in self._group_queues(group, reckoning, topic):
+                if first is not None and (name, queue_id) < first[:2]:
+                    continue
                 begin = self._begin(reckoning, name, queue_id, since_ms)
-                parts = list(reckoning.parts(name, queue_id, begin))
-                queue = (name, self._broker_name, queue_id)
-                found += listed_of(
-                    queue, parts, states, self._sorter.classes, LISTED_MAX - len(found)
-                )
-        return sorted(found)[:LISTED_MAX]
+                if first is not None and (name, queue_id) == first[:2]:
+                    begin = max(begin, first.offset)
+                async for row in self._rows(reckoning, (name, queue_id), begin, states, unless):
+                    if len(found) == ranges or not left:
+                        return ListedPage(found, page_after(name, queue_id, row.first))
+                    row = row if row.size <= left else row._replace(last=row.first + left - 1)
+                    found.append(row)
+                    left -= row.size
+                    if not left:
+                        return ListedPage(found, page_after(name, queue_id, row.last + 1))
+        return ListedPage(found, "")
+
+    async def _rows(
+        self,
+        reckoning: Reckoning,
+        queue: tuple[str, int],
+        begin: int,
+        states: frozenset[State],
+        unless: Container[str],
+    ) -> AsyncIterator[ListedMessages]:
+        """Yield the messages of a queue in these states from an offset on."""
+        for window in reckoning.windows(*queue, begin, _WINDOW):
+            await asyncio.sleep(0)
+            found = reckoning.parts(*queue, *window)
+            parts = [each async for each in _in_turns(found) if each.cause not in unless]
+            named = (queue[0], self._broker_name, queue[1])
+            async for row in _in_turns(listed_of(named, parts, states, self._sorter.classes)):
+                yield row
+
+    async def copied_to(self, group: str) -> dict[tuple[str, int], int]:
+        """Return behind which copies of given back messages are recorded, by retry topic and queue id."""
+        found: dict[tuple[str, int], int] = {}
+        async with self._one_at_a_time:
+            for book in (await self._books(group)).books.values():
+                for run in book.given_back.runs:
+                    key = run.topic, run.queue_id
+                    found[key] = max(found.get(key, 0), run.end)
+        return found
 
     @property
     def groups(self) -> list[str]:
@@ -145,13 +232,16 @@ class GroupLedger:
                     key = (group, topic, queue_id)
                     self._deliveries.event(EventKind.REPORT, key, offset, offset, client_id)
 
-    def _topics(self, group: str, reckoning: Reckoning) -> list[str]:
-        """Return the group's topics without those of its retries and dead letters."""
+    def _group_queues(
+        self, group: str, reckoning: Reckoning, only: str | None
+    ) -> list[tuple[str, int]]:
+        """Return the queues of the group's topics, or one, without its retries and dead letters, sorted."""
         dead = dlq_topic(group)
         return sorted(
-            topic
-            for topic in {topic for topic, _ in reckoning.now}
-            if not is_retry_topic(topic)
+            (topic, queue_id)
+            for topic, queue_id in reckoning.now
+            if only in (None, topic)
+            and not is_retry_topic(topic)
             and topic != dead
             and self._tables.topics.get(topic) is not None
         )
@@ -186,6 +276,7 @@ class GroupLedger:
         found = set(books.books)
         for book in books.books.values():
             found |= {(each.topic, each.queue_id) for row in book.copies.values() for each in row}
+            found |= {(each.topic, each.queue_id) for each in book.given_back.runs}
         for topic in topics:
             config = self._tables.topics.get(topic)
             found |= set(self._store.queues(topic))
@@ -217,15 +308,15 @@ class GroupLedger:
         }
 
 
-async def _in_turns(
-    reckoning: Reckoning, topics: Iterable[str], only: str | None
-) -> AsyncIterator[tuple[str, int]]:
-    """Yield the queues of these topics, one a turn of the loop."""
-    for topic in topics:
-        if only is None or topic == only:
-            for queue_id in sorted(number for of, number in reckoning.now if of == topic):
-                await asyncio.sleep(0)
-                yield topic, queue_id
+async def _in_turns(found: Iterable[T]) -> AsyncIterator[T]:
+    """Yield parts or rows, in turns of the loop: the more messages a part has, the longer it takes."""
+    spent = 0
+    for each in found:
+        yield each
+        spent += each.size + _EACH
+        if spent > _TURN:
+            spent = 0
+            await asyncio.sleep(0)
 
 
 def _enter(books: Books, rows: Iterator[tuple[Texts, Row]]) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 STATES = ", ".join(state.value for state in State)
 # Columns that are shown even where they are 0 in every row.
 ALWAYS = {"stored", "consumed", "lost", "difference"}
+_NONE = {"given": 0}
 
 
 def balance(
@@ -97,15 +98,14 @@ async def _give(
 
     await check_known(admin, group)
     sums: dict[str, dict[str, int]] = {}
-    more = True
-    while more:
-        told = await admin.balances.redeliver(group, state, topic, since_ms, count=rate)
-        for name, numbers in told.items():
-            given = numbers["given"] + sums.get(name, {}).get("given", 0)
-            sums[name] = {**numbers, "given": given}
-        more = rate > 0 and any(each["given"] and each["left"] for each in told.values())
-        if more:
-            await asyncio.sleep(1.0)
+    async for told in admin.balances.redeliver(group, state, topic, since_ms, count=rate):
+        before, sums = sums, told
+        given = max(
+            (each["given"] - before.get(name, _NONE)["given"] for name, each in told.items()),
+            default=0,
+        )
+        if given:
+            await asyncio.sleep(given / rate)
     return sums
 
 

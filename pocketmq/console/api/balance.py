@@ -1,6 +1,7 @@
 """The balance of a group: its books, the messages of one state, and what was lost given back."""
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pocketmq.admin.views.balance import BalanceView, balance_view, losses_of
@@ -13,7 +14,7 @@ from pocketmq.model.balance import State
 # Rows of the timeline; the rest is in the list of lost messages.
 LOSSES_MAX = 200
 # Messages a second of each broker, and for how long one request gives them.
-RATE, TURNS_MAX = 1_000, 20
+RATE, SECONDS_MAX = 1_000, 20
 _GIVEN_BACK = (State.LOST.value, State.SKIPPED.value)
 
 
@@ -70,23 +71,19 @@ async def redeliver(console: Console, call: ApiRequest) -> dict[str, Any]:
         )
     topic, begin = call.body.text_or_none("topic"), call.body.number("begin", 0)
 
-    async def give(count: int) -> dict[str, int]:
-        told = await console.admin.balances.redeliver(
-            group, State.of(word), topic, begin, count=count
-        )
-        if not told:
-            raise not_found("no broker here can give messages back", "PocketMQ's brokers can")
-        return {
-            key: sum(each[key] for each in told.values())
-            for key in ("given", "left", "unwanted", "deleted")
-        }
+    def rounds(count: int) -> AsyncIterator[dict[str, dict[str, int]]]:
+        return console.admin.balances.redeliver(group, State.of(word), topic, begin, count=count)
 
     try:
-        plan = await give(0)
+        plan: dict[str, int] = {}
+        async for told in rounds(0):
+            plan = _sums(told)
     except BrokerFailed as error:
         # It refuses while members differ.
         found = api_error(error)
         raise ApiError(409, "CONFLICT", found.error, found.what_to_do) from error
+    if not plan:
+        raise not_found("no broker here can give messages back", "PocketMQ's brokers can")
     call.confirm(
         "group.redeliver",
         {"group": group, "state": word, **plan},
@@ -94,12 +91,20 @@ async def redeliver(console: Console, call: ApiRequest) -> dict[str, Any]:
         f"topic, {RATE} a second of each broker. {plan['unwanted']} that no member wants now and "
         f"{plan['deleted']} that are deleted are left out. No message is given twice.",
     )
-    given = 0
-    for turn in range(TURNS_MAX):
-        if turn:
+    done, seconds = dict.fromkeys(plan, 0), 0
+    async for told in rounds(RATE):
+        before, done = done["given"], _sums(told)
+        if done["given"] > before:
+            seconds += 1
+            if seconds == SECONDS_MAX:
+                break
             await asyncio.sleep(1.0)
-        plan = await give(RATE)
-        given += plan["given"]
-        if not plan["given"] or not plan["left"]:
-            break
-    return {**plan, "given": given}
+    return {**plan, "given": done["given"], "left": max(0, plan["left"] - done["given"])}
+
+
+def _sums(told: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Return the numbers of all brokers together."""
+    return {
+        key: sum(each[key] for each in told.values())
+        for key in ("given", "left", "unwanted", "deleted")
+    }
