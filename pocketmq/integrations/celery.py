@@ -23,6 +23,7 @@ try:
     from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
     from celery.backends.base import BaseKeyValueStoreBackend
     from celery.result import result_from_tuple
+    from celery.utils.functional import _regen
     from kombu.utils.encoding import bytes_to_str, ensure_bytes
 except ModuleNotFoundError as missing:
     raise without_extra("pocketmq.integrations.celery", missing, "celery") from None
@@ -181,6 +182,13 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ chords
 
+    def _apply_chord_incr(self, header_result_args: Any, body: Any, **options: Any) -> None:
+        group, results = header_result_args
+        if isinstance(results, _regen):
+            # A generator: its parts are sent while it is read. Which they were is noted.
+            results = []
+        super()._apply_chord_incr((group, results), body, **options)
+
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Note how many parts return; Celery sends the last of them after that."""
         link, _, chords = self._running()
@@ -196,7 +204,7 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             return
         link, _, chords = self._running()
         key = self.get_key_for_group(request.group)
-        chord = link.call(chords.count(key, request.id))
+        chord = link.call(chords.count(key, request.id, request.group_index))
         if chord is not None and (chord.is_over or chord.places[request.id] != chord.size):
             # This part has run again, or others are still to return.
             return
@@ -216,10 +224,17 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def _restore_group(self, group_id: str) -> Any:
         meta, chord = super()._restore_group(group_id), self._counting.chord
-        if meta and chord is not None and chord.added:
+        if meta and chord is not None:
+            found = meta["result"].results or [
+                self.app.AsyncResult(part)
+                for part in sorted(chord.indexes, key=chord.indexes.__getitem__)
+            ]
             added = [result_from_tuple(each, self.app) for each in chord.added]
+            known = {each.id for each in found}
             # Made anew: a group waits for what it was made of.
-            meta["result"] = self.app.GroupResult(group_id, [*meta["result"].results, *added])
+            meta["result"] = self.app.GroupResult(
+                group_id, [*found, *(each for each in added if each.id not in known)]
+            )
         return meta
 
     def is_cached(self, task_id: str) -> bool:

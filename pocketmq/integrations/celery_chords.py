@@ -30,11 +30,15 @@ _CHORDS_MAX = 100
 
 
 class Chord:
-    """What a process has read of a chord's notes. places: of its parts; added: results of later ones."""
+    """What a process has read of a chord's notes.
+
+    places: of its parts; indexes: where their results stand in the group; added: results of later parts.
+    """
 
     def __init__(self, group: Stored) -> None:
         self.group = group
         self.places: dict[str, int] = {}
+        self.indexes: dict[str, int] = {}
         self.added: list[Any] = []
         self.is_over = group.value is None
         self._size = 0
@@ -54,7 +58,9 @@ class Chord:
         elif kind == _OVER:
             self.is_over = True
         else:
-            self.places.setdefault(value, len(self.places) + 1)
+            part, index = value
+            self.places.setdefault(part, len(self.places) + 1)
+            self.indexes[part] = index or 0
 
     async def read_to(self, part: str, link: Link, tag: str) -> bool:
         """Read notes until the part's is among them; False if the chord ended before it."""
@@ -92,12 +98,15 @@ class Chords:
         if chord is not None:
             await self._note(chord.group, key, _OVER, None)
 
-    async def count(self, key: str, part: str) -> Chord | None:
-        """Note the part that has returned, and read the notes up to its own. None: there is no such group."""
+    async def count(self, key: str, part: str, index: int | None) -> Chord | None:
+        """Note the part that has returned, and read the notes up to its own. None: there is no such group.
+
+        index: where its result stands in the group.
+        """
         while chord := await self._chord(key):
             if chord.is_over:
                 return chord
-            await self._note(chord.group, key, _PART, part)
+            await self._note(chord.group, key, _PART, [part, index])
             if await chord.read_to(part, self._link, topic_of(key)):
                 return chord
             del self._chords[key]
