@@ -237,6 +237,19 @@ COMMANDS: Mapping[str, Keys] = {
             "imported": "false if there was a user of that name",
         }
     ),
+    "account audit": _rows(
+        {
+            "broker": "name of the broker",
+            "time": "when, in ms since 1970",
+            "user": "who; of a refusal, whom the request named",
+            "address": "`ip:port` from which it came",
+            "act": "the request code's name, or the method of the gRPC call",
+            "resources": "names of topics, groups, users and settings, by field",
+            "outcome": "done, failed or refused",
+            "reason": "why not",
+            "times": "how often the same was refused in a minute",
+        }
+    ),
     "account explain": _rows(
         {
             "broker": "name of the broker",

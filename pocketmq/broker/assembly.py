@@ -356,7 +356,7 @@ def _messages(
         reach=PageCache(store),
         durability=Durability(store, replicas),
         once=SendOnce(node, tables.topics, store, is_undecided),
-        lite=LiteTopics(store, tables.topics.lite),
+        lite=LiteTopics(node.config, store, tables.topics.lite),
     )
 
 

@@ -3,7 +3,7 @@
 1. A message to a lite topic is stored once, in its parent's queue, with the name of its light queue and its
    offset there in properties, as RocketMQ 5.5.0 has it (lite.md 3). `mark` adds them, `stored` notes where
    the record is; nothing else is between the two.
-2. A broker without a topic of the type LITE has no folder for them, and imports nothing but this module.
+2. A broker without a topic of the type LITE has no folder for them, and imports this module and names only.
 3. A follower notes nothing; what it received is read when it leads (`load`).
 Owner: the broker.
 """
@@ -12,17 +12,22 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from pocketmq.broker.lite.names import DISPATCH, LITE_TOPIC, OFFSETS, fault_of, light_queue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.model.tables import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store import MessageStore, StoreError
+from pocketmq.store.timer.properties import DELAY_MS, DELAY_SEC, DELIVER_MS
 
 if TYPE_CHECKING:
     from pocketmq.broker.lite.index import LiteIndex
     from pocketmq.broker.lite.offsets import LiteOffsets
+    from pocketmq.broker.table_config import TableConfig
 
 log = logging.getLogger(__name__)
+
+_NOT_OF_LITE = (b"DELAY", DELAY_SEC, DELAY_MS, DELIVER_MS, b"TRAN_MSG")
 
 # (lite topic's key, its parent): it has a new message.
 Listener = Callable[[int, str], None]
@@ -40,9 +45,14 @@ class Marked(NamedTuple):
 class LiteTopics:
     """See the head of the file. listener: told of each message."""
 
-    def __init__(self, store: MessageStore, parents: Callable[[], Iterator[TopicConfig]]) -> None:
+    def __init__(
+        self,
+        config: "TableConfig",
+        store: MessageStore,
+        parents: Callable[[], Iterator[TopicConfig]],
+    ) -> None:
         """parents: the topics of the type LITE."""
-        self._store = store
+        self._config, self._store = config, store
         self._parents = parents
         self._index: LiteIndex | None = None
         self._offsets: LiteOffsets | None = None
@@ -81,15 +91,40 @@ class LiteTopics:
         assert self._offsets is not None
         return self._offsets
 
+    @staticmethod
+    def cleared(topic: TopicConfig, properties: bytes) -> bytes:
+        """Return the properties of a send without what only the broker says: in which light queues it is.
+
+        Raises: Refused for a message of a lite topic that would not be stored there now.
+        """
+        if not topic.is_lite:
+            return properties
+        if get_property(properties, LITE_TOPIC):
+            for name in _NOT_OF_LITE:
+                if get_property(properties, name) is not None:
+                    raise Refused(
+                        ResponseCode.MESSAGE_ILLEGAL,
+                        f"a message of a lite topic has no property {name.decode()}: it is delivered "
+                        "at once, and is no half of a transaction",
+                    )
+        return remove_property(remove_property(properties, DISPATCH), OFFSETS)
+
+    @staticmethod
+    def refuse_batch(topic: TopicConfig) -> None:
+        """Raises: Refused for a batch to a topic of lite topics: its messages would be in none."""
+        if topic.is_lite:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the topic {topic.topic} has lite topics and takes no batches: send each message alone",
+            )
+
     def mark(self, topic: TopicConfig, properties: bytes) -> Marked | None:
-        """Return a message to a lite topic as it is stored; None: it is of none. Raises: Refused."""
+        """Return a message to a lite topic as it is stored; None: it is of none. Raises: Refused.
+
+        properties: cleared.
+        """
         if not topic.is_lite:
             return None
-        from pocketmq.broker.lite.index import DISPATCH, OFFSETS
-        from pocketmq.broker.lite.names import LITE_TOPIC, fault_of, light_queue
-
-        # Only the broker says where a message of this topic is.
-        properties = remove_property(remove_property(properties, DISPATCH), OFFSETS)
         name = (get_property(properties, LITE_TOPIC) or b"").decode("utf-8", "replace")
         if not name:
             return None
@@ -99,6 +134,8 @@ class LiteTopics:
         try:
             index = self.index
             key = index.key(topic.topic, name)
+            offset = index.next_offset(key)
+            self._check_quota(offset)
             index.reserve()
         except (OSError, StoreError) as error:
             log.error(
@@ -108,11 +145,19 @@ class LiteTopics:
                 f"the place for lite topics, {self._store.config.store_path_root_dir}/lite: {error}"
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark) from error
-        offset = index.next_offset(key)
         queue = light_queue(topic.topic, name).encode()
         properties = add_property(properties, DISPATCH, queue)
         properties = add_property(properties, OFFSETS, str(offset).encode())
         return Marked(key, topic.topic, offset, properties)
+
+    def _check_quota(self, offset: int) -> None:
+        """Raises: Refused for the first message of a lite topic that is one too many."""
+        config, count = self._config, len(self.index)
+        if not offset and config.enable_lmq_quota and count >= config.max_lmq_consume_queue_num:
+            raise Refused(
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                f"there are {count} lite topics, as many as may be (maxLmqConsumeQueueNum)",
+            )
 
     def stored(self, marked: Marked, position: int, store_ms: int) -> None:
         """Note a marked message that is in the log now."""

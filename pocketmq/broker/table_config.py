@@ -60,6 +60,19 @@ class TableConfig(Settings):
         runtime=True,
         help="Subscriptions to lite topics: pairs of a client and a lite topic.",
     )
+    enable_lmq_quota: bool = key(
+        False,
+        name="enableLmqQuota",
+        runtime=True,
+        help="Refuse the first message of a lite topic while there are maxLmqConsumeQueueNum.",
+    )
+    max_lmq_consume_queue_num: int = key(
+        20_000,
+        name="maxLmqConsumeQueueNum",
+        runtime=True,
+        min=1,
+        help="How many lite topics there may be, with enableLmqQuota.",
+    )
     min_lite_ttl: int = key(
         15 * 60_000,
         name="minLiteTTl",

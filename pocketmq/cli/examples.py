@@ -50,6 +50,7 @@ EXAMPLES = {
     "account delete": "pocketmq account delete shop",
     "account white": "pocketmq account white 10.0.0.*",
     "account import": "pocketmq account import plain_acl.yml",
+    "account audit": "pocketmq account audit --user shop --since 1h",
     "account explain": "pocketmq account explain shop Pub Topic:Orders --from 10.0.0.7",
     "ha status": "pocketmq ha status",
     "ha elections": "pocketmq ha elections",

@@ -8,7 +8,8 @@ import hashlib
 import importlib
 import importlib.util
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,10 +27,12 @@ from pocketmq.console.api.request import (
     EventStream,
     Fields,
 )
-from pocketmq.console.api.routes import ROUTES, ApiRoute
-from pocketmq.console.errors import ApiError, api_error
+from pocketmq.console.api.routes import ROUTES, ApiRoute, Needs
+from pocketmq.console.errors import ApiError, api_error, not_allowed
 from pocketmq.console.security import SESSION_MS, Session
 from pocketmq.console.state import Console
+from pocketmq.console.users.sight import UserRole
+from pocketmq.console.users.view import viewed_by
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.errors import PocketMQError
 
@@ -131,12 +134,17 @@ async def _handled(route: ApiRoute, console: Console, call: ApiRequest) -> Any:
 
 def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        cookie = request.cookies.get(cookie_name(request.scope))
-        session = console.security.session(cookie) or console.security.begin()
+        session = _session(console, request)
         try:
             call = await _call(console, route, request, session)
-            answer = await _handled(route, console, call)
+            view = console if route.is_login else await viewed_by(console, session)
+            _check_sight(route, view, call)
+            answer = await _handled(route, view, call)
             _log_done(call, "done")
+            if isinstance(answer, Download):
+                answer = await _begun(answer)
+            elif isinstance(answer, EventStream):
+                answer = EventStream(_while_allowed(view, console, session, answer.events))
             response = _response(answer, request)
         except ConfirmationNeeded as ask:
             return _json(202, ask.content)
@@ -145,7 +153,7 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
             return _error(error)
         except PocketMQError as error:
             _log_refused(route, request, session, str(error))
-            return _error(api_error(error))
+            return _error(api_error(error, session.user if console.seats is not None else None))
         except TimeoutError:
             return _error(ApiError(504, "TIMEOUT", "the brokers did not answer in time", None))
         except ClientDisconnect:
@@ -168,6 +176,75 @@ def _endpoint(console: Console, route: ApiRoute) -> Callable[[Request], Awaitabl
         return response
 
     return endpoint
+
+
+def _session(console: Console, request: Request) -> Session:
+    """Return the caller's session: a new one without one, or if its user has left."""
+    security = console.security
+    session = security.session(request.cookies.get(cookie_name(request.scope)))
+    if session is None:
+        return security.begin()
+    if console.seats is not None and session.user is not None and not console.seats.has(session):
+        return security.begin()
+    return session
+
+
+def _check_sight(route: ApiRoute, view: Console, call: ApiRequest) -> None:
+    """Check what no broker checks: roles, what the console reads itself, and name servers.
+
+    Raises: ApiError 403.
+    """
+    sight = view.sight
+    if route.is_login or sight.is_whole:
+        return
+    if route.needs is Needs.SUPER:
+        raise not_allowed(f"{route.method} {route.path} is for super users")
+    if route.needs is Needs.CLUSTER and not sight.cluster:
+        raise not_allowed("this page needs the action Get on the cluster")
+    if route.method != "GET":
+        if sight.role is UserRole.LOOK:
+            raise ApiError(
+                403,
+                "READ_ONLY",
+                "your policies allow to look only",
+                "an administrator can add lines to them: pocketmq account explain says which one decides",
+            )
+        return
+    asked = {**call.query.values, **call.path}
+    for name, sees in (("topic", sight.topic), ("group", sight.group)):
+        if asked.get(name) and not sees(asked[name]):
+            raise not_allowed(f"your policies do not show the {name} {asked[name]!r}")
+
+
+async def _begun(download: Download) -> Download:
+    """Return a download whose first piece has been read: what fails until then is an answer, not a torn file.
+
+    Raises: what reading raises.
+    """
+    first = await anext(download.chunks, b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        async for each in download.chunks:
+            yield each
+
+    return replace(download, chunks=chunks())
+
+
+async def _while_allowed(
+    view: Console, console: Console, session: Session, events: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """Yield events until the session ends; none that was made with rights which have changed since."""
+    async for event in events:
+        sight = view.sight
+        try:
+            if not console.security.lives(session):
+                return
+            await viewed_by(console, session)
+        except ApiError:
+            return
+        if view.sight == sight:
+            yield event
 
 
 async def _call(

@@ -47,6 +47,12 @@ class ConsoleConfig(Settings):
     password_file: str = key(
         "", name="consolePasswordFile", help="File whose first line is the password of consoleUser."
     )
+    broker_users: bool = key(
+        False,
+        name="consoleBrokerUsers",
+        help="Users of the brokers (authenticationEnabled) log in, with what their policies allow. Beside a "
+        "broker that has users this is so unless consoleUser is set.",
+    )
     access_key: str = key(
         "",
         name="consoleAccessKey",

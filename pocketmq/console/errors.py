@@ -46,6 +46,11 @@ def not_found(error: str, what_to_do: str | None = None) -> ApiError:
     return ApiError(404, "NOT_FOUND", error, what_to_do)
 
 
+def not_allowed(error: str) -> ApiError:
+    """Return the refusal of what a user's policies do not allow."""
+    return ApiError(403, "FORBIDDEN", error, _EXPLAIN)
+
+
 # The first class that fits decides: (class, status, code).
 _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.NoRoute, 404, "NOT_FOUND"),
@@ -68,23 +73,26 @@ _TABLE: tuple[tuple[type[Exception], int, str], ...] = (
 )
 
 
+_EXPLAIN = "ask an administrator; which line decides: pocketmq account explain USER ACTION RESOURCE"
 _UNSIGNED = "the broker checks signatures and does not accept the console's"
 _SIGN = "set consoleAccessKey and consoleSecretKey to those of an administrator, and start again"
 
 
-def in_words(error: PocketMQError) -> str:
-    """Return an error with its next step, as one text."""
-    found = api_error(error)
-    return found.error + (f". {found.what_to_do}" if found.what_to_do else "")
+def in_words(error: PocketMQError, user: str | None = None) -> str:
+    """Return an error with its next step, as one text. user: as of api_error."""
+    found = api_error(error, user)
+    return f"{found.error.rstrip('.')}. {found.what_to_do}" if found.what_to_do else found.error
 
 
-def api_error(error: PocketMQError) -> ApiError:
-    """Map an error of a call to a name server or broker to an answer.
+def api_error(error: PocketMQError, user: str | None = None) -> ApiError:
+    """Map an error of a call to a name server or broker to an answer. user: who signed it, not the console.
 
     Our errors end with the next step; it is split off if the class keeps it apart.
     """
     status, code = next((s, c) for kind, s, c in _TABLE if isinstance(error, kind))
     if isinstance(error, errors.Unauthorised):
+        if user is not None:
+            return ApiError(status, code, f"the broker refuses it: {error.remark}", _EXPLAIN)
         return ApiError(status, code, _UNSIGNED, _SIGN)
     text = str(error)
     advice = getattr(error, "advice", "")

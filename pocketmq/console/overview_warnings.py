@@ -3,7 +3,7 @@
 from typing import Any
 
 from pocketmq.console.quiet import GRAVITY
-from pocketmq.console.time.sampler import Sampler
+from pocketmq.console.time.figures import Figures
 from pocketmq.model.diagnosis import Symptom
 
 DISK_WARNING_RATIO = 0.75
@@ -35,7 +35,7 @@ ADVICE = {
 }
 
 
-def warnings_of(sampler: Sampler) -> list[dict[str, Any]]:
+def warnings_of(sampler: Figures) -> list[dict[str, Any]]:
     """Return Warning rows of API.md."""
     groups = [symptom_row(each) for _, found in sorted(sampler.symptoms.items()) for each in found]
     found = [*_of_site(sampler), *groups]
@@ -63,7 +63,7 @@ def _warning(
     }
 
 
-def _of_site(sampler: Sampler) -> list[dict[str, Any]]:
+def _of_site(sampler: Figures) -> list[dict[str, Any]]:
     sample = sampler.last
     found: list[dict[str, Any]] = []
     if sample.failure is not None:

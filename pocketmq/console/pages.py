@@ -45,6 +45,7 @@ MENU = (
     ("/trace", "trace", False),
     ("/settings", "settings", True),
     ("/acl", "acl", False),
+    ("/audit", "audit", False),
     ("/alarms", "alarms", False),
     ("/name-server", "nameServer", False),
 )

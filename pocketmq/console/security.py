@@ -1,7 +1,7 @@
 """Security: rights at the console. No I/O; time and randomness are passed in.
 
 1. Bound to loopback and without a login: full rights. Beyond loopback without a login: read only. With a
-   login set, everything requires it, wherever the console is bound.
+   login set, or users of the brokers (users/seats.py), everything requires a login, wherever it is bound.
 2. A session is a signed cookie (HttpOnly, SameSite=Strict, and Secure by HTTPS): id, user and time of issue,
    under a key generated at each start. An ended session is remembered until its cookie would have expired
    anyway.
@@ -19,13 +19,15 @@ import ipaddress
 import re
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.errors import ApiError
 from pocketmq.remoting import json_codec
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import IllegalArgument
 
 SESSION_MS = 12 * 3_600_000
 CONFIRM_MS = 120_000
@@ -62,6 +64,12 @@ class Security:
         self._random = random_bytes
         self._key = random_bytes(32)
         password = config.secret()
+        if password is not None and config.broker_users:
+            raise IllegalArgument(
+                "consoleUser and consoleBrokerUsers are both set: either this console has a user of its own, "
+                "or those of the brokers log in"
+            )
+        self.broker_users = config.broker_users
         self._password = None if password is None else self._mac("password", password)
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._confirmations: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -74,16 +82,18 @@ class Security:
 
     @property
     def login_required(self) -> bool:
-        return self._password is not None
+        return self._password is not None or self.broker_users
 
     @property
     def read_only(self) -> bool:
         """Apply invariant 1."""
-        return self._password is None and not self._config.is_loopback
+        return not self.login_required and not self._config.is_loopback
 
     @property
     def reason(self) -> str:
         """Return why the rights are as they are, for the page."""
+        if self.broker_users:
+            return "users of the brokers log in, and their policies decide"
         if self.login_required:
             return "a login is set (consoleUser)"
         if self.read_only:
@@ -121,9 +131,12 @@ class Security:
             session = Session(str(found["id"]), found["user"], int(found["at"]))
         except (KeyError, TypeError, ValueError):
             return None
-        if self._clock.now_ms() - session.issued_ms > SESSION_MS or session.id in self._ended:
-            return None
-        return session
+        return session if self.lives(session) else None
+
+    def lives(self, session: Session) -> bool:
+        """Return True if a session has neither expired nor ended."""
+        is_young = self._clock.now_ms() - session.issued_ms <= SESSION_MS
+        return is_young and session.id not in self._ended
 
     def begin(self, user: str | None = None) -> Session:
         """Return a new session."""
@@ -158,21 +171,40 @@ class Security:
             raise ApiError(
                 403, "FORBIDDEN", "this console has no login", "set consoleUser and consolePassword"
             )
+        with self.attempt(address):
+            # Both are compared, always, as digests: neither content nor length shows in the time it takes.
+            same_user = hmac.compare_digest(
+                self._mac("user", user).encode(), self._mac("user", self._config.user).encode()
+            )
+            same_password = hmac.compare_digest(
+                self._mac("password", password).encode(), self._password.encode()
+            )
+            if not (same_user and same_password):
+                raise ApiError(401, "LOGIN", "user or password is wrong", None)
+        return self.enter(session, self._config.user)
+
+    def enter(self, session: Session, user: str) -> Session:
+        """Return a new session of a user who has proven to be that one, ending the old one."""
+        self.end(session)
+        return self.begin(user)
+
+    @contextmanager
+    def attempt(self, address: str) -> Iterator[None]:
+        """Count a login: as a failure until the body is through, since others may be tried meanwhile.
+
+        An error other than ApiError 401 says nothing of the password. Raises: ApiError 429.
+        """
         address = _counted_as(address)
         self._check_failures(address)
-        # Both are compared, always, as digests: neither content nor length shows in the time it takes.
-        same_user = hmac.compare_digest(
-            self._mac("user", user).encode(), self._mac("user", self._config.user).encode()
-        )
-        same_password = hmac.compare_digest(
-            self._mac("password", password).encode(), self._password.encode()
-        )
-        if not (same_user and same_password):
-            self._count_failure(address)
-            raise ApiError(401, "LOGIN", "user or password is wrong", None)
+        self._count_failure(address)
+        try:
+            yield
+        except BaseException as error:
+            failures = self._failures.get(address)
+            if failures and not (isinstance(error, ApiError) and error.status == 401):
+                failures.pop()
+            raise
         self._failures.pop(address, None)
-        self.end(session)
-        return self.begin(self._config.user)
 
     def _check_failures(self, address: str) -> None:
         failures = self._failures.get(address) or deque()

@@ -15,6 +15,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pocketmq.console.config import ConsoleConfig
@@ -53,11 +54,13 @@ class ConsoleServer:
         elsewhere: "Sequence[RemoteBroker]" = (),
     ) -> None:
         """options: of an Admin: name server, TLS, credentials. here: brokers of this process; elsewhere:
-        those of others whose figures and health are asked for here.
+        those of others whose figures and health are asked for here. Beside a broker with users these log in.
 
         Raises: IllegalArgument for a half-set login or alarm rules with a fault.
         """
         config.secret()
+        if not config.user and any(each.config.authentication_enabled for each in here):
+            config = replace(config, broker_users=True)
         if config.alarm_file:
             from pocketmq.console.time.alarm_hook import read_rules
 

@@ -14,7 +14,9 @@ Begin = Callable[[Load], Awaitable[None]]
 
 
 class SetsFile(Protocol):
-    """The file of the sets: store.ConfigFile."""
+    """The file of the sets: store.config_file.LatestFile, since an earlier version would let a broker
+    lead that is not in sync any more.
+    """
 
     def load(self) -> Any | None: ...
     def save(self, value: Any) -> None: ...

@@ -139,6 +139,7 @@ class ControllerProcessors:
 
     async def register(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.RegisterReplicaHeader.parse(request.ext)
+        self._check_alone(header.broker_name, header.broker_id, header.broker_address)
         found = await self._sets.register(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_address
         )
@@ -146,6 +147,16 @@ class ControllerProcessors:
         if found.master is not None and self._living.get(found.name, found.master) is not None:
             ext |= master_header(found).ext()
         return request.answer(_SUCCESS, ext=ext, body=set_body(found))
+
+    def _check_alone(self, name: str, broker_id: int, address: str) -> None:
+        """Refuse a broker whose id another one lives by (RocketMQ: in turns). Raises: ControllerRefused."""
+        live = self._living.get(name, broker_id)
+        if live is not None and live.address != address:
+            raise ControllerRefused(
+                ResponseCode.BROKER_NEED_TO_BE_REGISTERED,
+                f"broker id {broker_id} of {name!r} is alive at {live.address}. If the store is a copy, "
+                "remove its file brokerIdentity: its broker applies for another id then",
+            )
 
     async def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         header = ah.ElectMasterHeader.parse(request.ext)

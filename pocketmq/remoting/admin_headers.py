@@ -392,3 +392,33 @@ class CleanBrokerDataHeader(Header):
     broker_controller_ids_to_clean: str | None = None
     is_clean_living_broker: bool = False
     invoke_time: int | None = None
+
+
+# ------------------------------------------------------------ lite topics
+
+
+class GetParentTopicInfoHeader(Header):
+    topic: str
+
+
+class GetLiteTopicInfoHeader(Header):
+    parent_topic: str
+    lite_topic: str
+
+
+class GetLiteClientInfoHeader(Header):
+    parent_topic: str
+    group: str
+    client_id: str
+    max_count: int | None = None
+
+
+class GetLiteGroupInfoHeader(Header):
+    group: str
+    top_k: int
+    lite_topic: str | None = None
+
+
+class TriggerLiteDispatchHeader(Header):
+    group: str
+    client_id: str | None = None

@@ -325,6 +325,7 @@ class AckMessageHeader(Header):
     extra_info: str
     offset: int
     bname: str | None = None
+    lite_topic: str | None = None
 
 
 class ChangeInvisibleTimeHeader(Header):
@@ -335,12 +336,32 @@ class ChangeInvisibleTimeHeader(Header):
     offset: int
     invisible_time: int
     bname: str | None = None
+    lite_topic: str | None = None
 
 
 class ChangeInvisibleTimeResponseHeader(Header):
     pop_time: int
     invisible_time: int
     revive_qid: int
+
+
+class PopLiteMessageHeader(Header):
+    client_id: str
+    consumer_group: str
+    topic: str
+    max_msg_num: int
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    attempt_id: str | None = None
+    bname: str | None = None
+
+
+class PopLiteMessageResponseHeader(Header):
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    order_count_info: str | None = None
 
 
 class NotificationHeader(Header):

@@ -68,6 +68,9 @@ class PocketRequestCode(DescribedCode):
     # -> {"changed", "needsRestart", "failure"}: names of settings. The broker reads its configuration and
     # certificates again.
     RELOAD = 900_015, "reading the configuration again"
+    # Header topic, group? begins? (of the name) cursor? count? -> {"count", "cursor"? (of the next page),
+    # "liteTopics": [{"liteTopic", "minOffset", "maxOffset", "lastUpdate", "offset"?, "lag"?}]}
+    GET_LITE_TOPICS = 900_016, "asking for lite topics"
     # Header topic, name, replace? and the plan as JSON (broker/schedules/schedule.py) -> the schedule.
     CREATE_SCHEDULE = 900_020, "creating a schedule"
     # Header topic, name, act: pause, resume, delete.
@@ -118,6 +121,14 @@ class GetTimersHeader(Header, own=True):
     topic: str | None = None
     count: int | None = None
     key: str | None = None
+
+
+class GetLiteTopicsHeader(Header, own=True):
+    topic: str
+    group: str | None = None
+    begins: str | None = None
+    cursor: str | None = None
+    count: int | None = None
 
 
 class CreateScheduleHeader(Header):
@@ -294,7 +305,7 @@ _OF_GROUP = Administration(Action.GET, topics=("topic",), groups=("group",))
 _UNUSED = "in RocketMQ's list of codes, but nothing sends or serves it"
 _POP = "5.5: moves check points from RocksDB back to files; PocketMQ uses files only"
 _TIMER = "5.5 timers in RocksDB: PocketMQ's only timer engine is the wheel"
-_LITE = "5.5 lite topics by way of RocketMQ's proxy; SDKs have them over gRPC here"
+_LITE = "no broker of RocketMQ 5.5 has a handler for it: a receipt of a lite topic is acknowledged by 200051"
 _COLD = "5.x cold data flow control: PocketMQ has no separate reader to slow down"
 _ROCKSDB = "5.x RocksDB store: PocketMQ keeps its tables in RocketMQ's JSON files"
 _HA = "5.x slaves acting as masters, which RocketMQ 4.9 does not have"
@@ -531,6 +542,36 @@ _ROWS: tuple[RequestRow, ...] = (
         C.POLLING_INFO, h.PollingInfoHeader, h.PollingInfoResponseHeader, _READ, also=Action.GET
     ),
     RequestRow(C.BATCH_ACK_MESSAGE, access=Right(subscribe="acks.t", group="acks.c", in_body=True)),
+    RequestRow(C.POP_LITE_MESSAGE, h.PopLiteMessageHeader, h.PopLiteMessageResponseHeader, _READ),
+    RequestRow(
+        C.LITE_SUBSCRIPTION_CTL,
+        access=Right(
+            subscribe="subscriptionSet.topic", group="subscriptionSet.group", in_body=True
+        ),
+    ),
+    RequestRow(C.GET_BROKER_LITE_INFO, admin=_CLUSTER_GET),
+    RequestRow(C.GET_PARENT_TOPIC_INFO, ah.GetParentTopicInfoHeader, admin=_TOPIC_GET),
+    RequestRow(
+        C.GET_LITE_TOPIC_INFO,
+        ah.GetLiteTopicInfoHeader,
+        admin=Administration(Action.GET, topics=("parentTopic",)),
+    ),
+    RequestRow(
+        C.GET_LITE_CLIENT_INFO,
+        ah.GetLiteClientInfoHeader,
+        admin=Administration(Action.GET, topics=("parentTopic",), groups=("group",)),
+    ),
+    RequestRow(
+        C.GET_LITE_GROUP_INFO,
+        ah.GetLiteGroupInfoHeader,
+        admin=Administration(Action.GET, groups=("group",)),
+    ),
+    RequestRow(
+        C.TRIGGER_LITE_DISPATCH,
+        ah.TriggerLiteDispatchHeader,
+        admin=Administration(Action.UPDATE, groups=("group",)),
+    ),
+    RequestRow(P.GET_LITE_TOPICS, GetLiteTopicsHeader, admin=_OF_GROUP),
     RequestRow(
         P.GET_GROUP_FINDINGS,
         GetGroupFindingsHeader,
@@ -661,15 +702,10 @@ _ROWS: tuple[RequestRow, ...] = (
     *_nobody(_POP, C.POP_ROLLBACK),
     *_nobody(
         _LITE,
-        C.POP_LITE_MESSAGE,
-        C.LITE_SUBSCRIPTION_CTL,
         C.ACK_LITE_MESSAGE,
-        C.GET_BROKER_LITE_INFO,
-        C.GET_PARENT_TOPIC_INFO,
-        C.GET_LITE_TOPIC_INFO,
-        C.GET_LITE_CLIENT_INFO,
-        C.GET_LITE_GROUP_INFO,
-        C.TRIGGER_LITE_DISPATCH,
+    ),
+    *_nobody(
+        "a broker tells RocketMQ's proxy that another client took a lite topic; SDKs are told over gRPC",
         C.NOTIFY_UNSUBSCRIBE_LITE,
     ),
 )

@@ -94,6 +94,11 @@ class ConfigFile:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
+        self._keep_previous()
+        os.replace(temporary, self.path)
+        sync_folder(folder)
+
+    def _keep_previous(self) -> None:
         backup = self.path + ".bak"
         with contextlib.suppress(FileNotFoundError):
             if os.path.getsize(self.path):
@@ -104,8 +109,6 @@ class ConfigFile:
                 except OSError:
                     # No hard links here: for a moment only the .bak is there, which a load takes.
                     os.replace(self.path, backup)
-        os.replace(temporary, self.path)
-        sync_folder(folder)
 
 
 def _content(path: str) -> bytes:
@@ -116,6 +119,24 @@ def _content(path: str) -> bytes:
         raise
     except OSError as error:
         raise StoreUnreadable(path, error) from error
+
+
+class LatestFile(ConfigFile):
+    """One whose previous version must not be taken for the present one: it has no .bak."""
+
+    def load(self) -> Any | None:
+        """See ConfigFile. Raises: StoreUnreadable, also for an empty file."""
+        try:
+            return fastjson.loads(_content(self.path))
+        except FileNotFoundError:
+            return None
+        except fastjson.FastjsonError as error:
+            raise StoreUnreadable(
+                self.path, f"{error}. Restore it, or move it away to start without it"
+            ) from error
+
+    def _keep_previous(self) -> None:
+        """Nothing is kept."""
 
 
 class OffsetFile(ConfigFile):

@@ -42,6 +42,7 @@ BODIES: dict[int, Any] = {
     RequestCode.CHECK_CLIENT_CONFIG: {"group": "G", "subscriptionData": {"topic": "T"}},
     RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "G", "topic": "T"},
     RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T"}]},
+    RequestCode.LITE_SUBSCRIPTION_CTL: {"subscriptionSet": [{"topic": "T", "group": "G"}]},
 }
 
 

@@ -34,6 +34,10 @@ SMALL: dict[str, Any] = {
 }
 
 
+def no_lite() -> Any:
+    raise AssertionError("no receipt of a lite topic")
+
+
 class Bench:
     """The parts that pop consumption needs, without a loop or a socket; `kill` loses what is not saved."""
 
@@ -76,7 +80,7 @@ class Bench:
         )
         self.reader = PopMessageProcessor(acts)
         receipts = ReceiptActs(parts.node, tables, messages, self.pop)
-        self.acks = PopAckProcessor(receipts, parts.messages.durability)
+        self.acks = PopAckProcessor(receipts, parts.messages.durability, no_lite)
         self.connection = open_connection(self.clock)
 
     def save(self) -> None:

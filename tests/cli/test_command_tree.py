@@ -87,6 +87,7 @@ ASKED = {
     "account white": "127.0.0.1 --yes",
     "account import": "plain_acl.yml --yes",
     "account explain": "operator Pub Topic:T",
+    "account audit": "--user operator",
     "ha status": "",
     "ha elections": "",
     "ha promote": "a",
@@ -159,6 +160,7 @@ WRONG = {
     "account delete": ("Nope --yes", "account list"),
     "account white": ("1.2.3.4.5 --yes", "1.2.3.4.5"),
     "account import": ("Nope.yml --yes", "Nope.yml"),
+    "account audit": ("--since Nope", "Nope"),
     "account explain": ("Nope Pub Topic:T", "account list"),
     **dict.fromkeys(("ha status", "ha elections"), ("--broker Nope", "cluster list")),
     **dict.fromkeys(("ha promote", "ha demote", "ha resync"), ("Nope", "cluster list")),
@@ -253,7 +255,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def place(path: str, request: pytest.FixtureRequest) -> Site:
     """Where a command is tried."""
-    if path in ("account import", "account explain"):
+    if path in ("account import", "account explain", "account audit"):
         return Site(request.getfixturevalue("signed_site"), {})
     if path.startswith("account "):
         return Site(request.getfixturevalue("guarded"), {})

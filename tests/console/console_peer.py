@@ -20,6 +20,7 @@ from pocketmq.console.server import ConsoleServer
 from pocketmq.namesrv import NamesrvConfig
 from pocketmq.namesrv.name_server import NameServer
 from pocketmq.remoting.clock import SystemClock
+from pocketmq.remoting.credentials import Credentials
 from pocketmq.store import StoreConfig
 
 WAIT_S = 60
@@ -134,9 +135,10 @@ async def site(
     brokers: tuple[str, ...] = ("b",),
     console: Mapping[str, Any] | None = None,
     store: Mapping[str, Any] | None = None,
+    credentials: Credentials | None = None,
     **settings: Any,
 ) -> AsyncIterator[Site]:
-    """A cluster of small brokers with a console and a user who has opened it."""
+    """A cluster of small brokers with a console and a user who has opened it. credentials: the console's."""
     config = ConsoleConfig(port=0, sample_interval_ms=500, **(console or {}))
     async with AsyncExitStack() as stack:
         name_server = NameServer(NamesrvConfig(listen_port=0), SystemClock())
@@ -159,7 +161,7 @@ async def site(
             running[name] = await stack.enter_async_context(broker)
         server = ConsoleServer(
             config,
-            {"name_server": name_server.address},
+            {"name_server": name_server.address, "credentials": credentials},
             SystemClock(),
             here=tuple(running.values()),
         )

@@ -1,5 +1,6 @@
 """Every page of the console in both languages and both colours: sentences, names, headings, contrast."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -279,16 +280,29 @@ def test_each_page_asks_once_before_its_first_figures(browser: Browser, mixed: M
 
 @pytest.fixture
 def guarded(stage: Stage, tmp_path: Path) -> Iterator[str]:
-    """A second broker whose console asks who you are."""
-    config = {"consolePort": 0, "consoleUser": "ann", "consolePassword": "secret 1"}
+    """A second broker, whose users its console lets in."""
+    ann = {"username": "ann", "password": "secret 1"}
+    own = {"accessKey": "console", "secretKey": "secret 2"}
+    config = {
+        "consolePort": 0,
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps(ann),
+        "innerClientAuthenticationCredentials": json.dumps(own),
+    }
     with PocketBroker(tmp_path / "guarded", config=config) as broker:
         yield console_of(broker)
 
 
-def test_a_login_hides_all_before_and_returns_to_the_page(browser: Browser, guarded: str) -> None:
-    """Wrong password: said in words; right one: the page that was asked for; then out again."""
+def test_a_login_hides_all_before_and_returns_to_the_page(
+    browser: Browser, guarded: str, chinese_words: set[str], axe: str
+) -> None:
+    """Wrong password: said in words; right one: the page that was asked for; then out again.
+
+    The pages of users and of the audit trail, which is not empty: in Chinese, with no finding of axe-core.
+    """
     browser.driver.get(f"{guarded}/topics?q=x")
-    browser.wait_for("This console asks for a user and a password")
+    browser.wait_for("Users of the brokers sign in here")
     browser.fill("user", "ann", "main")
     browser.fill("password", "wrong", "main")
     browser.click("Sign in", "main")
@@ -296,9 +310,22 @@ def test_a_login_hides_all_before_and_returns_to_the_page(browser: Browser, guar
     assert browser.run(ACCESSIBILITY) == []
     browser.fill("password", "secret 1", "main")
     browser.click("Sign in", "main")
-    browser.wait_for("Create a topic", "Nothing matches")
+    browser.wait_for("Create a topic", "Nothing matches", "Administers")
     assert browser.driver.current_url == f"{guarded}/topics?q=x"
-    browser.click("Sign out ann", ".bar")
+    choose(browser, "language", "zh")
+    zh = pages.sentences("zh")
+    for path, expected in (("acl", zh["acl.everything"]), ("audit", "UNREGISTER_CLIENT")):
+        browser.driver.get(f"{guarded}/{path}")
+        browser.wait_for(expected)
+        known = chinese_words | {"ann"}
+        words = (foreign_words(each, known) for each in browser.run(SENTENCES))
+        assert set().union(*words) == set()
+        assert browser.run(ENGLISH) == []
+        assert violations(browser, axe, ALL_RULES) == set()
+    browser.fill("user", "stranger", "main")
+    browser.click(zh["search"], "main")
+    browser.wait_for(zh["filter.none"])
+    browser.click(zh["logout"].format(user="ann"), ".bar")
     browser.find("#password")
     refused = [each for each in browser.errors() if "401" not in each]
     assert refused == []

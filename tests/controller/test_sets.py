@@ -13,7 +13,8 @@ from pocketmq.controller.living import Living
 from pocketmq.controller.sets import ControllerRefused, ReplicaSets
 from pocketmq.remoting.admin_headers import NO_BROKER, BrokerHeartbeatHeader
 from pocketmq.remoting.codes import ResponseCode as R
-from pocketmq.store import ConfigFile
+from pocketmq.store import StoreUnreadable
+from pocketmq.store.config_file import LatestFile
 
 
 @dataclass
@@ -137,14 +138,37 @@ async def test_what_is_not_saved_has_not_happened() -> None:
 
 
 async def test_sets_survive_their_file(tmp_path: Path) -> None:
-    file = ConfigFile(str(tmp_path / "controller.json"))
+    file = LatestFile(str(tmp_path / "controller.json"))
     sets, other = await of_two(FileKeeper(file)), ReplicaSets(FileKeeper(file).keep)
     await FileKeeper(file).start("", other.begin)
     assert other.sets == sets.sets
 
 
+async def test_the_longest_log_in_sync_leads() -> None:
+    """RocketMQ compares by the lower 32 bits of the difference, and may take the shorter one."""
+    sets = await of_two()
+    alive = {1: Alive(1, 1 << 20), 2: Alive(1, 5 << 30)}
+    known = sets.get("b")
+    known.master = None
+    assert sets.choose(known, NO_BROKER, alive, designated=False) == 2
+
+
+async def test_an_earlier_version_of_the_file_is_not_taken(tmp_path: Path) -> None:
+    """It may name a broker as in sync that lacks what was acknowledged since."""
+    path = tmp_path / "controller.json"
+    keeper = FileKeeper(LatestFile(str(path)))
+    await of_two(keeper)
+    path.rename(tmp_path / "controller.json.bak")
+    again = ReplicaSets(keeper.keep)
+    await FileKeeper(LatestFile(str(path))).start("", again.begin)
+    assert not again.sets
+    path.write_bytes(b"")
+    with pytest.raises(StoreUnreadable, match="Restore it"):
+        await FileKeeper(LatestFile(str(path))).start("", again.begin)
+
+
 async def test_a_set_without_a_master_survives_its_file(tmp_path: Path) -> None:
-    keeper = FileKeeper(ConfigFile(str(tmp_path / "controller.json")))
+    keeper = FileKeeper(LatestFile(str(tmp_path / "controller.json")))
     sets = await of_two(keeper)
     await code_of(sets.elect, "b", NO_BROKER, {})
     again = ReplicaSets(keeper.keep)

@@ -2,18 +2,29 @@
 of ours while a run lasts. For stories that must end badly under them.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from pocketmq.broker.election import switch_follower
+from pocketmq.broker.election.election import Election
 from pocketmq.broker.election.epochs import Epochs
 from pocketmq.broker.election.in_sync import InSync
 from pocketmq.broker.election.lapse import Lapse
+from pocketmq.broker.election.replication import ElectedReplication
+from pocketmq.broker.election.switch_follower import ElectedMaster, SwitchFollower
 from pocketmq.broker.election.switch_slaves import SetReplicas
+from pocketmq.broker.ha.table_sync import Master
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.controller.controller import Controller
 from pocketmq.controller.living import LiveReplica, Living
+from pocketmq.controller.processors import ControllerProcessors
+from pocketmq.controller.sets import ReplicaSets
+from pocketmq.remoting.admin_headers import NO_BROKER
+from pocketmq.store import MessageStore
+from pocketmq.store.following import Following
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
 Rule = AbstractContextManager[None]
 
@@ -53,6 +64,11 @@ def one_copy_is_enough() -> Rule:
     )
 
 
+async def _common_end(store: Any, ends: Any, fetch: Any) -> int:
+    """No bytes are compared."""
+    return int(min(store.commit_log_max_position, ends.high))
+
+
 def an_epoch_begins_behind_the_last_one() -> Rule:
     """An epoch that begins where the last one did is not noted; the bytes of two logs are not compared."""
     ours = Epochs.append
@@ -61,10 +77,7 @@ def an_epoch_begins_behind_the_last_one() -> Rule:
         if self.last is None or epoch.start > self.last.start:
             ours(self, epoch)
 
-    async def common_end(store: Any, ends: Any, fetch: Any) -> int:
-        return int(min(store.commit_log_max_position, ends.high))
-
-    return _replaced((Epochs, "append", append), (switch_follower, "common_end", common_end))
+    return _replaced((Epochs, "append", append), (switch_follower, "common_end", _common_end))
 
 
 def a_closed_connection_is_a_death() -> Rule:
@@ -104,3 +117,90 @@ def the_last_copy_of_topics_counts() -> Rule:
 def a_log_is_what_is_there() -> Rule:
     """A broker whose machine has lost power takes part again, as the master, too."""
     return _replaced((Lapse, "begin", lambda self, last_epoch, lost_memory: None))
+
+
+def without_epochs_nothing_is_compared() -> Rule:
+    """A log whose list of epochs is empty is continued where it ends."""
+    return _replaced((switch_follower, "common_end", _common_end))
+
+
+def half_a_record_stays() -> Rule:
+    """One that leads appends behind whatever bytes it has received."""
+    ours = MessageStore.lead
+
+    def lead(self: MessageStore) -> None:
+        following = self.following
+        ours(self)
+        if following is not None and following.received > self.commit_log.end:
+            self.commit_log.at += following.received - self.commit_log.end
+
+    return _replaced((MessageStore, "lead", lead), (Following, "drop_rest", lambda self: None))
+
+
+def a_cut_moves_the_end_alone() -> Rule:
+    """The bytes of a log that was cut stay on the disk; no bytes are compared afterwards."""
+
+    def cut(self: MappedFileQueue, position: int) -> None:
+        while self.files and self.files[-1].start >= position:
+            self.files.pop().delete()
+
+    return _replaced((MappedFileQueue, "cut", cut), (switch_follower, "common_end", _common_end))
+
+
+def any_masters_port_is_right() -> Rule:
+    """The port for slaves is that of any master that the name server names; it is asked each 30 s."""
+    return _replaced(
+        (ElectedMaster, "ha_address", property(lambda self: self._registration.master_ha_address)),
+        (Master, "look_again", lambda self: None),
+    )
+
+
+def the_first_report_waits() -> Rule:
+    """A slave reports 5 s after its handshake."""
+    ours = SwitchFollower.agreed
+
+    async def agreed(self: SwitchFollower, *parts: Any) -> Any:
+        await asyncio.sleep(5.0)
+        return await ours(self, *parts)
+
+    return _replaced((SwitchFollower, "agreed", agreed))
+
+
+def a_stop_takes_its_time() -> Rule:
+    """A master that stops serves no client from then on, and sends heartbeats until its end, 6 s later."""
+
+    async def hand_over(self: ElectedReplication) -> None:
+        await self._node.role.follow()
+        await asyncio.sleep(6.0)
+
+    return _replaced((ElectedReplication, "hand_over", hand_over))
+
+
+def a_lost_file_begins_anew() -> Rule:
+    """A controller without its file gives the first broker that asks epoch 1, and that leads with its log."""
+
+    def choose(known: Any, broker_id: int, alive: Any, *, designated: bool) -> int | None:
+        if not known.master_epoch:
+            return broker_id if broker_id != NO_BROKER else None
+        return ours(known, broker_id, alive, designated=designated)
+
+    def note_epoch(self: ElectedReplication, number: int) -> None:
+        """The refusal of its own list is ignored."""
+
+    ours = ReplicaSets.choose
+    return _replaced(
+        (ReplicaSets, "choose", staticmethod(choose)),
+        (ElectedReplication, "last_epoch", property(lambda self: -1)),
+        (ElectedReplication, "_note_epoch", note_epoch),
+    )
+
+
+def the_later_address_counts() -> Rule:
+    """Two brokers of one id take turns."""
+
+    async def nothing(*_: object) -> None: ...
+
+    return _replaced(
+        (Election, "_check_alone", nothing),
+        (ControllerProcessors, "_check_alone", lambda *_: None),
+    )

@@ -24,7 +24,8 @@ from pocketmq.grpc.server import GrpcServer
 from pocketmq.namesrv import NameServer, NamesrvConfig
 from pocketmq.remoting.errors import PocketMQError
 from pocketmq.remoting.transport.tls import ServerTls, TlsConfig
-from pocketmq.store import ConfigFile, MessageStore, StoreError
+from pocketmq.store import MessageStore, StoreError
+from pocketmq.store.config_file import LatestFile
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
 from tests.simulation.machine import START_MS, Machine
@@ -196,7 +197,7 @@ class ControllerNode(Node):
         config = ControllerConfig(
             bind_address=self.ip, heartbeat_timeout=HEARTBEAT_MS, listen_port=CONTROLLER_PORT
         )
-        keeper = FileKeeper(ConfigFile(os.path.join(self.disk.root, "controller.json")))
+        keeper = FileKeeper(LatestFile(os.path.join(self.disk.root, "controller.json")))
         async with Controller(config, self.clock, keeper) as running:
             await running.listen()
             if host.up:

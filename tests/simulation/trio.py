@@ -245,8 +245,11 @@ class Trio:
 
     async def has(self, kind: str, who: str, length_ms: int = 0) -> None:
         """Let trouble begin now."""
-        self.trouble(Trouble(0, kind, who, length_ms))
+        self.trouble_now(kind, who, length_ms)
         await asyncio.sleep(0)
+
+    def trouble_now(self, kind: str, who: str, length_ms: int = 0) -> None:
+        self.trouble(Trouble(0, kind, who, length_ms))
 
     async def more(self, count: int) -> None:
         """Wait for more acknowledged sends."""
@@ -262,6 +265,12 @@ class Trio:
         assert self._producer is not None
         result = await self._producer.send(Message(topic, b"x"))
         assert result.status is SendStatus.SEND_OK
+
+    async def send_large(self) -> None:
+        """A message of several slices, whatever becomes of it; small enough not to be compressed."""
+        assert self._producer is not None
+        with contextlib.suppress(PocketMQError):
+            await self._producer.send(Message(TOPIC, b"large".ljust(3_900)), timeout_ms=2_000)
 
     async def create_topic(self, name: str) -> None:
         here = ADDRESSES["producer-1"]

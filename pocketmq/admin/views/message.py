@@ -1,13 +1,14 @@
 """Views: messages for all user interfaces: look-up by id, tracks, waiting messages."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.admin.admin import Admin
 from pocketmq.admin.delays import DelayLevel
 from pocketmq.admin.types import ClusterBroker
-from pocketmq.client.errors import BrokerFailed, NoRoute, QueryNotFound
+from pocketmq.client.errors import BrokerFailed, NoPermission, NoRoute, QueryNotFound, Unauthorised
 from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.model.message_codec import parse_offset_msg_id
 from pocketmq.model.names import (
@@ -111,7 +112,10 @@ async def found_by_id(admin: Admin, msg_id: str, topic: str) -> MessageExt:
     try:
         return await admin.messages.by_id(msg_id, topic)
     except QueryNotFound:
-        waiting = await _waiting(admin, msg_id)
+        waiting = None
+        # Users whose policies show a topic need not see what waits for others.
+        with suppress(NoPermission, Unauthorised):
+            waiting = await _waiting(admin, msg_id)
         if waiting is None or waiting.properties.get("REAL_TOPIC") != topic:
             raise
         return waiting

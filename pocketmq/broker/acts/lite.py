@@ -96,10 +96,10 @@ class LiteActs:
         if not topic.is_lite:
             remark = f"the topic [{ask.topic}] message type not match: its attribute message.type is not LITE"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        if group is None:
+        if group is None and not self._config.auto_create_subscription_group:
             remark = f"subscription group [{ask.group}] not exist, {FAQ}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not group.consume_enable:
+        if group is not None and not group.consume_enable:
             remark = f"subscription group no permission, {ask.group}"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         lite = LiteGroup.of(group)
@@ -137,9 +137,7 @@ class LiteActs:
         if action is LiteAction.PARTIAL_ADD and group.wildcard:
             remark = "subscribe lite operation is not supported for this group"
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
-        one = subscribers.enter(
-            peer, ask.client_id, ask.group, ask.topic, self._clock.monotonic_ms()
-        )
+        one = subscribers.enter(peer, ask.client_id, ask.group, ask.topic, self._clock.now_ms())
         if group.wildcard:
             if action is LiteAction.COMPLETE_ADD:
                 subscribers.add_all(one)
@@ -244,24 +242,28 @@ class LiteActs:
         again: Callable[[], None],
         *,
         holds: bool,
+        line: Peer | None = None,
     ) -> list[HandedOut] | None:
         """Hand out messages; None if the receive is held, and `again` is called when it is to be retried.
 
         until_ms: until when it may be held, monotonic. holds: the client keeps what it gets while it is
-        connected. Raises: Refused.
+        connected. line: what the receive came over, if not from the client itself. Raises: Refused.
         """
         self.check(ask)
         lite = self._lite
         now_ms = self._clock.monotonic_ms()
-        one = lite.subscribers.enter(peer, ask.client_id, ask.group, ask.topic, now_ms)
+        one = lite.subscribers.enter(
+            peer, ask.client_id, ask.group, ask.topic, self._clock.now_ms()
+        )
         lite.wake()
         lite.look_through(one)
         found: list[HandedOut] = []
         count = min(max(1, count), COUNT_MAX)
         size = 0
         holder = peer if holds else None
+        pop_ms = lite.flights.pop_ms(self._clock.now_ms())
         for key in lite.subscribers.take_news(one):
-            taken = self._take(one, key, count - len(found), size, invisible_ms, holder)
+            taken = self._take(one, key, count - len(found), size, (pop_ms, invisible_ms), holder)
             size += sum(len(each.record.body) for each in taken)
             found += taken
             if len(found) >= count or size >= _SIZE_MAX:
@@ -270,7 +272,7 @@ class LiteActs:
             return found
         if until_ms <= now_ms:
             return []
-        if not lite.waiting.hold(one, HeldRequest(again, peer, None, until_ms)):
+        if not lite.waiting.hold(one, HeldRequest(again, line or peer, None, until_ms)):
             raise Refused(ResponseCode.POLLING_FULL, "too many receives wait")
         return None
 
@@ -280,10 +282,10 @@ class LiteActs:
         key: int,
         count: int,
         size: int,
-        invisible_ms: int,
+        times: tuple[int, int],
         holder: Peer | None,
     ) -> list[HandedOut]:
-        """Hand out messages of one lite topic."""
+        """Hand out messages of one lite topic. times: of the pop, and for how long they are invisible."""
         lite, lane, now_ms = self._lite, Lane(one.group, key), self._clock.now_ms()
         if lite.flights.is_blocked(lane, now_ms):
             return []
@@ -305,7 +307,7 @@ class LiteActs:
                 break
         if not chosen:
             return []
-        pop_ms = lite.flights.pop_ms(lane, now_ms)
+        pop_ms, invisible_ms = times
         offsets = [offset for offset, _ in chosen]
         if lite.topics.offsets.get(one.group, key) < 0:
             self._place(lane, begin)

@@ -1,5 +1,4 @@
-"""Sending: one message, or many in one batch. Source: SendMessageProcessor,
-AbstractSendMessageProcessor, RocketMQ 4.9.7.
+"""Sending: one message, or many in one batch. Source: SendMessageProcessor, RocketMQ 4.9.7.
 
 1. `check` comes first and may create the topic; while that is not on disk (`unsaved`), the send waits
    for it. Then `send` or `send_batch`.
@@ -303,7 +302,9 @@ class SendActs:
         sys_flag, wait = flags_of(ask.sys_flag, topic), _waits(ask)
         transaction = lite = None
         properties = add_property(
-            remove_property(properties, b"CLUSTER"), b"CLUSTER", self._cluster
+            remove_property(self._lite.cleared(topic, properties), b"CLUSTER"),
+            b"CLUSTER",
+            self._cluster,
         )
         if as_five:
             properties = self._with_trace(properties)
@@ -383,8 +384,7 @@ class SendActs:
             # A consumer that sends a transaction's message on brings those of the message it was.
             properties = remove_property(properties, name)
         properties = add_property(properties, b"REAL_TOPIC", topic.encode())
-        properties = add_property(properties, b"REAL_QID", str(queue_id).encode())
-        return TRANS_HALF_TOPIC, 0, properties
+        return TRANS_HALF_TOPIC, 0, add_property(properties, b"REAL_QID", b"%d" % queue_id)
 
     def _dead_letter(self, ask: SendAsk, times_max: int | None) -> TopicConfig | None:
         """Return the dead-letter topic if a send to a retry topic exceeds the maximum of attempts."""
@@ -423,6 +423,7 @@ class SendActs:
         self, ask: SendAsk, topic: TopicConfig, body: Buffer, peer: Peer, *, as_five: bool = False
     ) -> SentBatch:
         """Store a batch of a topic that `check` returned. as_five: see `send`. Raises: Refused."""
+        self._lite.refuse_batch(topic)
         repeated = self._repeated_batch(ask, topic, body)
         if repeated is not None:
             return repeated
@@ -430,10 +431,9 @@ class SendActs:
         if queue_id < 0:
             queue_id = self._random_below(topic.write_queues)
         name = topic.topic
-        counter = self._stats.put_counter(name, queue_id)
         sys_flag, text = flags_of(ask.sys_flag, topic), ask.properties or ""
         place = BatchPlace(name, queue_id, sys_flag, ask.born_timestamp, text, as_five)
-        batch = self.append_batch(place, body, peer.host, counter)
+        batch = self.append_batch(place, body, peer.host, self._stats.put_counter(name, queue_id))
         self._once.note_batch(topic, body, batch.positions)
         return batch
 

@@ -122,16 +122,21 @@ class Controllers:
         _check(answer)
         return verdict_of(answer)
 
-    async def replicas(self) -> dict[int, str]:
-        """Return the addresses of the brokers of this name. Raises: as above."""
+    async def replicas(self) -> dict[int, "ReplicaRow"]:
+        """Return the brokers of this name; empty if the controller has none yet. Raises: as above."""
         name = self._config.broker_name
         answer = await self.ask(_C.CONTROLLER_GET_SYNC_STATE_DATA, None, fastjson.dumps([name]))
         _check(answer)
         try:
-            row = fastjson.loads(answer.body)["replicasInfoTable"][name]
-            rows = [*row["inSyncReplicas"], *row["notInSyncReplicas"]]
-            return {number(each["brokerId"]): str(each["brokerAddress"]) for each in rows}
-        except (LookupError, TypeError, ValueError) as error:
+            row = fastjson.loads(answer.body)["replicasInfoTable"].get(name)
+            rows = [] if row is None else [*row["inSyncReplicas"], *row["notInSyncReplicas"]]
+            return {
+                number(each["brokerId"]): ReplicaRow(
+                    str(each["brokerAddress"]), each.get("alive") is True
+                )
+                for each in rows
+            }
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ControllerSaysNo(
                 "the controller does not tell the brokers of this name"
             ) from error
@@ -178,6 +183,13 @@ class Controllers:
         if answer.code != _R.SUCCESS:
             return answer.code, frozenset(), 0
         return answer.code, *set_of(answer.body)
+
+
+class ReplicaRow(NamedTuple):
+    """A broker as the controller knows it; alive: it sends heartbeats."""
+
+    address: str
+    alive: bool
 
 
 class LogOfReplica(NamedTuple):

@@ -10,6 +10,8 @@ ReplicasManager, RocketMQ 5.5.0.
 2. A notice (1008) is a hint: any program can send one, so the controller is asked before it is believed.
 3. While no controller answers it is asked each _RETRY_S, and roles stay.
 4. A broker whose log may lack something sends no heartbeats and does not lead (lapse.py).
+5. A copied store names the id of the broker that it was copied from. While that one is alive this broker
+   takes no part; RocketMQ's controller takes the later address, and the two take turns.
 """
 
 import asyncio
@@ -106,9 +108,20 @@ class Election:
         broker_id = self._identity.load()
         if broker_id is None:
             broker_id = await self._apply()
+        else:
+            await self._check_alone(broker_id)
         self._replication.in_sync.own_id = broker_id
         self._node.config.broker_id = broker_id
         await self.controllers.register(broker_id, self._node.address)
+
+    async def _check_alone(self, broker_id: int) -> None:
+        """Look whether another broker lives by this id (invariant 5). Raises: PocketMQError."""
+        row = (await self.controllers.replicas()).get(broker_id)
+        if row is not None and row.alive and row.address != self._node.address:
+            raise ControllerSaysNo(
+                f"broker id {broker_id} is alive at {row.address}, and this store names it as its own. If it "
+                f"is a copy, remove {self._identity.path}: this broker applies for another id then"
+            )
 
     async def _apply(self) -> int:
         """Apply for an id until there is one. Returns: the id."""
@@ -183,12 +196,12 @@ class Election:
         rows = await self.controllers.replicas()
         rows.pop(own_id, None)
         if lapse.has_led(verdict):
-            rows = {n: address for n, address in rows.items() if n in verdict.in_sync}
+            rows = {n: row for n, row in rows.items() if n in verdict.in_sync}
         whole: dict[int, LogOfReplica] = {}
-        for broker_id, address in rows.items():
-            found = await self.controllers.log_of(address)
+        for broker_id, row in rows.items():
+            found = await self.controllers.log_of(row.address)
             if found is None:
-                raise _waits_for(f"broker {broker_id} ({address})")
+                raise _waits_for(f"broker {broker_id} ({row.address})")
             if not found.may_lack:
                 whole[broker_id] = found
         if not whole:

@@ -27,20 +27,20 @@ class Applied:
 
 
 class ControllerIdentity:
-    """Owner of both files."""
+    """Owner of both files. path: of the one that is kept for ever."""
 
     def __init__(self, folder: str, cluster: str, broker_name: str) -> None:
-        self._path = os.path.join(folder, FILE_NAME)
+        self.path = os.path.join(folder, FILE_NAME)
         self._names = cluster, broker_name
 
     def load(self) -> int | None:
         """Return this broker's id; None if it has none yet. Raises: StoreUnreadable."""
-        parts = self._read(self._path)
-        return None if parts is None else self._id(self._path, parts)
+        parts = self._read(self.path)
+        return None if parts is None else self._id(self.path, parts)
 
     def applied(self) -> Applied | None:
         """Return what was applied for and not confirmed. Raises: StoreUnreadable."""
-        path = f"{self._path}-temp"
+        path = f"{self.path}-temp"
         parts = self._read(path)
         if parts is None or len(parts) != 4:
             return None
@@ -48,16 +48,16 @@ class ControllerIdentity:
 
     def apply(self, applied: Applied) -> None:
         """Note what is going to be applied for. Raises: OSError."""
-        self._write(f"{self._path}-temp", applied.broker_id, applied.check_code)
+        self._write(f"{self.path}-temp", applied.broker_id, applied.check_code)
 
     def keep(self, broker_id: int) -> None:
         """Note the id that the controller has given. Raises: OSError."""
-        self._write(self._path, broker_id)
+        self._write(self.path, broker_id)
         self.drop_applied()
 
     def drop_applied(self) -> None:
         try:
-            os.unlink(f"{self._path}-temp")
+            os.unlink(f"{self.path}-temp")
         except FileNotFoundError:
             pass
 

@@ -116,7 +116,7 @@ class SwitchFollower(Follower):
             transport.write(hello(self._switch.broker_id, learner=self._switch.async_learner))
             async with asyncio.timeout(CONNECT_S):
                 welcomed = await taking.welcomed
-            taking.following = await self._agreed(following, welcomed, address, ends)
+            taking.following = await self.agreed(following, welcomed, address, ends)
             self._lacks_until = welcomed.end
             self._look(taking.following.received)
         except BaseException:
@@ -126,7 +126,7 @@ class SwitchFollower(Follower):
 
     # ------------------------------------------------------------ before it
 
-    async def _agreed(
+    async def agreed(
         self, following: Following, welcomed: Welcome, address: str, ends: Ends
     ) -> Following:
         """Apply invariants 2 and 3. Returns: what receives the bytes. Raises: CannotFollow."""

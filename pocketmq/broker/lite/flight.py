@@ -61,6 +61,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._of: dict[Lane, Outstanding] = {}
+        self._pop_ms = 0
 
     def __len__(self) -> int:
         return len(self._of)
@@ -73,10 +74,10 @@ class Flights:
         flight = self._of.get(lane)
         return flight is not None and flight.is_blocked(now_ms)
 
-    def pop_ms(self, lane: Lane, now_ms: int) -> int:
-        """Return the time of the lane's next pop: later than that of the last, which receipts name."""
-        flight = self._of.get(lane)
-        return now_ms if flight is None else max(now_ms, flight.pop_ms + 1)
+    def pop_ms(self, now_ms: int) -> int:
+        """Return the time of the next pop: later than that of the last, since receipts name it."""
+        self._pop_ms = max(now_ms, self._pop_ms + 1)
+        return self._pop_ms
 
     def out(
         self, lane: Lane, offsets: list[int], pop_ms: int, visible_ms: int, holder: Peer | None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.lite.chains import ChainEntry, Chains
-from pocketmq.broker.lite.names import light_queue
+from pocketmq.broker.lite.names import DISPATCH, LITE_TOPIC, OFFSETS, light_queue
 from pocketmq.broker.lite.packed import PARTS, PackedTable, load_table, save_table
 from pocketmq.model.message_codec import get_property
 from pocketmq.model.record import Record, read_record
@@ -33,7 +33,6 @@ from pocketmq.store import ConfigFile, MessageStore
 
 log = logging.getLogger(__name__)
 
-DISPATCH, OFFSETS = b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"
 _PARENTS_MAX = 0xFFFF
 _READ_AT_ONCE = 1_000
 # Entries that a start after a kill has to look at, at most.
@@ -142,15 +141,19 @@ class LiteIndex:
             yield from ((position, size) for position, size, _ in entries)
 
     def _take(self, record: Record) -> None:
-        """Take a record of a parent into the index, if it is of a lite topic (invariant 1)."""
+        """Take a record of a parent into the index, if it is of a lite topic (invariant 1).
+
+        What names another lite topic than its own would block that one's groups: it was forged.
+        """
         names = (get_property(record.properties, DISPATCH) or b"").split(b",")
         offsets = (get_property(record.properties, OFFSETS) or b"").split(b",")
         prefix = light_queue(record.topic, "").encode()
+        own = get_property(record.properties, LITE_TOPIC)
         for name, offset in zip(names, offsets, strict=False):
             lite = name.removeprefix(prefix)
-            if lite and lite != name and offset.isdigit() and len(offset) < 10:
+            if lite == own and lite and lite != name and offset.isdigit() and len(offset) < 10:
                 key = self.key(record.topic, lite.decode("utf-8", "replace"))
-                last = self._last(key)
+                last = self.last(key)
                 if last is None or last.position < record.position:
                     self._chains.reserve()
                     self.note(key, record.topic, record.position, int(offset), record.store_ms)
@@ -197,13 +200,14 @@ class LiteIndex:
         """Return the number of a parent's lite topics."""
         return self.counts.get(self._numbers.get(parent, 0), 0)
 
-    def _last(self, key: int) -> ChainEntry | None:
+    def last(self, key: int) -> ChainEntry | None:
+        """Return the entry of the last message; None for a lite topic that does not exist."""
         last = self._table.get(key)
         return None if last < self._chains.first else self._chains.get(last)
 
     def next_offset(self, key: int) -> int:
         """Return the offset of the next message; 0 for a lite topic that does not exist."""
-        last = self._last(key)
+        last = self.last(key)
         return 0 if last is None else last.offset + 1
 
     def min_offset(self, key: int) -> int:
@@ -216,8 +220,17 @@ class LiteIndex:
 
     def last_ms(self, key: int) -> int:
         """Return when the last message was stored; 0 for a lite topic that does not exist."""
-        last = self._last(key)
+        last = self.last(key)
         return 0 if last is None else last.store_s * 1_000
+
+    def stored_ms(self, key: int, offset: int) -> int:
+        """Return when a message was stored, by the second; 0 if it is not there."""
+        last = self._table.get(key)
+        if offset < 0 or last < self._chains.first:
+            return 0
+        at = self._chains.up_to(last, offset)
+        entry = None if at < 0 else self._chains.get(at)
+        return entry.store_s * 1_000 if entry is not None and entry.offset == offset else 0
 
     def reserve(self) -> None:
         """Make room for another message. Raises: OSError."""
@@ -265,7 +278,7 @@ class LiteIndex:
 
     def remove(self, key: int) -> None:
         """Remove a lite topic; its next message is its first again."""
-        last = self._last(key)
+        last = self.last(key)
         self._table.remove(key)
         if last is not None and last.parent in self.counts:
             self.counts[last.parent] -= 1

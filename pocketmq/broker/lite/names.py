@@ -11,6 +11,7 @@ from pocketmq.remoting.java_number import property_number
 
 PREFIX = "%LMQ%$"
 LITE_TOPIC = b"__LITE_TOPIC"
+DISPATCH, OFFSETS = b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"
 NAME_SIZE_MAX = 64
 QUOTA = 2_000
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")

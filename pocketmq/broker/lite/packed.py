@@ -26,6 +26,11 @@ _MAGIC = b"PMQLITE1"
 _PART = Struct("<III")
 
 
+def part_of(key: int) -> int:
+    """Return which of PARTS a key is in."""
+    return key >> _SHIFT
+
+
 class _Part:
     __slots__ = ("count", "keys", "values")
 

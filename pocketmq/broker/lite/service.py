@@ -9,6 +9,7 @@ Owner: the broker. Does nothing before the first lite topic.
 """
 
 import asyncio
+from collections.abc import Iterator
 
 from pocketmq.broker.lite.flight import Flights, Lane
 from pocketmq.broker.lite.names import LiteGroup, light_queue, minutes_of
@@ -23,6 +24,7 @@ from pocketmq.remoting.transport.peer import Peer
 _STEP_S = 0.1
 _GIVEN_BACK_MS = 1_000
 _LOOKED_AT_ONCE = 2_000
+_DISPATCHED_AT_ONCE = 500
 
 
 class LiteService:
@@ -50,14 +52,19 @@ class LiteService:
 
     # ------------------------------------------------------------ offsets
 
-    def offset(self, one: Subscriber, key: int, name: str) -> int:
-        """Return a group's next offset, within what there is."""
-        index, group = self.topics.index, one.group
-        least, end = index.min_offset(key), index.next_offset(key)
+    def committed(self, group: str, topic: str, key: int, name: str) -> int:
+        """Return a group's next offset as it was set last; -1: it has none. name: "" if it is not known."""
         found = self.topics.offsets.get(group, key)
         if found < 0 and name:
             # An Apache broker's.
-            found = self._classic_offsets.query(group, light_queue(one.topic, name), 0)
+            found = self._classic_offsets.query(group, light_queue(topic, name), 0)
+        return found
+
+    def offset(self, one: Subscriber, key: int, name: str) -> int:
+        """Return a group's next offset, within what there is."""
+        index = self.topics.index
+        least, end = index.min_offset(key), index.next_offset(key)
+        found = self.committed(one.group, one.topic, key, name)
         if found < 0:
             # As for a pop: a young lite topic is read from its beginning.
             found = 0 if least == 0 else end - 1
@@ -80,6 +87,19 @@ class LiteService:
     def tell(self, lane: Lane) -> None:
         """There may be something for a group (invariant 1)."""
         self.waiting.wake(self.subscribers.tell(lane))
+
+    def dispatch(self, group: str, client_id: str) -> Iterator[None]:
+        """Make news of all that is not consumed. client_id: for this client only. Yields: now and then."""
+        for one in list(self.subscribers.all()):
+            if one.group != group or (client_id and one.client_id != client_id):
+                continue
+            for count, (key, name) in enumerate(list(one.names.items()), 1):
+                if self.offset(one, key, name) < self.topics.index.next_offset(key):
+                    self.tell(Lane(group, key))
+                if not count % _DISPATCHED_AT_ONCE:
+                    yield
+            self.subscribers.look_again(one)
+            self.wake()
 
     def look_through(self, one: Subscriber) -> None:
         """Note what a wildcard group has not consumed: of some lite topics, the others in later turns."""
@@ -128,6 +148,8 @@ class LiteService:
         passed_ms, self._tick_ms = now_ms - self._tick_ms, now_ms
         if not self.topics.is_open:
             return
+        for peer in {each.peer for each in self.subscribers.all() if each.peer.closed}:
+            self.connection_closed(peer)
         self.topics.tick()
         self._sweep_rest += PARTS * passed_ms / self._config.lite_ttl_check_interval
         count = min(int(self._sweep_rest), PARTS)

@@ -21,8 +21,8 @@ NEWS_MAX = 4_000
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """A client in a group. names: its lite topics, by key; news: keys, oldest first; seen_ms: of its last
-    subscription, monotonic."""
+    """A client in a group. names: its lite topics, by key; news: keys, oldest first; seen_ms: when it last
+    asked for something, wall time."""
 
     client_id: str
     group: str
@@ -65,6 +65,23 @@ class Subscribers:
 
     def all(self) -> Iterator[Subscriber]:
         yield from self._of.values()
+
+    @property
+    def wildcard_count(self) -> int:
+        """Return how many clients get all lite topics."""
+        of = (group for groups in self._wildcards.values() for group in groups.values())
+        return sum(len(group.members) for group in of)
+
+    def named(self, client_id: str, group: str) -> Subscriber | None:
+        """Return the client of that id, whatever its peer."""
+        found = (each for each in self._of.values() if each.client_id == client_id)
+        return next((each for each in found if each.group == group), None)
+
+    def who(self, key: int, topic: str) -> Iterator[tuple[str, str]]:
+        """Yield client and group of each that gets a lite topic's messages; a wildcard group as one, `*`."""
+        for members in self._by_key.get(key, {}).values():
+            yield from ((each.client_id, each.group) for each in members)
+        yield from (("*", group) for group in self._wildcards.get(topic, {}))
 
     def of(self, key: int, topic: str) -> Iterator[Subscriber]:
         """Yield those that get a lite topic's messages."""
@@ -191,6 +208,12 @@ class Subscribers:
         group.cursor += 1
         for key in keys:
             self._note_in(group, key)
+
+    def look_again(self, one: Subscriber) -> None:
+        """Let a client's group, if it is a wildcard group, look through the whole index again."""
+        group = self._wildcards.get(one.topic, {}).get(one.group)
+        if group is not None:
+            group.cursor = 0
 
     def looking(self) -> list[Subscriber]:
         """Return a client of each group that has still to look through the index."""

@@ -28,6 +28,7 @@ GRACE_MS = 60_000
 ALL_REACH_MS = 7 * 86_400_000
 ONCE, ALL, SKIP = "once", "all", "skip"
 NAME_LENGTH_MAX = 255
+_OF_BROKER = ("TAGS", "KEYS", "DELAY", "UNIQ_KEY", "__LITE_TOPIC")
 
 
 class FiringDecision(NamedTuple):
@@ -60,9 +61,7 @@ class Plan:
             if text is not None and any(each in text for each in "\x01\x02"):
                 raise ScheduleIllegal("tags, keys and properties have no characters 1 and 2")
         for name in plan.properties:
-            if name in ("TAGS", "KEYS", "DELAY", "UNIQ_KEY") or name.startswith(
-                ("TIMER_", "SCHEDULE_")
-            ):
+            if name in _OF_BROKER or name.startswith(("TIMER_", "SCHEDULE_", "INNER_MULTI_")):
                 raise ScheduleIllegal(f"the property {name[:40]} is the broker's own")
         try:
             _ = self.zone

@@ -2,8 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.acts.receipts import Acknowledged, ReceiptActs
 from pocketmq.broker.durability import Durability
@@ -24,6 +24,9 @@ from pocketmq.remoting.java_number import number
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Steps
 
+if TYPE_CHECKING:
+    from pocketmq.broker.wire.lite.proxy import LiteProcessor
+
 # A pop looks at 65,536 entries of a queue at most.
 _BITS_SIZE_MAX = 65_536 // 8
 
@@ -31,8 +34,12 @@ _BITS_SIZE_MAX = 65_536 // 8
 class PopAckProcessor:
     """Handlers of the three codes; a response waits until what it reports is safe."""
 
-    def __init__(self, receipts: ReceiptActs, durability: Durability) -> None:
+    def __init__(
+        self, receipts: ReceiptActs, durability: Durability, lite: "Callable[[], LiteProcessor]"
+    ) -> None:
+        """lite: of receipts that name a lite topic."""
         self._receipts = receipts
+        self._lite = lite
         self._durability = durability
 
     def handlers(self) -> dict[int, Handler]:
@@ -44,6 +51,8 @@ class PopAckProcessor:
 
     def ack(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = AckMessageHeader.parse(request.ext)
+        if header.lite_topic:
+            return self._lite().ack(request, header)
         queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         try:
             end = self._receipts.ack(queue, header.offset, header.extra_info, connection)
@@ -69,6 +78,8 @@ class PopAckProcessor:
 
     def change_invisible_time(self, request: RemotingCommand, connection: Connection) -> Answer:
         header = ChangeInvisibleTimeHeader.parse(request.ext)
+        if header.lite_topic:
+            return self._lite().change_invisible_time(request, header)
         queue = GroupQueue(header.consumer_group, header.topic, header.queue_id)
         try:
             found = self._receipts.postpone(

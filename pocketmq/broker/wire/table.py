@@ -1,7 +1,8 @@
 """The table of handlers: each request code is served by the module of its subject."""
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import cache
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.acts.clients import ClientActs
 from pocketmq.broker.acts.offsets import OffsetActs
@@ -31,10 +32,14 @@ from pocketmq.broker.wire.sends.send import SendMessageProcessor
 from pocketmq.broker.wire.timer import TimerProcessor
 from pocketmq.broker.wire.track import track_handlers
 from pocketmq.broker.wire.transaction import EndTransactionProcessor
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.requests import AnsweringServer, complete, promised
 from pocketmq.remoting.transport.connection import Connection, Handler
 from pocketmq.remoting.transport.dispatch import Later, Reply, Steps
+
+if TYPE_CHECKING:
+    from pocketmq.broker.wire.lite.proxy import LiteProcessor
 
 
 def handlers(
@@ -50,6 +55,7 @@ def handlers(
     # Topics that the short way of sending knows must be looked up again.
     events.topics_changed.to(send.parts.forget_topics)
     events.settings_changed.to(send.parts.take_settings)
+    lite = _later_lite(parts)
     table: dict[int, Handler] = {}
     for part in (
         send.handlers(),
@@ -65,11 +71,12 @@ def handlers(
         ConsumerManageProcessor(clients, offsets).handlers(),
         PopMessageProcessor(PopActs(node, tables, members, messages, services.pop)).handlers(),
         PopAckProcessor(
-            ReceiptActs(node, tables, messages, services.pop), messages.durability
+            ReceiptActs(node, tables, messages, services.pop), messages.durability, lite
         ).handlers(),
         PopAssignmentProcessor(tables, members, routes).handlers(),
         track_handlers(parts),
         balance_handlers(parts),
+        lite_handlers(lite),
         EndTransactionProcessor(
             TransactionActs(messages, services.half), messages.durability
         ).handlers(),
@@ -86,6 +93,27 @@ def handlers(
         table.update(part)
     table.update(_of_tools(parts, promised(AnsweringServer.BROKER) - table.keys()))
     return complete(AnsweringServer.BROKER, table)
+
+
+def _later_lite(parts: Parts) -> Callable[[], "LiteProcessor"]:
+    """Return the way to the requests of RocketMQ's proxy for lite topics: loaded with the first of them."""
+
+    @cache
+    def made() -> "LiteProcessor":
+        from pocketmq.broker.wire.lite.proxy import LiteProcessor
+
+        return LiteProcessor(parts)
+
+    return made
+
+
+def lite_handlers(lite: Callable[[], "LiteProcessor"]) -> dict[int, Handler]:
+    """Return the handlers of these requests."""
+
+    def handle(request: RemotingCommand, connection: Connection) -> Reply | Later | Steps:
+        return lite().handlers()[request.code](request, connection)
+
+    return dict.fromkeys((RequestCode.LITE_SUBSCRIPTION_CTL, RequestCode.POP_LITE_MESSAGE), handle)
 
 
 def _of_tools(parts: Parts, codes: Set[int]) -> dict[int, Handler]:

@@ -291,7 +291,7 @@ _NOT_SERVED = (
     ),
     (
         "lite topics of 5.x",
-        "PocketMQ serves lite topics over gRPC, and answers no questions about them yet",
+        "the broker answers them for mqadmin 5.5.0",
         "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo getLiteGroupInfo "
         "triggerLiteDispatch",
     ),

@@ -1,5 +1,6 @@
 """The web console beside `up` and `broker`: whether to start one, and its port, decided before `ready`."""
 
+import json
 import logging
 import os
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ def bound_console(
         return None
     try:
         console = ConsoleServer(
-            config, _client_options(config, name_servers, tls), here=here, elsewhere=elsewhere
+            config, _client_options(config, name_servers, tls, here), here=here, elsewhere=elsewhere
         )
         console.bind(port_is_wish=not port_is_asked)
     except IllegalArgument as error:
@@ -85,14 +86,19 @@ def bound_console(
     return console
 
 
-def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) -> dict[str, Any]:
+def _client_options(
+    config: ConsoleConfig, name_servers: str, tls: TlsConfig, here: "Sequence[Broker]"
+) -> dict[str, Any]:
     """Return how the console connects to name servers and brokers: as a client, by TLS where required."""
     options: dict[str, Any] = {"name_server": name_servers}
-    if config.access_key:
+    key, secret = config.access_key, config.secret_key
+    if not key and not config.user:
+        key, secret = _of_process(here)
+    if key:
         # Light to import, unlike the rest of the client.
         from pocketmq.remoting.credentials import Credentials
 
-        options["credentials"] = Credentials(config.access_key, config.secret_key)
+        options["credentials"] = Credentials(key, secret)
     if tls.mode == "enforcing":
         # A server that wants its clients' certificates is shown the one that this process has.
         own = tls.certificate_path if tls.client_auth == "require" else ""
@@ -106,3 +112,16 @@ def _client_options(config: ConsoleConfig, name_servers: str, tls: TlsConfig) ->
                 f"the console cannot use the TLS certificate {own}: {error}"
             ) from error
     return options
+
+
+def _of_process(here: "Sequence[Broker]") -> tuple[str, str]:
+    """Return what the brokers of this process sign with among themselves, if they have users: viewers log in
+    as themselves then. Empty otherwise.
+    """
+    for broker in here:
+        config = broker.config
+        if config.authentication_enabled and config.inner_client_authentication_credentials:
+            # The broker has read it before.
+            found = json.loads(config.inner_client_authentication_credentials)
+            return found["accessKey"], found["secretKey"]
+    return "", ""

@@ -81,9 +81,9 @@ async def start_controller(stack: AsyncExitStack, config: ControllerConfig) -> C
 def _keeper(config: ControllerConfig, clock: Clock) -> Keeper:
     """Return where the sets are kept. Raises: CannotBegin."""
     if not config.etcd:
-        from pocketmq.store import ConfigFile
+        from pocketmq.store.config_file import LatestFile
 
-        return FileKeeper(ConfigFile(config.path))
+        return FileKeeper(LatestFile(config.path))
     try:
         from pocketmq.controller.etcd_gateway import EtcdGateway
         from pocketmq.controller.etcd_keeper import EtcdKeeper

@@ -10,7 +10,7 @@ from pocketmq.console.time.alarms import Rule
 
 async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     watch = console.watch
-    await console.sampler.fresh()
+    await console.figures.fresh()
     return {
         "file": watch.path or None,
         "fault": watch.fault,

@@ -45,7 +45,7 @@ async def _view(console: Console, group: str, topic: str | None, begin: int) -> 
             "check its name; brokers of Apache RocketMQ cannot account for messages",
         )
     # Brokers keep the balance from now on, so looking again costs little.
-    console.sampler.may_lose.add(group)
+    console.figures.may_lose.add(group)
     return view
 
 

@@ -15,7 +15,7 @@ from pocketmq.store import StoreConfig
 
 
 async def cluster(console: Console, call: ApiRequest) -> dict[str, Any]:
-    sample = await console.sampler.fresh()
+    sample = await console.figures.fresh()
     clusters: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for summary in sample.brokers:
         brokers = clusters.setdefault(summary["cluster"], {})
@@ -62,11 +62,11 @@ async def find_broker(console: Console, name: str, broker_id: int = 0) -> Cluste
 
 async def broker(console: Console, call: ApiRequest) -> dict[str, Any]:
     found = await find_broker(console, call.path["broker"], call.query.number("brokerId", 0))
-    sample = await console.sampler.fresh()
+    sample = await console.figures.fresh()
     summary = next((each for each in sample.brokers if each["address"] == found.address), None)
     if summary is None:
-        await console.sampler.sample()
-        sample = console.sampler.last
+        await console.figures.sample()
+        sample = console.figures.last
         summary = next((each for each in sample.brokers if each["address"] == found.address), {})
     runtime = await console.admin.settings.runtime(found.address)
     settings = await console.admin.settings.broker(found.address)

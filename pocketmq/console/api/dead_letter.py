@@ -4,6 +4,7 @@ import asyncio
 import re
 from typing import Any
 
+from pocketmq.admin.views.message_window import MessageWindow
 from pocketmq.admin.views.topic import count_of
 from pocketmq.client.errors import NoRoute
 from pocketmq.client.network.gather import together
@@ -11,7 +12,6 @@ from pocketmq.console.api.message import find, message_lines, origin_of, window_
 from pocketmq.console.api.request import SIZE_MAX, ApiRequest, Download, paged
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
-from pocketmq.console.messages.message_window import MessageWindow
 from pocketmq.console.state import Console
 from pocketmq.model.message import MessageExt
 from pocketmq.model.names import DLQ_PREFIX, dlq_topic
@@ -25,7 +25,8 @@ _TOGETHER = 8
 
 async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
     page, size = call.page()
-    names = [each for each in await console.admin.topics.names() if each.startswith(DLQ_PREFIX)]
+    seen = filter(console.sight.topic, await console.admin.topics.names())
+    names = [each for each in seen if each.startswith(DLQ_PREFIX)]
     content = paged(names, page, size)
     content["items"] = [
         {

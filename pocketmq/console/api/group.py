@@ -9,13 +9,14 @@ from pocketmq.admin.checkup import check_group
 from pocketmq.admin.views.group import group_row, member_count, subscriptions_of, users_first
 from pocketmq.admin.views.rows import GroupConfigRow, QueueProgressRow, QueueRow, SubscriptionRow
 from pocketmq.broker.modes.mode import GroupMode
-from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.client.errors import ConsumerNotOnline, NoPermission, Unauthorised
 from pocketmq.console.api.request import ApiRequest, paged, total
 from pocketmq.console.errors import ApiError, bad_request, not_found
 from pocketmq.console.group_members import member_rows, verdict
 from pocketmq.console.overview_warnings import symptom_row
 from pocketmq.console.quiet import GRAVITY
 from pocketmq.console.state import Console
+from pocketmq.console.time.figures import GroupFigures
 from pocketmq.model.as_json import as_object
 from pocketmq.model.diagnosis import is_sick
 from pocketmq.model.names import group_is_legal, is_system_group
@@ -23,15 +24,21 @@ from pocketmq.remoting.errors import PocketMQError
 
 
 async def _configs(console: Console) -> dict[str, dict[str, GroupConfig]]:
-    """Return configurations by group and broker; unreachable brokers are left out."""
+    """Return configurations by group and broker; unreachable brokers are left out.
+
+    Brokers give the whole table to those who may look at the cluster: for others the console reads it.
+    """
     found: dict[str, dict[str, GroupConfig]] = {}
-    for master in await console.admin.site.masters():
+    reader = console.admin if console.sight.cluster else console.own
+    for master in await reader.site.masters():
         try:
-            tables = await console.admin.groups.configs(broker=master.name)
+            tables = await reader.groups.configs(broker=master.name)
         except PocketMQError:
             continue
         for broker, table in tables.items():
             for name, config in table.items():
+                if not console.sight.group(name):
+                    continue
                 found.setdefault(name, {})[broker] = config
     return found
 
@@ -44,7 +51,7 @@ async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
     page, size = call.page()
     wanted = set(call.query.texts("type"))
     part = call.query.text("q", "").lower()
-    sample = await console.sampler.fresh()
+    sample = await console.figures.fresh()
     names = sorted(await _configs(console), key=lambda name: (_type(name), name))
     counts = {"NORMAL": 0, "SYSTEM": 0}
     for name in names:
@@ -70,7 +77,7 @@ async def list_groups(console: Console, call: ApiRequest) -> dict[str, Any]:
 
 def _figures(console: Console, name: str) -> dict[str, float | None]:
     """Return the last sample's figures, used for sorting a list and for its totals."""
-    found = console.sampler.groups.get(name)
+    found = console.figures.groups.get(name)
     if found is None:
         return dict.fromkeys(("members", "lag", "out"))
     return {"members": found.members, "lag": found.lag, "out": round(found.rate, 2)}
@@ -78,6 +85,12 @@ def _figures(console: Console, name: str) -> dict[str, float | None]:
 
 async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
     found = await group_row(console.admin, name)
+    sampled = console.figures.groups.get(name, GroupFigures())
+    try:
+        told = await console.admin.doctor.groups(name)
+    except (NoPermission, Unauthorised):
+        # Who consumes only sees what the console has looked at.
+        told, found.members, found.lag = {}, sampled.members, sampled.lag
     row: dict[str, Any] = {
         "group": name,
         "type": _type(name),
@@ -87,30 +100,29 @@ async def _row(console: Console, name: str, differs: bool) -> dict[str, Any]:
         "messageModel": found.message_model,
         "lag": found.lag,
         "out": _figures(console, name)["out"],
-        "differs": differs if console.sampler.last.findings else None,
+        "differs": differs if console.figures.last.findings else None,
         "state": _state(console, name),
         "severity": _severity(console, name),
     }
-    told = await console.admin.doctor.groups(name)
     row["mode"] = next((groups[0]["mode"] for groups in told.values() if groups), None)
     return row
 
 
 def _state(console: Console, name: str) -> str | None:
     """Return `sick` or `well` as of the last sample; None before the first."""
-    found = console.sampler.symptoms.get(name)
+    found = console.figures.symptoms.get(name)
     return None if found is None else "sick" if is_sick(found) else "well"
 
 
 def _severity(console: Console, name: str) -> str | None:
     """Return the gravest symptom's severity; None without one, or before the first sample."""
-    found = console.sampler.symptoms.get(name)
+    found = console.figures.symptoms.get(name)
     return found[0].severity.value if found else None
 
 
 def _health(console: Console, name: str) -> float | None:
     """Return a figure to sort by: the sicker, the higher; None before the first sample."""
-    if name not in console.sampler.symptoms:
+    if name not in console.figures.symptoms:
         return None
     severity = _severity(console, name)
     return 0 if severity is None else len(GRAVITY) - GRAVITY.index(severity)
@@ -119,11 +131,11 @@ def _health(console: Console, name: str) -> float | None:
 async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["group"]
     admin = console.admin
-    await console.sampler.fresh()
+    await console.figures.fresh()
     configs = (await _configs(console)).get(name, {})
     checkup = await check_group(admin, name)
-    if name in console.sampler.symptoms:
-        console.sampler.saw(name, checkup.symptoms)
+    if name in console.figures.symptoms:
+        console.figures.saw(name, checkup.symptoms)
     view = checkup.view
     connection = view.connection
     rows = sorted(view.progress, key=lambda row: users_first(row.queue))

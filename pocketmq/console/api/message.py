@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from pocketmq.admin.views.message import first_of, found_by_id, tracks_view, waiting_room
+from pocketmq.admin.views.message_window import MessageWindow
 from pocketmq.console.api.request import ApiRequest, Download
 from pocketmq.console.errors import bad_request, not_found
 from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
-from pocketmq.console.messages.message_window import MessageWindow
 from pocketmq.console.state import Console
 from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.model.message_codec import parse_offset_msg_id

@@ -146,6 +146,11 @@ class ApiRequest:
     new_session: Session | None = None
     done: list[str] = field(default_factory=list)
 
+    @property
+    def signer(self) -> str | None:
+        """Return the user that signs requests to brokers; None if the console does."""
+        return self.session.user if self.security.broker_users else None
+
     def confirm(
         self,
         action: str,

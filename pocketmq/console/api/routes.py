@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from pocketmq.console.api import acl as acl_api
@@ -28,14 +29,23 @@ from pocketmq.console.state import Console
 Handle = Callable[[Console, ApiRequest], Awaitable[Any]]
 
 
+class Needs(Enum):
+    """What a user of the brokers needs beside what the brokers check: name servers know no users."""
+
+    NOTHING = "nothing"
+    CLUSTER = "cluster"
+    SUPER = "super"
+
+
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """path: behind /api. is_login: allowed without being logged in."""
+    """path: behind /api. is_login: allowed without being logged in. needs: what no broker checks."""
 
     method: str
     path: str
     handle: Handle
     is_login: bool = False
+    needs: Needs = Needs.NOTHING
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -48,12 +58,12 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("PUT", "/warnings/quiet", warning_api.silence),
     ApiRoute("DELETE", "/warnings/quiet", warning_api.show),
     ApiRoute("GET", "/search", search_api.everything),
-    ApiRoute("GET", "/cluster", cluster_api.cluster),
-    ApiRoute("GET", "/brokers/{broker}", cluster_api.broker),
+    ApiRoute("GET", "/cluster", cluster_api.cluster, needs=Needs.CLUSTER),
+    ApiRoute("GET", "/brokers/{broker}", cluster_api.broker, needs=Needs.CLUSTER),
     ApiRoute("PUT", "/brokers/{broker}/settings", cluster_api.change_settings),
-    ApiRoute("PUT", "/brokers/{broker}/writable", cluster_api.change_writable),
+    ApiRoute("PUT", "/brokers/{broker}/writable", cluster_api.change_writable, needs=Needs.SUPER),
     ApiRoute("PUT", "/brokers/{broker}/role", replica_api.change_role),
-    ApiRoute("GET", "/replicas", replica_api.replicas),
+    ApiRoute("GET", "/replicas", replica_api.replicas, needs=Needs.CLUSTER),
     ApiRoute("GET", "/topics", topic_api.list_topics),
     ApiRoute("GET", "/topics/{topic}", topic_api.show),
     ApiRoute("GET", "/topics/{topic}/consumers", topic_api.consumers),
@@ -74,7 +84,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("POST", "/groups/{group}/clone", offset_api.clone),
     ApiRoute("POST", "/groups/{group}/offset", offset_api.place),
     ApiRoute("GET", "/groups/{group}/members/{clientId}", group_api.member),
-    ApiRoute("GET", "/producers", producer_api.producers),
+    ApiRoute("GET", "/producers", producer_api.producers, needs=Needs.CLUSTER),
     ApiRoute("GET", "/messages", message_api.list_messages),
     ApiRoute("GET", "/messages/export", message_api.export),
     ApiRoute("GET", "/messages/search", search_api.messages),
@@ -94,10 +104,11 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("POST", "/schedules/change", delay_api.change_schedule),
     ApiRoute("GET", "/acl", acl_api.show),
     ApiRoute("GET", "/acl/{broker}/{accessKey}", acl_api.may),
-    ApiRoute("GET", "/alarms", alarm_api.show),
+    ApiRoute("GET", "/audit", acl_api.audit),
+    ApiRoute("GET", "/alarms", alarm_api.show, needs=Needs.CLUSTER),
     ApiRoute("GET", "/trace", trace_api.show),
-    ApiRoute("GET", "/nameservers", cluster_api.name_servers),
-    ApiRoute("GET", "/kv", kv_api.show),
-    ApiRoute("PUT", "/kv", kv_api.put),
-    ApiRoute("DELETE", "/kv", kv_api.delete),
+    ApiRoute("GET", "/nameservers", cluster_api.name_servers, needs=Needs.CLUSTER),
+    ApiRoute("GET", "/kv", kv_api.show, needs=Needs.CLUSTER),
+    ApiRoute("PUT", "/kv", kv_api.put, needs=Needs.SUPER),
+    ApiRoute("DELETE", "/kv", kv_api.delete, needs=Needs.SUPER),
 )

@@ -5,6 +5,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from typing import Any
 
+from pocketmq.admin.views.message_window import MessageWindow
 from pocketmq.admin.views.topic import kind_of_topic
 from pocketmq.client.network.gather import together
 from pocketmq.console.api.request import ApiRequest
@@ -12,7 +13,6 @@ from pocketmq.console.api.topic import system_names
 from pocketmq.console.errors import bad_request
 from pocketmq.console.messages.message_filter import MessageFilter
 from pocketmq.console.messages.message_json import LIST_BODY_SIZE, message_json
-from pocketmq.console.messages.message_window import MessageWindow
 from pocketmq.console.state import Console
 from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.model.message_codec import parse_offset_msg_id
@@ -37,15 +37,15 @@ async def everything(console: Console, call: ApiRequest) -> dict[str, Any]:
     """Return topics, groups and members whose name has the text, and messages whose id or key it is."""
     text = call.query.text("q").strip()
     part = text.lower()
-    await console.sampler.fresh()
-    topics = await console.admin.topics.names()
-    groups = sorted(console.sampler.groups)
+    await console.figures.fresh()
+    topics = [*filter(console.sight.topic, await console.admin.topics.names())]
+    groups = sorted(console.figures.groups)
     own = await system_names(console)
     users = [each for each in topics if kind_of_topic(each, None, own) == "NORMAL"]
     others = [each for each in topics if each not in set(users)]
     clients = [
         {"clientId": client, "group": name}
-        for name, figures in sorted(console.sampler.groups.items())
+        for name, figures in sorted(console.figures.groups.items())
         for client in figures.clients
         if part in client.lower()
     ]

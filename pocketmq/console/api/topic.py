@@ -37,11 +37,11 @@ async def list_topics(console: Console, call: ApiRequest) -> dict[str, Any]:
     if unknown:
         raise bad_request(f"type is one of {', '.join(TOPIC_TYPES)}, not {min(unknown)!r}")
     admin = console.admin
-    names = await admin.topics.names()
+    names = filter(console.sight.topic, await admin.topics.names())
     system = await system_names(console)
     types = await _message_types(console)
-    await console.sampler.fresh()
-    rates = console.sampler.topic_figures()
+    await console.figures.fresh()
+    rates = console.figures.topic_figures()
     counts = dict.fromkeys(TOPIC_TYPES, 0)
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -94,8 +94,8 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
     name = call.path["topic"]
     view = await topic_view(console.admin, name, partial=True)
     configs = await _configs(console, name)
-    await console.sampler.fresh()
-    rates = console.sampler.topic_rates().get(name, _RATES)
+    await console.figures.fresh()
+    rates = console.figures.topic_rates().get(name, _RATES)
     types = [each.attributes.get(_MESSAGE_TYPE) for each in configs.values()]
     return {
         "topic": name,

@@ -29,6 +29,7 @@ from pocketmq.broker.figures.metrics import (
 from pocketmq.broker.health import Health
 from pocketmq.broker.readiness import health, readiness
 from pocketmq.remoting import json_codec
+from pocketmq.remoting.errors import PocketMQError
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -164,24 +165,35 @@ def metrics_routes(console: "Console") -> "list[BaseRoute]":
     from starlette.routing import Route
 
     from pocketmq.console.app import cookie_name
-    from pocketmq.console.errors import ApiError
+    from pocketmq.console.errors import ApiError, api_error, not_allowed
 
     headers = {"Cache-Control": "no-store"}
 
-    def check_login(request: Request) -> None:
-        """Check the login. Raises: ApiError."""
+    async def check_login(request: Request) -> None:
+        """Check the login. Raises: ApiError, PocketMQError."""
         security = console.security
         session = security.session(request.cookies.get(cookie_name(request.scope)))
         given = _basic(request.headers.get("authorization", ""))
+        address = request.client.host if request.client else ""
+        if console.seats is not None:
+            if given is not None:
+                with security.attempt(address):
+                    sight = await console.seats.check(*given)
+            else:
+                security.check_read(session or security.begin())
+                sight = (await console.seats.of(session or security.begin())).sight
+            if not sight.cluster:
+                raise not_allowed("these figures need the action Get on the cluster")
+            return
         if security.login_required and given is not None:
-            address = request.client.host if request.client else ""
             session = security.log_in(session or security.begin(), *given, address)
         security.check_read(session or security.begin())
 
     async def metrics(request: Request) -> Response:
         try:
-            check_login(request)
-        except ApiError as error:
+            await check_login(request)
+        except (ApiError, PocketMQError) as failed:
+            error = failed if isinstance(failed, ApiError) else api_error(failed)
             ask = {"WWW-Authenticate": 'Basic realm="PocketMQ"'} if error.status == 401 else {}
             body = json_codec.dumps(error.to_json())
             return Response(body, error.status, {**headers, **ask}, JSON_TYPE)

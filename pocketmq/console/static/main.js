@@ -13,7 +13,7 @@ import { isOpen, problem, say } from "./dialog.js";
 import { draw, h } from "./dom.js";
 import { spoken } from "./spoken.js";
 import { empty, head } from "./table.js";
-import { clock, t } from "./text.js";
+import { clock, named, t } from "./text.js";
 
 // The server's list: the module of a page has its name.
 const PAGES = new Set(JSON.parse(document.getElementById("pages").textContent));
@@ -199,6 +199,7 @@ export function drawSession() {
   draw(
     document.getElementById("session"),
     session.readOnly && h("span", { class: "tag warn", title: session.reason }, t("readOnly.tag")),
+    session.role && h("span", { class: "tag" }, named("sessionRole", session.role)),
     session.user && h("button", { on: { click: leave } }, t("logout", { user: session.user })),
     session.loginRequired && !session.user && h("a", { class: "button", href: "/login" }, t("login")),
   );

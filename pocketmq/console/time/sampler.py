@@ -15,7 +15,6 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.admin import Admin, ClusterBroker
@@ -27,6 +26,7 @@ from pocketmq.admin.views.topic import count_of, kind_of_topic, mean_size, own_n
 from pocketmq.admin.waiting import waiting_ms
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
+from pocketmq.console.time.figures import Counter, GroupFigures, Sample, TopicFigures, totals_of
 from pocketmq.console.time.history import History, SeriesKind
 from pocketmq.model.diagnosis import Symptom, Thresholds
 from pocketmq.model.names import is_system_group
@@ -47,68 +47,6 @@ _CLUSTER = "cluster"
 _LOSE = frozenset(("GROUP_DIFFERS", "MESSAGES_LOST"))
 
 
-@dataclass(slots=True)
-class _Counter:
-    """Counters of one thing (e.g. its queues') at the last look, and their rate since the look before.
-
-    Only those in both looks count: a broker that comes back causes no jump.
-    """
-
-    at_ms: int
-    values: dict[Hashable, int]
-    rate: float | None = None
-
-    def look(self, at_ms: int, values: dict[Hashable, int]) -> None:
-        if at_ms > self.at_ms:
-            old = self.values
-            more = sum(max(0, new - old[key]) for key, new in values.items() if key in old)
-            self.rate = more * 1_000 / (at_ms - self.at_ms)
-            self.at_ms, self.values = at_ms, values
-
-
-@dataclass(slots=True)
-class GroupFigures:
-    """The last look at a group.
-
-    members: None if that was not queried. lag_of: by topic. latency_ms: how long the next message has
-    waited in the queue with the greatest lag; None if unknown. out: consumed per second, by topic.
-    """
-
-    lag: int = 0
-    members: int | None = None
-    clients: tuple[str, ...] = ()
-    lag_of: dict[str, int] = field(default_factory=dict)
-    latency_ms: int | None = 0
-    out: dict[str, float] = field(default_factory=dict)
-    counters: dict[str, _Counter] = field(default_factory=dict)
-
-    @property
-    def rate(self) -> float:
-        return sum(self.out.values())
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFigures:
-    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take."""
-
-    rate: float
-    messages: int
-    queues: int
-    size: int | None
-
-
-@dataclass(slots=True)
-class Sample:
-    """The result of one sample. at_ms: wall time; failure: why the name servers did not answer."""
-
-    at_ms: int = 0
-    brokers: list[dict[str, Any]] = field(default_factory=list)
-    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    topic_count: int = 0
-    group_count: int = 0
-    failure: str | None = None
-
-
 class Sampler:
     """Owner of the last sample, the figures of topics and groups, and the history."""
 
@@ -124,8 +62,8 @@ class Sampler:
         # Groups whose members differed, or whose balance someone looked at. A broker keeps a balance from the
         # first question on, so it is not asked about others.
         self.may_lose: set[str] = set()
-        self._put: dict[str, _Counter] = {}
-        self._got: dict[str, _Counter] = {}
+        self._put: dict[str, Counter] = {}
+        self._got: dict[str, Counter] = {}
         self._turns: dict[str, OrderedDict[str, None]] = {
             "topics": OrderedDict(),
             "groups": OrderedDict(),
@@ -254,7 +192,7 @@ class Sampler:
             (self._got, "delivered", "msgGetTotalTodayNow"),
         ):
             values: dict[Hashable, int] = {total: integer(view.runtime.get(total)) or 0}
-            counter = table.setdefault(broker.address, _Counter(now_ms, values))
+            counter = table.setdefault(broker.address, Counter(now_ms, values))
             counter.look(now_ms, values)
             if counter.rate is not None:
                 summary[figure] = round(counter.rate, 2)
@@ -296,7 +234,7 @@ class Sampler:
         )
         counters, figures.counters, figures.out = figures.counters, {}, {}
         for (topic, values), rate in zip(consumed.items(), rates, strict=True):
-            counter = figures.counters[topic] = counters.get(topic) or _Counter(now_ms, values)
+            counter = figures.counters[topic] = counters.get(topic) or Counter(now_ms, values)
             counter.look(now_ms, values)
             figures.out[topic] = (counter.rate or 0.0) if rate is None else rate
         try:
@@ -373,26 +311,7 @@ class Sampler:
 
     def totals(self) -> dict[str, Any]:
         """Return `rates` and `totals` of the overview: sums over the masters that answered."""
-        masters = [each for each in self.last.brokers if each["brokerId"] == 0]
-        went = sum(each.rate for each in self.groups.values())
-        came = sum(each.rate for each in self.topics.values())
-
-        def total(figure: str) -> float:
-            return sum(each[figure] or 0 for each in masters)
-
-        return {
-            "rates": {"in": round(came, 2), "out": round(went, 2)},
-            "totals": {
-                "inToday": total("inToday"),
-                "deliveredToday": total("deliveredToday"),
-                "inYesterday": total("inYesterday"),
-                "deliveredYesterday": total("deliveredYesterday"),
-                "lag": sum(each.lag for each in self.groups.values()),
-                "latencyMs": max(
-                    (each.latency_ms or 0 for each in self.groups.values()), default=0
-                ),
-            },
-        }
+        return totals_of(self.last, self.topics, self.groups)
 
     def topic_figures(self) -> dict[str, dict[str, float | None]]:
         """Return all figures of each sampled topic."""

@@ -14,6 +14,7 @@ from pocketmq.broker.wire.admin.store import AdminStoreProcessor
 from pocketmq.broker.wire.admin.topic import AdminTopicProcessor
 from pocketmq.broker.wire.admin.transaction import AdminTransactionProcessor
 from pocketmq.broker.wire.admin.users import user_handlers
+from pocketmq.broker.wire.lite.info import AdminLiteProcessor
 from pocketmq.broker.wire.query import QueryMessageProcessor
 from pocketmq.remoting.transport.connection import Handler
 
@@ -54,4 +55,5 @@ def admin_handlers(parts: Parts) -> list[dict[int, Handler]]:
         AdminAccessProcessor(node).handlers(),
         user_handlers(node),
         schedule_handlers(parts),
+        AdminLiteProcessor(parts).handlers(),
     ]

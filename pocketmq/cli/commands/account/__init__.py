@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
+from pocketmq.cli.commands.account.audit import audit
 from pocketmq.cli.commands.account.brokers import brokers_of
 from pocketmq.cli.commands.account.users import explain, import_accounts
 from pocketmq.cli.options import Broker, Cluster, Json, NameServer, Yes
@@ -221,3 +222,4 @@ def _at_each(
 
 app.command("import")(import_accounts)
 app.command()(explain)
+app.command()(audit)

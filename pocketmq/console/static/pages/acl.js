@@ -21,8 +21,9 @@ function accounts({ brokers }) {
   return [head(t("acl"), { about: t("acl.about") }), brokers.map((each) => card(data(each.broker), broker(each)))];
 }
 
-function broker({ broker: name, enabled, error, whiteAddresses, accounts: list }) {
+function broker({ broker: name, enabled, error, whiteAddresses, accounts: list, users }) {
   if (error) return spoken(error, { tag: "p", class: "note warn" });
+  if (users) return userTable(name, users);
   if (!enabled) return empty(t("acl.off"), t("acl.off.do"), { command: "aclEnable=true" });
   return [
     whiteAddresses.length > 0 && h("p", {}, t("acl.white"), " ", whiteAddresses.map((each) => [code(each), " "])),
@@ -47,6 +48,32 @@ function broker({ broker: name, enabled, error, whiteAddresses, accounts: list }
         }),
   ];
 }
+
+const userTable = (name, users) =>
+  table({
+    caption: t("acl.users"),
+    columns: [{ label: t("user") }, { label: t("role") }, { label: t("state") }, { label: t("acl.lines") }],
+    rows: users.map(({ user, admin, enabled, lines }) => ({
+      key: user,
+      cells: [
+        link("/acl", { broker: name, account: user }, user),
+        admin ? tag(t("acl.super"), "warn") : t("acl.normal"),
+        enabled ? t("acl.enabled") : tag(t("acl.disabled"), "bad"),
+        admin ? h("span", { class: "soft" }, t("acl.everything")) : lines.length ? lines.map(policy) : h("span", { class: "soft" }, t("acl.noLine")),
+      ],
+    })),
+  });
+
+/** A line as brokers write it: Allow Pub,Sub Topic:orders. */
+const policy = ({ policyType, decision, actions, resource, addresses }) =>
+  h(
+    "div",
+    {},
+    tag(named("acl", decision), decision === "Deny" ? "bad" : "good"), " ",
+    code(`${actions.join(",")} ${resource}`),
+    addresses.length > 0 && [" ", t("from"), " ", code(addresses.join(", "))],
+    policyType === "Default" && [" ", h("span", { class: "soft" }, t("acl.default"))],
+  );
 
 const perm = (word) => named("aclPerm", word.split("|").sort().join(""));
 

@@ -29,7 +29,7 @@ export default {
     const input = (name, type, complete) =>
       h("div", { class: "field" }, h("label", { for: name }, t(name)), h("input", { id: name, name, type, autocomplete: complete, required: true }));
     return [
-      head(t("login"), { about: t("login.about") }),
+      head(t("login"), { about: t(session.brokerUsers ? "login.users" : "login.about") }),
       card(
         null,
         h(

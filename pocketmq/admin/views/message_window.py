@@ -15,11 +15,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from dataclasses import dataclass, field
 
-from pocketmq.admin import Admin
-from pocketmq.console.errors import bad_request
+from pocketmq.admin.admin import Admin
 from pocketmq.model.message import MessageExt, MessageQueue
 from pocketmq.remoting import json_codec
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.errors import IllegalArgument, RemotingError
 
 _CHUNK_MIN = 8
 
@@ -55,7 +54,7 @@ class MessageWindow:
     async def open(self, cursor: str | None) -> None:
         """Find the ends of the queues, or read them from a cursor.
 
-        Raises: ApiError 400, NoRoute, RemotingError if no broker answers.
+        Raises: IllegalArgument, NoRoute, RemotingError if no broker answers.
         """
         route = await self._admin.topics.route(self._topic)
         self._addresses = dict(await self._admin.site.masters_of(self._topic))
@@ -110,16 +109,16 @@ class MessageWindow:
                 for name, number, begin, end in json_codec.loads(urlsafe_b64decode(cursor))
             ]
         except (Base64Error, TypeError, ValueError) as error:
-            raise bad_request(f"cannot read this cursor: {error}", "begin without one") from error
+            raise IllegalArgument(f"cannot read this cursor: {error}. Begin without one") from error
         if any(part.queue not in queues or not 0 <= part.begin <= part.end for part in parts):
-            raise bad_request("this cursor belongs to another topic", "begin without one")
+            raise IllegalArgument("this cursor belongs to another topic. Begin without one")
         return parts
 
-    async def page(self, size: int) -> list[MessageExt]:
-        """Return the next messages, newest first (invariant 2)."""
+    async def page(self, size: int, chunk: int = _CHUNK_MIN) -> list[MessageExt]:
+        """Return the next messages, newest first (invariant 2). chunk: read at once of a queue, at least."""
         found: list[MessageExt] = []
         heap: list[tuple[int, int, MessageExt]] = []
-        chunk = max(_CHUNK_MIN, size // max(1, len(self._parts)) + 1)
+        chunk = max(chunk, size // max(1, len(self._parts)) + 1)
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts:
                 tasks.create_task(self._read(part, chunk))

@@ -1,0 +1,1 @@
+"""Requests about lite topics: those of RocketMQ's proxy, and those of administrators."""
