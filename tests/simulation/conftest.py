@@ -3,6 +3,7 @@
 import pytest
 
 _BLOCK = 10
+_TRIOS_MIN = 200
 # A run of a pair that fails over takes as long as some of the others.
 _FOR_A_FAILOVER = 10
 
@@ -15,6 +16,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "failover" in metafunc.fixturenames:
         count = metafunc.config.getoption("--simulations")
         metafunc.parametrize("failover", range(-(-count // _FOR_A_FAILOVER)))
-    if "trio" in metafunc.fixturenames:
-        count = metafunc.config.getoption("--simulations")
-        metafunc.parametrize("trio", range(count if count > _BLOCK * 10 else count // 2))
+    if "trios" in metafunc.fixturenames:
+        # Quick ones, so more of them.
+        count = max(_TRIOS_MIN, metafunc.config.getoption("--simulations"))
+        blocks = [range(at, min(at + _BLOCK, count)) for at in range(0, count, _BLOCK)]
+        metafunc.parametrize("trios", blocks, ids=lambda block: f"{block.start}-{block.stop - 1}")

@@ -12,11 +12,12 @@ from tests.simulation.trio import Course, Plan, Trio, plan_of, run
 
 
 @pytest.mark.slow
-def test_a_set_of_three_loses_nothing_acknowledged(trio: int) -> None:
-    outcome = run(plan_of(trio))
-    wrong = "\n".join(outcome.wrong[:20])
-    assert not wrong, f"{plan_of(trio)}\n{wrong}\npython -m tests.simulation.trio {trio} --said"
-    assert outcome.promised
+def test_a_set_of_three_loses_nothing_acknowledged(trios: range) -> None:
+    for seed in trios:
+        outcome = run(plan_of(seed))
+        wrong = "\n".join(outcome.wrong[:20])
+        assert not wrong, f"{plan_of(seed)}\n{wrong}\npython -m tests.simulation.trio {seed} --said"
+        assert outcome.promised
 
 
 def _plan(**settings: object) -> Plan:

@@ -199,6 +199,11 @@ class LogOfReplica(NamedTuple):
     epoch: int
     end: int
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Return what the logs of a set are compared by."""
+        return self.epoch, self.end
+
 
 class ControllerSaysNo(PocketMQError):
     """A refusal of the controller."""

@@ -197,19 +197,22 @@ class Election:
         rows.pop(own_id, None)
         if lapse.has_led(verdict):
             rows = {n: row for n, row in rows.items() if n in verdict.in_sync}
-        whole: dict[int, LogOfReplica] = {}
+        logs: dict[int, LogOfReplica] = {}
         for broker_id, row in rows.items():
             found = await self.controllers.log_of(row.address)
             if found is None:
                 raise _waits_for(f"broker {broker_id} ({row.address})")
-            if not found.may_lack:
-                whole[broker_id] = found
-        if not whole:
+            logs[broker_id] = found
+        whole = [each for each, found in logs.items() if not found.may_lack]
+        # Either those that lack nothing, or, if all may lack something, those that have more than this one.
+        own = self._replication.last_epoch, self._replication.end
+        better = whole or [each for each, found in logs.items() if found.extent > own]
+        if not better:
             lapse.end()
-        elif verdict.master_id == own_id and not lapse.has_led(verdict):
-            await self._yield(verdict, max(whole, key=lambda n: (whole[n].epoch, whole[n].end)))
+        elif whole and verdict.master_id == own_id and not lapse.has_led(verdict):
+            await self._yield(verdict, max(whole, key=lambda each: logs[each].extent))
         else:
-            raise _waits_for(f"one of the brokers {sorted(whole)}")
+            raise _waits_for(f"one of the brokers {sorted(better)}")
 
     async def _yield(self, verdict: Elected, better: int) -> None:
         """Let another broker lead: this one was elected while it was down, and may lack something.
