@@ -86,7 +86,7 @@ async def gather_facts(admin: Admin, view: GroupView) -> GroupFacts:
         model != "BROADCASTING" and view.sub_groups < 2 and not view.is_shared,
         [each.result() for each in asked],
         [finding for _, finding in view.findings],
-        sum(each.tps for each in known) * 60 if known else None,
+        sum(each.minute for each in known) if known else None,
         sum(each.hour for each in known),
         dead.result(),
         sorted(name for name, each in configs.result().items() if not each.consume_enable),

@@ -19,11 +19,12 @@ _ACCOUNTS_REFUSED = (209, 210, 211)
 
 @dataclass(slots=True)
 class Counted:
-    """A counter. tps: per second, in the last minute; hour: in 60 minutes; day: in 24 hours, None if no
-    broker counts it; answers: how many brokers answered; known: how many of them count it.
+    """A counter. tps: per second, in the last minute; minute: its sum then; hour: in 60 minutes; day: in 24
+    hours, None if no broker counts it; answers: how many brokers answered; known: how many of them count it.
     """
 
     tps: float = 0.0
+    minute: int = 0
     hour: int = 0
     day: int | None = None
     answers: int = 0
@@ -176,6 +177,7 @@ class SettingsAdmin:
                 # A window that has not run yet is empty; the next smaller one knows.
                 windows = ("statsDay", "statsHour", "statsMinute")
                 day, hour, minute = (int(found[window]["sum"]) for window in windows)
+                total.minute += minute
                 total.hour += max(hour, minute)
                 total.day = (total.day or 0) + (day or hour or minute)
         return total

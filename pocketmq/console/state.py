@@ -17,7 +17,6 @@ from pocketmq.console.time.alarm_hook import AlarmWatch
 from pocketmq.console.time.figures import Figures
 from pocketmq.console.time.history_file import kept_history
 from pocketmq.console.time.sampler import Sampler
-from pocketmq.console.today import Today
 from pocketmq.console.users.seats import Seats
 from pocketmq.console.users.sight import EVERYTHING, Sight
 from pocketmq.model.message import MessageQueue
@@ -51,7 +50,6 @@ class Console:
     sampler: Sampler
     figures: Figures
     watch: AlarmWatch
-    today: Today
     quiet: Quiet
     here: "Sequence[Broker]" = ()
     elsewhere: "Sequence[RemoteBroker]" = ()
@@ -97,7 +95,6 @@ async def opened(
             sampler,
             sampler,
             AlarmWatch(config.alarm_file, sampler, clock),
-            Today(admin, clock),
             Quiet(config.folder, clock),
             here,
             elsewhere,

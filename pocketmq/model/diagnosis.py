@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from pocketmq.model.agreement import GroupFinding
+from pocketmq.model.balance import State
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic
 from pocketmq.model.track import Severity
@@ -90,8 +91,8 @@ class TopicFacts:
 @dataclass(slots=True)
 class MemberFacts:
     """queues: topic -> number of its queues, None if it did not report. stuck_ms: how long it has finished
-    nothing of one queue that it holds messages of, 0 if it holds none; stuck_at: where, in words; idle_ms:
-    how long it has finished nothing of any queue.
+    nothing of one queue that it holds messages of, 0 if it holds none; stuck_at: how many messages it holds
+    in all, and where, in words; idle_ms: how long it has finished nothing of any queue.
     """
 
     client_id: str
@@ -105,22 +106,24 @@ class MemberFacts:
         cls, client_id: str, table: Mapping[MessageQueue, Mapping[str, Any]], now_ms: int
     ) -> Self:
         """Read a member's mqTable (ProcessQueueInfo by queue): its slowest non-empty queue decides."""
-        stuck_ms, stuck_at, newest_ms = 0, "", 0
+        stuck_ms, place, newest_ms, in_all, queues = 0, "", 0, 0, 0
         for queue, row in table.items():
             held = number(row.get("cachedMsgCount") or 0) + number(
                 row.get("transactionMsgCount") or 0
             )
+            in_all += held
+            queues += held > 0
             last_ms = number(row.get("lastConsumeTimestamp") or 0)
             newest_ms = max(newest_ms, last_ms)
             if held and 0 < last_ms < now_ms - stuck_ms:
                 least = row.get("transactionMsgMinOffset") or row.get("cachedMsgMinOffset") or 0
                 stuck_ms = now_ms - last_ms
-                stuck_at = (
-                    f"{_count(held, 'message')} of {queue.topic}, queue {queue.queue_id}, "
-                    f"from offset {number(least)} on"
-                )
+                place = f"{queue.topic}, queue {queue.queue_id}, from offset {number(least)} on"
+        if place:
+            among = "of" if queues == 1 else f"of {queues} queues, for longest those of"
+            place = f"{_count(in_all, 'message')} {among} {place}"
         counts = Counter(queue.topic for queue in table)
-        return cls(client_id, counts, stuck_ms, stuck_at, now_ms - newest_ms)
+        return cls(client_id, counts, stuck_ms, place, now_ms - newest_ms)
 
 
 @dataclass(slots=True)
@@ -439,7 +442,7 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
     if facts.dead_letters > limits.dead_letters_max:
         yield Symptom(
             "DEAD_LETTERS",
-            Severity.WARNING,
+            State.DEAD.severity,
             group,
             f"{_count(facts.dead_letters, 'dead letter')}: given up after too many failures",
             f"pocketmq dlq list {group}; once the cause is fixed: pocketmq dlq resend {group} --all",
@@ -450,7 +453,7 @@ def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
         if count:
             yield Symptom(
                 "MESSAGES_LOST",
-                Severity.WARNING,
+                State.LOST.severity,
                 group,
                 lost_in_words(group, count),
                 f"to give them back: pocketmq group redeliver {group} --lost",

@@ -5,6 +5,7 @@ Source: MixAll, TopicValidator, NamespaceUtil, RocketMQ 4.9.7; PopAckConstants, 
 """
 
 import re
+from collections.abc import Container
 
 MASTER_ID = 0
 """The broker id of a master; slaves have other numbers."""
@@ -135,6 +136,15 @@ def is_group_topic(topic: str) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Return True for topics that brokers use themselves; %RETRY% and %DLQ% topics hold users' messages."""
     return topic in SYSTEM_TOPICS or topic.lower().startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_users_topic(topic: str, own: Container[str] = ()) -> bool:
+    """Return True for topics that users made: none of the system, of retries or of dead letters.
+
+    own: those that brokers name after themselves and their clusters.
+    """
+    is_own = topic in own or is_system_topic(topic) or topic.endswith(REPLY_SUFFIX)
+    return not (is_own or is_group_topic(topic))
 
 
 def is_broker_only(topic: str) -> bool:

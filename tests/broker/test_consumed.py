@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pocketmq.broker.figures.consumed import GROUP_CONSUMED_NUMS, SPAN_MS, STEP_MS, Consumed
+from pocketmq.broker.figures.consumed import COMMIT_MS, GROUP_CONSUMED_NUMS, SPAN_MS, Consumed
 from pocketmq.remoting.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.popping import Popper
@@ -77,6 +77,22 @@ async def test_a_pop_counts_when_it_is_acknowledged(tmp_path: Path) -> None:
         assert await in_minute(peer, "ordered") == 3
 
 
+def test_commits_rate_right_from_the_first_one_on() -> None:
+    """10 a second, committed every 5 s: never another rate, which a finding would repeat; then it stands."""
+    clock = ManualClock()
+    consumed = Consumed(clock)
+    seen = set()
+    for second in range(130):
+        clock.advance_ms(1_000)
+        if not second % (COMMIT_MS // 1_000):
+            consumed.add("T@g", 50, over_ms=COMMIT_MS)
+        consumed.tick()
+        seen.add(consumed.rate("T@g"))
+    assert seen == {10.0}
+    clock.advance_ms(SPAN_MS // 2)
+    assert 3 < consumed.rate("T@g") < 9
+
+
 def test_the_rate_is_that_of_the_last_minute() -> None:
     clock = ManualClock()
     consumed = Consumed(clock)
@@ -89,7 +105,7 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
             consumed.tick()
 
     run(5, 10)
-    assert consumed.rate("T@g") == 5 * 10 * 1_000 / STEP_MS
+    assert consumed.rate("T@g") == 10
     run(115, 10)
     assert consumed.rate("T@g") == 10
     run(30, 0)

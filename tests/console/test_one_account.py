@@ -238,17 +238,61 @@ async def test_a_full_disk_is_the_first_finding_and_told_alike(tmp_path: Path) -
         assert "DISK" not in {each["kind"] for each in others}
 
 
-async def test_today_is_what_was_stored_since_midnight(tmp_path: Path) -> None:
-    """By offsets: counters are samples of an hour."""
+async def test_one_rate_and_one_today_on_every_face(tmp_path: Path) -> None:
+    """Overview, broker, topic, `top`, `cluster list`: users' messages, of a minute, and since midnight.
+
+    Internal messages are no user's, and what was stored before a restart is of today, too.
+    """
     async with site(tmp_path) as running:
         await running.user.do("PUT", "/topics/T", {"readQueues": 2, "writeQueues": 2})
         async with Producer("P", name_server=running.name_server) as producer:
-            for count in (3, 5):
+            for _ in range(5):
+                await producer.send(Message("T", b"x"))
+    async with site(tmp_path) as running:
+        user = running.user
+        await user.do("PUT", "/topics/U", {"readQueues": 1, "writeQueues": 1})
+        async with (
+            Producer("P", name_server=running.name_server) as producer,
+            Admin(name_server=running.name_server) as admin,
+        ):
+            for topic, count in (("T", 20), ("U", 10)):
                 for _ in range(count):
-                    await producer.send(Message("T", b"x"))
-                found = await running.user.read("/topics/T")
-                assert found["inToday"] == found["messages"]
-        assert found["inToday"] == 8
+                    await producer.send(Message(topic, b"x"))
+            # Waits in a topic of the broker's own.
+            for _ in range(15):
+                await producer.send(Message("T", b"later"), delay_level=18)
+
+            async def seen() -> tuple[set[float], set[int]]:
+                overview = await user.read("/overview")
+                page = (await user.read("/brokers/b"))["summary"]
+                [view] = await cluster_view(admin)
+                [row] = overview["brokers"]
+                pages = [await user.read(f"/topics/{each}") for each in "TU"]
+                listed = (await user.read("/topics", q="T"))["totals"]["in"]
+                now = (await look(admin, False)).topics
+                rates = {
+                    overview["rates"]["in"],
+                    row["in"],
+                    page["in"],
+                    view.figures["in"],
+                    sum(each["in"] for each in pages),
+                    sum(rate or 0 for rate, _ in now.values()),
+                    listed + pages[1]["in"],
+                }
+                today = {
+                    overview["totals"]["inToday"],
+                    row["inToday"],
+                    page["inToday"],
+                    sum(each["inToday"] for each in pages),
+                }
+                return {round(each, 1) for each in rates}, today
+
+            async def agree() -> Any:
+                rates, today = await seen()
+                return (rates, today) if len(rates) == 1 and today == {35} else None
+
+            rates, _ = await until_async(agree)
+            assert min(rates) > 0
 
 
 async def test_what_members_hold_before_their_first_commit_is_behind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from pocketmq.model.agreement import Camp, GroupFinding, Loss
+from pocketmq.model.balance import State
 from pocketmq.model.diagnosis import (
     GroupFacts,
     MemberFacts,
@@ -78,15 +79,17 @@ def test_where_a_member_hangs_no_more_members_are_asked_for() -> None:
     assert advice["LAG"] == "a member hangs: see MEMBER_STUCK first"
 
 
-def test_failures_and_dead_letters_are_warnings() -> None:
+def test_dead_letters_are_as_grave_here_as_in_the_balance() -> None:
     facts = GroupFacts("g", ONE, retries_per_minute=11, dead_letters=2_600)
     found = diagnose(facts, LIMITS)
     assert [(each.kind, each.severity) for each in found] == [
+        ("DEAD_LETTERS", State.DEAD.severity),
         ("FAILING", Severity.WARNING),
-        ("DEAD_LETTERS", Severity.WARNING),
     ]
-    assert "2,600 dead letters" in found[1].text
-    assert "pocketmq dlq resend g" in found[1].advice
+    [lost] = diagnose(GroupFacts("g", ONE, lost={"T": 3}), LIMITS)
+    assert lost.severity is State.LOST.severity
+    assert "2,600 dead letters" in found[0].text
+    assert "pocketmq dlq resend g" in found[0].advice
     assert kinds(GroupFacts("g", ONE, retries_per_minute=10, retries_in_hour=100)) == []
 
 
@@ -160,8 +163,8 @@ def test_an_absence_is_told_with_its_age() -> None:
 def test_one_of_a_thing_is_not_said_to_be_many() -> None:
     alone = GroupFacts("g", [], topics=[TopicFacts("T", 1, 0, 0, 2)], dead_letters=1)
     assert [each.text for each in diagnose(alone, LIMITS)] == [
-        "no member has been online, 1 message waiting",
         "1 dead letter: given up after too many failures",
+        "no member has been online, 1 message waiting",
     ]
     [unread] = diagnose(GroupFacts("g", ONE, unread=1), LIMITS)
     assert unread.text == "1 queue with messages but no member"
@@ -175,12 +178,14 @@ def test_a_member_that_finishes_nothing_it_holds_is_stuck() -> None:
             "lastConsumeTimestamp": 100_000,
         },
         MessageQueue("T", "b", 3): {"cachedMsgCount": 0, "lastConsumeTimestamp": 90_000},
+        MessageQueue("U", "b", 0): {"transactionMsgCount": 33, "lastConsumeTimestamp": 100_000},
     }
     stuck = MemberFacts.of("c1", table, 400_000)
     [symptom] = diagnose(GroupFacts("g", [stuck]), LIMITS)
     assert (symptom.kind, symptom.severity) == ("MEMBER_STUCK", Severity.ERROR)
     assert symptom.text == (
-        "c1 has finished no message for 5 min; it holds 7 messages of T, queue 2, from offset 5 on"
+        "c1 has finished no message for 5 min; it holds 40 messages of 2 queues, for longest those of T, "
+        "queue 2, from offset 5 on"
     )
     assert kinds(GroupFacts("g", [MemberFacts.of("c1", table, 219_999)])) == []
 
@@ -190,7 +195,7 @@ def test_a_member_whose_other_queues_move_on_is_not_called_dead() -> None:
     held = {"cachedMsgCount": 1, "cachedMsgMinOffset": 5}
     table = {
         MessageQueue("T", "b", 2): {**held, "lastConsumeTimestamp": 100_000},
-        MessageQueue("T", "b", 3): {**held, "lastConsumeTimestamp": 399_000},
+        MessageQueue("T", "b", 3): {"cachedMsgCount": 0, "lastConsumeTimestamp": 399_000},
     }
     [symptom] = diagnose(GroupFacts("g", [MemberFacts.of("c1", table, 400_000)]), LIMITS)
     assert (symptom.kind, symptom.severity) == ("MEMBER_STUCK", Severity.WARNING)

@@ -69,7 +69,9 @@ async def cluster_view(admin: Admin, cluster: str | None = None) -> list[BrokerV
 def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields that FIGURES names; None if the broker does not report them.
 
-    delivered: what was pulled, consumed or not (RocketMQ's GET counters).
+    Rates are those of the last minute. in: messages of users' topics, as in admin.rates; an Apache broker's
+    are of all topics, its own among them. delivered: what was pulled, consumed or not (RocketMQ's GET
+    counters). Today and yesterday are RocketMQ's: all topics, and nothing from before the broker's start.
     """
 
     def number(name: str) -> int:
@@ -81,8 +83,8 @@ def figures_of(runtime: Mapping[str, str]) -> dict[str, Any]:
         "version": runtime.get("brokerVersionDesc"),
         "release": runtime.get("pocketmqVersion"),
         "trouble": runtime.get("trouble"),
-        "in": _real(_first_word(runtime.get("putTps"))) or 0.0,
-        "delivered": _real(_first_word(transferred)) or 0.0,
+        "in": _real(runtime.get("usersPutRate") or _of_minute(runtime.get("putTps"))) or 0.0,
+        "delivered": _real(_of_minute(transferred)) or 0.0,
         "inToday": number("msgPutTotalTodayNow") - number("msgPutTotalTodayMorning"),
         "deliveredToday": number("msgGetTotalTodayNow") - number("msgGetTotalTodayMorning"),
         "inYesterday": number("msgPutTotalTodayMorning") - number("msgPutTotalYesterdayMorning"),
@@ -103,8 +105,10 @@ def version_text(figures: Mapping[str, Any]) -> str | None:
     return version if release is None else f"PocketMQ {release}, speaks {version}"
 
 
-def _first_word(text: str | None) -> str | None:
-    return text.split(" ", 1)[0] if text else None
+def _of_minute(text: str | None) -> str | None:
+    """Return the second of RocketMQ's three rates: over 10, 60 and 600 s."""
+    words = (text or "").split()
+    return words[min(1, len(words) - 1)] if words else None
 
 
 def integer(text: str | None) -> int | None:

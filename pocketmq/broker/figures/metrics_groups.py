@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pocketmq.broker.figures.lags import GroupLag
 from pocketmq.broker.figures.metric import PIECE, Metric, Sample
-from pocketmq.broker.figures.stats import SNDBCK_PUT_NUMS, TOPIC_PUT_NUMS
+from pocketmq.broker.figures.stats import SNDBCK_PUT_NUMS
 from pocketmq.broker.groups.member_reports import Report
 from pocketmq.model.balance import State
 from pocketmq.model.diagnosis import GroupFacts, MemberFacts, TopicFacts, diagnose
@@ -56,11 +56,11 @@ def _facts(
     is_shared = online is not None and online.is_shared
     reports = broker.parts.reports.by_group.get(group, {})
     dead, retries = dlq_topic(group), retry_topic(group)
-    found, sent_back, in_hour = [], 0.0, 0
+    found, sent_back, in_hour = [], 0, 0
     for number, name in enumerate(topics, 1):
         found.append(_topic(broker, group, name, lags[name].count, here))
         stats, key = broker.parts.messages.stats, f"{name}@{group}"
-        sent_back += stats.minute_rate(SNDBCK_PUT_NUMS, key)
+        sent_back += stats.minute(SNDBCK_PUT_NUMS, key).sum
         in_hour += stats.hour_sum(SNDBCK_PUT_NUMS, key)
         if not number % _PIECE:
             yield
@@ -70,7 +70,7 @@ def _facts(
         not is_shared and (online is None or online.message_model != "BROADCASTING"),
         found,
         broker.parts.members.guard.findings(group),
-        sent_back * 60,
+        sent_back,
         in_hour,
         _count(broker, dead),
         here if config is not None and not config.consume_enable else [],
@@ -106,7 +106,7 @@ def _unread(lags: dict[str, GroupLag], reports: Iterable[Report]) -> int:
 def _topic(broker: "Broker", group: str, topic: str, lag: int, here: list[str]) -> TopicFacts:
     facts = TopicFacts(topic)
     facts.lag = lag
-    facts.in_rate = broker.parts.messages.stats.minute_rate(TOPIC_PUT_NUMS, topic)
+    facts.in_rate = broker.parts.messages.stats.topic_put_tps(topic)
     facts.out_rate = broker.parts.tables.offsets.consumed.rate(f"{topic}@{group}")
     config = broker.parts.tables.topics.get(topic)
     if config is not None:

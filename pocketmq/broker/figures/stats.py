@@ -4,7 +4,8 @@ StoreStatsService, BrokerStats, RocketMQ 4.9.7; wire.md 2.9.
 1. The hot paths only add to plain counters: one `PutCounter` per queue, one `GetCounter` per queue and
    group. RocketMQ's items (TOPIC_PUT_NUMS ...) are sums over them, computed when queried or sampled.
 2. An item is sampled every 10 s (7 points kept), every 10 min (7) and every hour (25). A window's sum is its
-   last point less its first; the very first point is an artificial zero one period before the second.
+   last point less its first; the very first point is an artificial zero one period before the second (of
+   the minute not before the broker's start: rates would be too low).
    A tick looks at PIECE figures at most: those of many thousand queues are sampled over several ticks.
    Of points with the same values the first and the last are kept, and of a window in which all are the same
    these values: most queues are idle.
@@ -102,8 +103,8 @@ class _Item:
     def windows(self) -> "tuple[array[int], array[int], array[int]]":
         return self.minute, self.hour, self.day
 
-    def sample(self, window: int, now_ms: int, counted: tuple[int, ...]) -> None:
-        """counted: the values, then the times."""
+    def sample(self, window: int, now_ms: int, counted: tuple[int, ...], boot_ms: int = 0) -> None:
+        """counted: the values, then the times; boot_ms: when counting began."""
         points, fields, period = self.windows[window], len(counted) + 1, self.PERIODS_MS[window]
         if points is STILL:
             if counted == self.still:
@@ -112,7 +113,9 @@ class _Item:
             points = array("q", (began_ms, *self.still, now_ms - period, *self.still))
             self._set(window, points)
         elif not points:
-            points = array("q", (now_ms - period, *[0] * len(counted)))
+            since_boot_ms = min(max(now_ms - period, boot_ms), now_ms - _SECOND)
+            began_ms = now_ms - period if window else since_boot_ms
+            points = array("q", (began_ms, *[0] * len(counted)))
             self._set(window, points)
         elif (
             len(points) >= 2 * fields
@@ -361,7 +364,7 @@ class BrokerStats:
         for window in windows:
             if not item.windows[window]:
                 cost += _NEW_ITEM
-            item.sample(window, now, counted)
+            item.sample(window, now, counted, self.boot_ms)
         return cost
 
     def _kept_item(self, name: str, key: str) -> _Item:
@@ -439,14 +442,13 @@ class BrokerStats:
             now = self._clock.now_ms()
             for window, points in enumerate(item.windows):
                 if not points:
-                    item.sample(window, now, counted)
+                    item.sample(window, now, counted, self.boot_ms)
         return item.view(0, place), item.view(1, place), item.view(2, place)
 
-    def minute_rate(self, name: str, key: str) -> float:
-        """Return an item per second over the last minute, as sampled; 0 before the first sample."""
-        name, place = _PLACES.get(name, (name, 0))
-        item = self._item(name, key)
-        return 0.0 if item is None else item.view(0, place).tps
+    def minute(self, name: str, key: str) -> Window:
+        """Return an item over the last minute; zeros if nothing was ever counted for it."""
+        found = self.windows(name, key)
+        return Window(0, 0.0, 0.0) if found is None else found[0]
 
     def hour_sum(self, name: str, key: str) -> int:
         """Return an item's sum over the last hour, as sampled; a minute's while the hour knows less."""
@@ -456,13 +458,11 @@ class BrokerStats:
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return the messages that a group got per second, over the last minute."""
-        found = self.windows(GROUP_GET_NUMS, f"{topic}@{group}")
-        return 0.0 if found is None else found[0].tps
+        return self.minute(GROUP_GET_NUMS, f"{topic}@{group}").tps
 
     def topic_put_tps(self, topic: str) -> float:
         """Return the messages put into a topic per second, over the last minute."""
-        found = self.windows(TOPIC_PUT_NUMS, topic)
-        return 0.0 if found is None else found[0].tps
+        return self.minute(TOPIC_PUT_NUMS, topic).tps
 
     def rates(self, of: Callable[[Totals], int]) -> tuple[float, float, float]:
         """Return the rates per second over the last 10, 60 and 600 s (or since the start, if less)."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.events import Events
-from pocketmq.broker.figures.consumed import Consumed
+from pocketmq.broker.figures.consumed import COMMIT_MS, Consumed
 from pocketmq.broker.groups.starts import SEPARATOR, Starts
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.clock import SystemClock
@@ -130,7 +130,7 @@ class ConsumerOffsetManager(ConfigManager):
         if old is None:
             old = self.starts.of(group, topic, queue_id)
         if old is not None and offset > old:
-            self.consumed.add(key, offset - old)
+            self.consumed.add(key, offset - old, over_ms=COMMIT_MS)
 
     def _commit(
         self, key: str, queue_id: int, offset: int, client: str, share: float

@@ -47,9 +47,15 @@ def _rates(view: BrokerView) -> dict[str, str]:
         f"{found.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', '0')}ms)"
         for figure, pool in (("in", "send"), ("delivered", "pull"))
     }
+    # RocketMQ's are those of the last ten seconds, and of all topics.
+    transferred = found.get("getTransferredTps") or found.get("getTransferedTps")
+    rates = {"in": found.get("putTps"), "delivered": transferred}
     earliest = int(found.get("earliestMessageTimeStamp", "0"))
     return {
-        **{f"{name}Load": f"{view.figures[name]:9.2f}{wait}" for name, wait in waits.items()},
+        **{
+            f"{name}Load": f"{float((rates[name] or '0').split()[0]):9.2f}{wait}"
+            for name, wait in waits.items()
+        },
         "pageCacheLockTimeMills": found.get("pageCacheLockTimeMills", "0"),
         "hours": f"{(time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0:2.2f}",
         "space": f"{float(found.get('commitLogDiskRatio') or 0):.4f}",

@@ -126,7 +126,7 @@ async def show(console: Console, call: ApiRequest) -> dict[str, Any]:
         "messages": view.count,
         "groups": view.groups,
         **rates,
-        "inToday": await console.today.stored(name, view.status),
+        "inToday": await console.sampler.today.stored(name, view.status),
     }
 
 

@@ -50,12 +50,15 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take."""
+    """The last look at a topic. rate: messages a second; size: about how many bytes its messages take; today:
+    messages stored since midnight, by broker.
+    """
 
     rate: float
     messages: int
     queues: int
     size: int | None
+    today: Mapping[str, int] | None
 
 
 @dataclass(slots=True)
@@ -115,12 +118,23 @@ class Figures(Protocol):
 
 
 def totals_of(
-    last: Sample, topics: Mapping[str, TopicFigures], groups: Mapping[str, GroupFigures]
+    last: Sample,
+    topics: Mapping[str, TopicFigures],
+    groups: Mapping[str, GroupFigures],
+    *,
+    is_whole: bool = False,
 ) -> dict[str, Any]:
-    """Return `rates` and `totals` of the overview for these topics and groups."""
+    """Return `rates` and `totals` of the overview for these topics and groups.
+
+    is_whole: they are all that there are, so that the sums are those of the brokers' own figures.
+    """
     masters = [each for each in last.brokers if each["brokerId"] == 0]
     went = sum(each.rate for each in groups.values())
     came = sum(each.rate for each in topics.values())
+    today = [None if each.today is None else sum(each.today.values()) for each in topics.values()]
+    if is_whole:
+        came = sum(each["in"] or 0 for each in masters)
+        today = [each["inToday"] for each in masters if each["reachable"]]
 
     def total(figure: str) -> float:
         return sum(each[figure] or 0 for each in masters)
@@ -128,10 +142,8 @@ def totals_of(
     return {
         "rates": {"in": round(came, 2), "out": round(went, 2)},
         "totals": {
-            "inToday": total("inToday"),
+            "inToday": None if None in today else sum(each or 0 for each in today),
             "deliveredToday": total("deliveredToday"),
-            "inYesterday": total("inYesterday"),
-            "deliveredYesterday": total("deliveredYesterday"),
             "lag": sum(each.lag for each in groups.values()),
             "latencyMs": max((each.latency_ms or 0 for each in groups.values()), default=0),
         },

@@ -2,9 +2,9 @@
 
 1. Brokers are queried in every sample. Topics and groups, of which there may be thousands, take turns: at
    most LOOKS_MAX of each per sample, and only every IDLE_STEPS samples without a watcher.
-2. Rates of topics and groups are those of admin.rates. For brokers, and where these do not count what a group
-   has consumed, they are differences of counters between two looks, never below 0: a counter that went back
-   was reset, or its broker restarted; a queue that was not seen the last time does not count.
+2. Rates are those of admin.rates, and a broker's is the sum of its topics'. Where brokers do not count what a
+   group has consumed, its rate is the difference of offsets between two looks, never below 0: an offset that
+   went back was reset; a queue that was not seen the last time does not count.
 3. Groups are examined (admin.checkup) beside the samples, CHECKS_MAX at a time in turns: this asks members,
    and a hanging one must not delay the figures.
 4. A missing answer is a finding, not a failure: a sample is always made.
@@ -20,7 +20,7 @@ from typing import Any
 from pocketmq.admin import Admin, ClusterBroker
 from pocketmq.admin.checkup import check_group, thresholds
 from pocketmq.admin.rates import consumed_rate, stored_rate
-from pocketmq.admin.views.broker import broker_view, integer
+from pocketmq.admin.views.broker import broker_view
 from pocketmq.admin.views.group import lag_of
 from pocketmq.admin.views.topic import count_of, kind_of_topic, mean_size, own_names
 from pocketmq.admin.waiting import waiting_ms
@@ -28,6 +28,7 @@ from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.console.errors import in_words
 from pocketmq.console.time.figures import Counter, GroupFigures, Sample, TopicFigures, totals_of
 from pocketmq.console.time.history import History, SeriesKind
+from pocketmq.console.time.today import Today
 from pocketmq.model.diagnosis import Symptom, Thresholds
 from pocketmq.model.names import is_system_group
 from pocketmq.remoting.clock import Clock
@@ -55,6 +56,7 @@ class Sampler:
         self._clock = clock
         self.interval_ms = history.interval_ms
         self.history = history
+        self.today = Today(admin, clock)
         self.last = Sample()
         self.topics: dict[str, TopicFigures] = {}
         self.groups: dict[str, GroupFigures] = {}
@@ -62,8 +64,6 @@ class Sampler:
         # Groups whose members differed, or whose balance someone looked at. A broker keeps a balance from the
         # first question on, so it is not asked about others.
         self.may_lose: set[str] = set()
-        self._put: dict[str, Counter] = {}
-        self._got: dict[str, Counter] = {}
         self._turns: dict[str, OrderedDict[str, None]] = {
             "topics": OrderedDict(),
             "groups": OrderedDict(),
@@ -160,7 +160,17 @@ class Sampler:
         if broad and brokers:
             sample.group_count = await self._look_at_groups(brokers)
             await self._look_at_topics(set(names) - own)
+        for summary in sample.brokers:
+            name = summary["broker"]
+            summary["inToday"] = self._today(name, sample) if summary["reachable"] else None
         return sample
+
+    def _today(self, broker: str, sample: Sample) -> int | None:
+        """Return what a broker's topics have stored since midnight; None before each has been looked at."""
+        counts = [each.today for each in self.topics.values() if each.today is not None]
+        if len(counts) < sample.topic_count:
+            return None
+        return sum(each.get(broker, 0) for each in counts)
 
     async def _findings(self, brokers: Sequence[ClusterBroker]) -> dict[str, list[dict[str, Any]]]:
         try:
@@ -185,17 +195,8 @@ class Sampler:
         if view.failure is not None:
             summary.update(latencyMs=None, reachable=False, error=in_words(view.failure))
             return summary
-        # A slave's counters are of its own copies: both are kept, by address.
-        now_ms = self._clock.monotonic_ms()
-        for table, figure, total in (
-            (self._put, "in", "msgPutTotalTodayNow"),
-            (self._got, "delivered", "msgGetTotalTodayNow"),
-        ):
-            values: dict[Hashable, int] = {total: integer(view.runtime.get(total)) or 0}
-            counter = table.setdefault(broker.address, Counter(now_ms, values))
-            counter.look(now_ms, values)
-            if counter.rate is not None:
-                summary[figure] = round(counter.rate, 2)
+        for figure in ("in", "delivered"):
+            summary[figure] = round(summary[figure], 2)
         return summary
 
     async def _look_at_groups(self, brokers: Iterable[ClusterBroker]) -> int:
@@ -293,7 +294,8 @@ class Sampler:
             if mean is None or self._step % SIZE_STEPS == 0:
                 mean = await mean_size(self._admin, rows)
             size = None if mean is None else round(mean * count)
-            self.topics[name] = TopicFigures(rate or 0.0, count, len(rows), size)
+            today = await self.today.by_broker(name, rows)
+            self.topics[name] = TopicFigures(rate or 0.0, count, len(rows), size, today)
 
     def _turn(self, what: str, names: set[str], count: int = LOOKS_MAX) -> list[str]:
         """Return whose turn it is (invariant 1): those that waited longest."""
@@ -311,7 +313,7 @@ class Sampler:
 
     def totals(self) -> dict[str, Any]:
         """Return `rates` and `totals` of the overview: sums over the masters that answered."""
-        return totals_of(self.last, self.topics, self.groups)
+        return totals_of(self.last, self.topics, self.groups, is_whole=True)
 
     def topic_figures(self) -> dict[str, dict[str, float | None]]:
         """Return all figures of each sampled topic."""

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from pocketmq.console.security import Session
 from pocketmq.console.state import Console
-from pocketmq.console.today import Today
 from pocketmq.console.users.seen import SeenFigures
 from pocketmq.console.users.sight import Sight
 
@@ -19,8 +18,7 @@ async def viewed_by(console: Console, session: Session) -> Console:
     seat = await console.seats.of(session)
     view = seat.view
     if not isinstance(view, Console):
-        today = Today(seat.admin, console.clock)
-        view = replace(console, admin=seat.admin, today=today, message_types=None)
+        view = replace(console, admin=seat.admin, message_types=None)
         seat.view = view
     if view.sight != seat.sight or view.figures is console.figures:
         view.sight = seat.sight

@@ -14,7 +14,7 @@ from pocketmq.broker.health import Health, check_store
 from pocketmq.broker.node import Node
 from pocketmq.broker.services import Services
 from pocketmq.broker.wire.admin.answers import json_answer
-from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.model.names import SCHEDULE_TOPIC, is_users_topic
 from pocketmq.model.record import read_record
 from pocketmq.remoting.admin_headers import ViewBrokerStatsDataHeader
 from pocketmq.remoting.codes import OUR_VERSION, RequestCode, ResponseCode, release, version_name
@@ -130,7 +130,14 @@ class AdminStatsProcessor:
             "getTransferedTps": transferred,
             "getTransferredTps": transferred,
             "putTps": text(lambda totals: totals.put),
+            # Ours: messages of users' topics over the last minute, the sum of what each topic tells.
+            "usersPutRate": str(self._users_put_rate()),
         }
+
+    def _users_put_rate(self) -> float:
+        own = self._config.broker_name, self._config.broker_cluster_name
+        stats = self._stats
+        return sum(stats.topic_put_tps(each) for each in stats.put if is_users_topic(each, own))
 
     def _puts_and_gets(self) -> dict[str, str]:
         store, stats = self._store, self._stats

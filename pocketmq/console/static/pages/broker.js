@@ -35,8 +35,7 @@ export default {
       figures([
         [t("rate.in"), rate(summary.in), t("perSecond")],
         [t("rate.delivered"), rate(summary.delivered), t("perSecond")],
-        [t("today"), number(summary.inToday), t("today.delivered", { count: number(summary.deliveredToday) })],
-        [t("yesterday"), number(summary.inYesterday), t("today.delivered", { count: number(summary.deliveredYesterday) })],
+        [t("today"), number(summary.inToday), t("today.stored")],
       ]),
       tabs(t("broker"), [["figures", t("broker.figures"), to("")], ["settings", t("settings"), to("settings")]], tab),
       tab === "settings"

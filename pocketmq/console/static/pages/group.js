@@ -5,7 +5,7 @@ import { form, show } from "../dialog.js";
 import { code, data, h } from "../dom.js";
 import { warnings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
-import { card, doer, empty, facts, figures, head, href, table, tabs, tag, topicLink } from "../table.js";
+import { card, doer, empty, facts, figures, head, href, KINDS, table, tabs, tag, topicLink } from "../table.js";
 import { age, duration, language, moment, named, number, rate, sentence, size, t } from "../text.js";
 import { editGroup } from "./groups.js";
 import { clone, queueTable, resetOffsets, setOffset, skip } from "./offsets.js";
@@ -72,7 +72,7 @@ const isSick = ({ warnings: list }) => list.some(({ severity }) => severity !== 
 
 function verdict(group) {
   const { verdict: { agree, findings, text, source }, members: all, subGroups } = group;
-  if (findings.length) return findings.map((each) => finding(each));
+  if (findings.length) return findings.map((each) => finding(each, severityOf(group, each)));
   const active = new Set(subGroups.filter((each) => each.state === "active").map((each) => each.clientIds.join())).size;
   if (agree && active > 1) return h("p", { class: "note good", key: "verdict" }, t("verdict.isolated", { count: active }));
   // Of one member nothing can differ: that is no good news.
@@ -82,12 +82,18 @@ function verdict(group) {
   return h("p", { class: "note", key: "verdict", lang: "en", translate: "no" }, text);
 }
 
+/** As the overview says it: one place decides, which is the diagnosis. */
+function severityOf({ warnings: list }, { topic }) {
+  const found = list.find((each) => each.kind === "GROUP_DIFFERS" && each.topic === topic);
+  return found?.severity ?? "warning";
+}
+
 /** One topic that members subscribe differently: each subscription with its members, and the losses by queue. */
-function finding({ topic, stored, camps, losses, since, text, broker }) {
+function finding({ topic, stored, camps, losses, since, text, broker }, severity) {
   return h(
     "section",
-    { class: "note warn", key: `finding ${topic} ${broker ?? ""}`, "aria-label": t("verdict") },
-    h("h2", {}, sentence("verdict.differ", { topic: code(topic) })),
+    { class: `note ${KINDS[severity]}`, key: `finding ${topic} ${broker ?? ""}`, "aria-label": t("verdict") },
+    h("h2", {}, tag(named("severity", severity), KINDS[severity]), " ", sentence("verdict.differ", { topic: code(topic) })),
     h("p", {}, stored == null ? t("verdict.storedNone") : sentence("verdict.stored", { tags: code(stored) }), " ", since && sentence("verdict.since", { time: moment(since) })),
     h(
       "ul",
@@ -216,11 +222,12 @@ async function running(page, group, client) {
     table({ caption, columns: columns.map((label, at) => ({ label, number: at > 0 && typeof rows[0]?.[at] === "string" })), rows }),
   ];
   await show(t("running.title", { client }), [
+    // What one looks for first: where its threads and tasks stand.
+    found.stack && [h("h3", {}, t("running.stack")), h("pre", { class: "stack", translate: "no", tabindex: 0 }, found.stack)],
     found.subscriptions.map(asks),
     part(t("queues"), [t("queue"), t("running.held"), t("running.committed"), t("running.pulled"), t("running.finished"), t("state")], queues),
     part(t("running.statuses"), [t("topic"), t("running.pulls"), t("running.pullTime"), t("running.done"), t("running.failed"), t("running.doneTime"), t("running.failedHour")], statuses),
     part(t("properties"), [t("name"), t("value")], Object.entries(found.properties).map(([name, value]) => [code(name), property(name, value)])),
-    found.stack && [h("h3", {}, t("running.stack")), h("pre", { translate: "no", tabindex: 0 }, found.stack)],
   ]);
 }
 

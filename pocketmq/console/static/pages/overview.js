@@ -5,7 +5,7 @@ import { data, h } from "../dom.js";
 import { findings } from "../findings.js";
 import { charts, withHistory } from "../history.js";
 import { card, empty, figures, groupLink, head, link, table, tag, topicLink } from "../table.js";
-import { clock, named, number, rate, t, versionText } from "../text.js";
+import { named, number, rate, t, versionText } from "../text.js";
 
 export default {
   title: "overview",
@@ -24,7 +24,7 @@ export default {
         [t("lag"), number(lag), t("lag.unit")],
         [t("topics"), h("a", { href: "/topics" }, number(found.counts.topics))],
         [t("groups"), h("a", { href: "/groups" }, number(found.counts.groups)), t("members.online", { count: number(found.counts.members) })],
-        [t("today"), number(found.totals.inToday), today(found)],
+        [t("today"), number(found.totals.inToday), t("today.stored")],
       ]),
       charts(page, [
         { id: "rates", title: t("chart.rates"), history: cluster, figures: ["in", "out"] },
@@ -36,14 +36,6 @@ export default {
     ];
   },
 };
-
-/** What brokers count ends with their process: a figure of today that began later says so. */
-function today({ brokers: list, totals }) {
-  const started = Math.max(...list.map(({ startedAt }) => startedAt ?? 0));
-  return started > new Date().setHours(0, 0, 0, 0)
-    ? t("today.since", { time: clock(started) })
-    : t("today.delivered", { count: number(totals.deliveredToday) });
-}
 
 export function brokers(list) {
   return card(

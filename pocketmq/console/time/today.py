@@ -4,6 +4,7 @@ Counters of brokers are samples of an hour, and end with their process: offsets 
 of the console's machine. Offsets at midnight do not change: they are looked up once a day for each queue.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -32,11 +33,16 @@ class Today:
 
     async def stored(self, topic: str, rows: Iterable[QueueStatus]) -> int | None:
         """Return the messages stored in these queues of the topic since midnight; None if unknown."""
+        found = await self.by_broker(topic, rows)
+        return None if found is None else found.total()
+
+    async def by_broker(self, topic: str, rows: Iterable[QueueStatus]) -> Counter[str] | None:
+        """Return the same by the name of the broker."""
         began_ms = midnight_ms(self._clock.now_ms())
         if began_ms != self._day_ms or len(self._began) > _KEPT_MAX:
             self._day_ms = began_ms
             self._began.clear()
-        count = 0
+        count: Counter[str] = Counter()
         try:
             addresses = dict(await self._admin.site.masters_of(topic))
             for row in rows:
@@ -46,7 +52,7 @@ class Today:
                         addresses[queue.broker_name], queue, began_ms
                     )
                 # A topic that was made again begins at 0 once more.
-                count += row.max_offset - min(self._began[queue], row.max_offset)
+                count[queue.broker_name] += row.max_offset - min(self._began[queue], row.max_offset)
         except (PocketMQError, KeyError):
             return None
         return count
