@@ -123,14 +123,14 @@ ASKED = {
 WRONG = {
     "topic list": ("--cluster Nope", "cluster list"),
     "topic create": ("a/b", "allowed are letters, digits"),
-    "topic delete": ("Nope --yes", "topic create Nope"),
+    "topic delete": ("Nope", "topic list"),
     "topic show": ("Nope", "topic create Nope"),
     "group create": ("a/b", "allowed are letters, digits"),
-    "group delete": ("Nope --yes", "group list"),
+    "group delete": ("Nope", "group list"),
     **dict.fromkeys(
         ("group show", "group doctor", "group balance", "group mode"), ("Nope", "group list")
     ),
-    "group redeliver": ("Nope --lost --yes", "group list"),
+    "group redeliver": ("Nope --lost", "group list"),
     "subs export": ("Nope", "group list"),
     "subs plan": ("{folder}/nope", "subs export"),
     "offset show": ("Nope", "group list"),

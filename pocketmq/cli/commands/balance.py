@@ -76,11 +76,16 @@ def redeliver(
         raise CannotBegin("say what to give back: --lost or --skipped")
     state = State.LOST if lost else State.SKIPPED
     since_ms = 0 if since is None else parse_moment(since)
-    if not dry_run:
-        confirm(f"{state.value} messages will be given to group {group!r} again", yes)
-    given = with_admin(
-        namesrv, lambda admin: _give(admin, group, state, topic, since_ms, 0 if dry_run else rate)
-    )
+
+    async def work(admin: "Admin") -> dict[str, dict[str, int]]:
+        counted = await _give(admin, group, state, topic, since_ms, 0)
+        if dry_run:
+            return counted
+        count = sum(each["left"] for each in counted.values())
+        confirm(f"{count:,} {state.value} messages will be given to group {group!r} again", yes)
+        return await _give(admin, group, state, topic, since_ms, rate)
+
+    given = with_admin(namesrv, work)
     rows = [{"broker": name, **numbers} for name, numbers in sorted(given.items())]
     print_rows(rows, as_json=as_json, empty="no PocketMQ broker answers")
 

@@ -134,10 +134,10 @@ def delete(
     Without --with-topics its retries and dead letters stay, and a group of that name begins with them.
     """
     more = ", its offsets" * with_offsets + ", its retries and dead letters" * with_topics
-    confirm(f"group {group!r}{more} will be deleted", yes)
 
     async def work(admin: "Admin") -> list[str]:
         await check_known(admin, group)
+        confirm(f"group {group!r}{more} will be deleted", yes)
         brokers = await admin.groups.delete(group, with_offsets=with_offsets, cluster=cluster)
         if with_topics:
             from pocketmq.admin.group_topics import delete_group_topics

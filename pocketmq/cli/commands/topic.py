@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli.cluster import confirm, with_admin
+from pocketmq.cli.cluster import ClusterRefused, confirm, with_admin
 from pocketmq.cli.exits import CannotBegin, in_line
 from pocketmq.cli.options import All, Broker, Cluster, Json, NameServer, TopicName, Yes
 from pocketmq.cli.output import print_fields, print_json, print_line, print_rows
+from pocketmq.remoting.errors import did_you_mean
 
 if TYPE_CHECKING:
     from pocketmq.admin import Admin
@@ -148,12 +149,15 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a topic with its queues and all groups' offsets of it."""
-    confirm(
-        f"topic {topic!r} will be deleted, with its messages and all groups' offsets in it", yes
-    )
 
     async def work(admin: "Admin") -> list[str]:
-        await admin.topics.route(topic)
+        known = await admin.topics.names()
+        if topic not in known:
+            near = did_you_mean(topic, known)
+            raise ClusterRefused(f"there is no topic {topic!r}{near}. See: pocketmq topic list")
+        confirm(
+            f"topic {topic!r} will be deleted, with its messages and all groups' offsets in it", yes
+        )
         return await admin.topics.delete(topic, cluster=cluster)
 
     names = with_admin(namesrv, work)

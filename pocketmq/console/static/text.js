@@ -72,19 +72,21 @@ export function stamp(ms, spanMs, { short = false } = {}) {
 
 export function duration(ms) {
   if (ms == null) return "–";
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${few.format(ms / 1000)} s`;
+  if (ms < 1000) return unit(Math.round(ms), "ms");
+  if (ms < 60_000) return unit(few.format(ms / 1000), "s");
   if (ms < HOUR_MS) return twoUnits(ms, 60_000, "min", 1_000, "s");
   if (ms < 48 * HOUR_MS) return twoUnits(ms, HOUR_MS, "h", 60_000, "min");
   return twoUnits(ms, 24 * HOUR_MS, "d", HOUR_MS, "h");
 }
+
+const unit = (count, name) => `${count} ${t(`unit.${name}`)}`;
 
 /** 583_000 -> 9 min 43 s; the second unit is left out where there is nothing of it. */
 function twoUnits(ms, large, name, small, less) {
   const count = Math.round(ms / small);
   const per = large / small;
   const rest = count % per;
-  return `${Math.floor(count / per)} ${name}${rest ? ` ${rest} ${less}` : ""}`;
+  return unit(Math.floor(count / per), name) + (rest ? ` ${unit(rest, less)}` : "");
 }
 
 /** The version that a broker has: of PocketMQ its own, and that of RocketMQ that it speaks. */
