@@ -204,7 +204,8 @@ class Broker:
         for topic in deleted - self.parts.tables.topics.topics.keys():
             # A kill came before the table without them was saved.
             self.parts.tables.offsets.remove_topic(topic)
-        if store.recovery.may_have_lost and store.following is None:
+        may_have_lost = store.recovery.may_have_lost and store.following is None
+        if may_have_lost:
             # Messages that groups had consumed may be lost; those that replace them are still unread.
             self.parts.tables.cut_offsets(store.next_offset)
         stack.callback(housekeeping.save_all)
@@ -217,6 +218,8 @@ class Broker:
         kept = self.parts.messages
         for part in (services.half, services.pop, kept.once, kept.lite, services.schedules):
             part.load()
+        if may_have_lost:
+            services.lite.cut_offsets()
 
     async def _serve(
         self, stack: AsyncExitStack, acl: "AccessChecks | None", client: RemotingClient

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.services import Parts
 from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.model.data_version import DataVersion
 from pocketmq.store import StoreError
 from pocketmq.store.side_tasks import in_thread
 
@@ -26,6 +27,8 @@ class Housekeeping:
         """tick: also called once a second, if requests are checked; it says if accounts lost rights."""
         self._parts = parts
         self._tick = tick
+        # The version of the topics whose reserved times and sizes hold.
+        self._reserved_at: DataVersion | None = None
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -63,6 +66,8 @@ class Housekeeping:
             with attempt("lite-topics"):
                 if node.role.leads:
                     self._parts.services.lite.tick()
+            with attempt("topic-retention"):
+                self._expire()
             with attempt("pop-log"):
                 if node.role.leads:
                     pop.tick()
@@ -71,6 +76,17 @@ class Housekeeping:
             if now >= next_offsets:
                 next_offsets = now + node.config.flush_consumer_offset_interval
                 await self.save_offsets()
+
+    def _expire(self) -> None:
+        """Expire messages beyond what their topics keep, as of the last change of the table."""
+        retention = self._parts.messages.store.topic_retention
+        topics = self._parts.tables.topics
+        if retention is None:
+            return
+        if self._reserved_at != topics.data_version:
+            self._reserved_at = topics.data_version
+            retention.keep(topics.reserved())
+        retention.tick()
 
     async def _fold(self) -> None:
         """Add up what a dropped file of the delivery record says."""

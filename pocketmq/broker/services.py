@@ -50,6 +50,11 @@ class LiteDoor:
         if self._topics.is_open:
             self.service.tick()
 
+    def cut_offsets(self) -> None:
+        """Cut offsets that lie behind the end of what there is. Raises: OSError."""
+        if self._topics.is_open:
+            self.service.cut_offsets()
+
     def connection_closed(self, peer: "Peer") -> None:
         """Handle a lost client."""
         if self._service is not None:

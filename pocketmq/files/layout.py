@@ -38,6 +38,8 @@ ENTRY = struct.Struct(">" + "".join(code for _, code in ENTRY_FIELDS))
 BATCH_ENTRY = struct.Struct(">" + "".join(code for _, code in BATCH_ENTRY_FIELDS))
 ENTRY_SIZE, BATCH_ENTRY_SIZE = 20, 46
 BLANK_SIZE = 0x7FFF_FFFF
+# PocketMQ only: the blank of a message that its topic keeps no more. A start leaves it as it is.
+EXPIRED_ENTRY = (0, BLANK_SIZE, 1)
 ARCHIVED = "archived.json"
 # A file system's own folder, at its root, for what a check finds: any folder of a store may be that root.
 LOST_FOUND = "lost+found"

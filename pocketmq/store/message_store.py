@@ -47,6 +47,7 @@ from pocketmq.store.message_reader import EntryFilter, ReadResult
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
 from pocketmq.store.queue.deleted_queues import DeletedQueues
+from pocketmq.store.queue.topic_retention import TopicRetention
 from pocketmq.store.reads import Backlog, QueryResult, Reads
 from pocketmq.store.repair.recovery import Recovery, RecoveryReport
 from pocketmq.store.repair.unsupported import refuse_foreign
@@ -149,6 +150,7 @@ class MessageStore:
         self._pool: Threads | None = None
         self.flushing: Flush | None = None
         self.retention: Retention | None = None
+        self.topic_retention: TopicRetention | None = None
         self._background = BackgroundWork()
 
     # ------------------------------------------------------------ life
@@ -245,7 +247,17 @@ class MessageStore:
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
         checkpoint.boundary = report.checked_from
-        self.retention = Retention(self.config, files, self._clock, self._pool, self.refuse)
+        self.topic_retention = TopicRetention(
+            self.table, self.reads, lambda: self.commit_log.min_position, self._clock
+        )
+        self.retention = Retention(
+            self.config,
+            files,
+            self._clock,
+            self._pool,
+            self.refuse,
+            self.topic_retention.is_unneeded,
+        )
         self.index.recover(
             checked_from=report.checked_from,
             known_position=checkpoint.indexed_position if checkpoint.ours else 0,
@@ -606,7 +618,8 @@ class MessageStore:
         count = 0
         for topic in {*self.table.topics()} - {*keep, SCHEDULE_TOPIC}:
             for queue in self.table.of_topic(topic):
-                if queue.max_offset and queue.max_position <= self.commit_log.min_position:
+                # One whose messages have expired has no last position, and keeps its offsets.
+                if queue.max_offset and 0 < queue.max_position <= self.commit_log.min_position:
                     self.table.remove([queue])
                     count += 1
         return count

@@ -123,7 +123,8 @@ class Reads:
             return None
         queue = self._table.get(record.topic, record.queue_id)
         entry = None if queue is None else queue.entry(record.queue_offset)
-        return None if entry is None or entry[0] != position else data
+        points_back = entry is not None and entry[0] == position and entry[1] != BLANK_SIZE
+        return data if points_back else None
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
@@ -144,7 +145,7 @@ class Reads:
         """Return True if the entry of its queue points at a record: not if its topic was deleted since."""
         queue = self._table.get(record.topic, record.queue_id)
         entry = None if queue is None else queue.entry(record.queue_offset)
-        return entry is not None and entry[0] == record.position
+        return entry is not None and entry[0] == record.position and entry[1] != BLANK_SIZE
 
     def positions_since(
         self, topic: str, queue_id: int, since_ms: int, count_max: int
@@ -280,7 +281,7 @@ class Reads:
             record = self.record_at(position)
             if record is None or self.limit.hides(topic, position, len(record)):
                 continue
-            if begin_ms <= store_ms_of(record) <= end_ms:
+            if begin_ms <= store_ms_of(record) <= end_ms and not self._has_expired(record):
                 (found if self._names(record, topic, raw) else others)[position] = record
         for position in islice(others, max(0, count_max - len(found))):
             found[position] = others[position]
@@ -290,6 +291,12 @@ class Reads:
         return QueryResult(
             [found[each] for each in sorted(found)], newest.end_ms, newest.end_position
         )
+
+    def _has_expired(self, data: memoryview) -> bool:
+        """Return True for a record whose topic keeps less than the log (topic_retention.py)."""
+        record = read_record(data, check_crc=False)
+        queue = self._table.get(record.topic, record.queue_id)
+        return queue is not None and record.queue_offset < queue.floor
 
     def _names(self, data: memoryview, topic: str, key: bytes) -> bool:
         record = read_record(data, check_crc=False)

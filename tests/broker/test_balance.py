@@ -13,7 +13,8 @@ from pocketmq.model.message_codec import properties_to_text
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.requests import PocketRequestCode
 from tests.broker.popping import Popped, Popper
-from tests.broker.serving import Peer, body_of, records, serving
+from tests.broker.serving import Peer, body_of, number, records, serving
+from tests.kit.waiting import until_async
 
 T, G = "T", "g"
 Row = dict[str, Any]
@@ -276,6 +277,33 @@ async def test_sent_back_retried_consumed_and_dead(tmp_path: Path) -> None:
         [row] = await listed(asker, "dead")
         assert (row["topic"], row["first"], row["last"]) == (T, 2, 2)
         assert "gave up" in row["cause"]
+
+
+async def test_what_a_topic_keeps_no_more_is_expired(broker: Broker, asker: Peer) -> None:
+    """Its members continue at its beginning, and by its id no message is found."""
+    async with await Peer.at(broker) as member:
+        await member.heartbeat(G, {T: "*"}, client_id="me")
+        await send(asker, *"AA")
+        records(await member.pull(G, T, 0, maxMsgNums=1))
+        await commit(member, 1)
+        await send(asker, *"AAAAAAAA")
+        made = {"topic": T, "defaultTopic": T, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        made |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+        for change, text in (("reserve.count=0", "above 0"), ("reserve.time=2w", "is not hours")):
+            refused = await asker.ask(17, {**made, "attributes": f"+{change}"})
+            assert (refused.code, text in (refused.remark or "")) == (1, True)
+        assert (await asker.ask(17, {**made, "attributes": "+reserve.count=3"})).code == 0
+
+        async def moved() -> bool:
+            low = await asker.ask(RequestCode.GET_MIN_OFFSET, {"topic": T, "queueId": 0})
+            return number(low, "offset") == 7
+
+        await until_async(moved)
+        assert await books(asker) == {"stored": 10, "consumed": 1, "expired": 6, "waiting": 3}
+        answer = await member.pull(G, T, 1)
+        assert (answer.code, number(answer, "nextBeginOffset")) == (21, 7)
+        found = await asker.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0, "topic": T})
+        assert found.code != 0
 
 
 async def test_what_retention_deleted_first_is_expired(tmp_path: Path) -> None:

@@ -152,6 +152,10 @@ async def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
         assert mine.topics.topics == tables.topics.topics
         assert mine.groups.groups == tables.groups.groups
         assert mine.offsets.offsets["made@g"] == {2: 41, 1: 9}
+        # What a topic keeps holds at the slave, too.
+        tables.topics.update(TopicConfig("deleted", 4, 4, attributes={"reserve.time": "1ms"}))
+        stores = [each.parts.messages.store for each in (master, slave)]
+        await until(lambda: [each.min_offset("deleted", 0) for each in stores] == [1, 1])
         # The larger one wins, but for an offset that was set back at the master.
         mine.offsets.commit("g", "made", 2, 50, "test")
         tables.offsets.commit("g", "made", 1, 4, "test")

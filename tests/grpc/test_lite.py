@@ -268,3 +268,40 @@ async def test_lite_topics_last_over_a_restart_and_go_with_their_age(tmp_path: P
             until(lambda: not lite.index.count("Chats"), "the lite topic goes")
             await say(client, "a", b"anew")
             assert read(await get(client, wait_s=5)) == [("a", b"anew", 1)]
+
+
+async def test_no_group_passes_over_what_replaces_lost_messages(tmp_path: Path) -> None:
+    """A power cut took the log's end, and not the acknowledgements; one lite topic has lost all it had."""
+    server = InProcess({}, store=str(tmp_path / "store"))
+    with server:
+
+        async def make() -> None:
+            tables = server.running.parts.tables
+            tables.topics.update(TopicConfig("Chats", 4, 4, attributes={"message.type": "LITE"}))
+            tables.groups.update(GroupConfig("g", extra={"attributes": BOUND}))
+
+        async def offset(name: str, to: int = -1) -> int:
+            lite = server.running.parts.services.lite.service
+            key = lite.topics.index.key("Chats", name)
+            if to >= 0:
+                lite.topics.offsets.set("g", key, to)
+            return lite.topics.offsets.get("g", key)
+
+        server.call(make())
+        async with asking(server.grpc) as client:
+            await say(client, "a", b"1", b"2")
+        assert (server.call(offset("a", 7)), server.call(offset("lost", 3))) == (7, 3)
+        server.call(_may_have_lost(server))
+        assert (server.call(offset("a")), server.call(offset("lost"))) == (2, -1)
+        async with asking(server.grpc) as client:
+            await sync(client, "a", "lost")
+            await say(client, "a", b"3")
+            await say(client, "lost", b"anew")
+            found = read(await get(client, wait_s=5))
+            if len(found) < 2:
+                found += read(await get(client, wait_s=5))
+            assert sorted(found) == [("a", b"3", 1), ("lost", b"anew", 1)]
+
+
+async def _may_have_lost(server: InProcess) -> None:
+    server.running.parts.services.lite.cut_offsets()

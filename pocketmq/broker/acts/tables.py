@@ -20,8 +20,11 @@ from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.model.pop_receipt import pop_retry_topic
 from pocketmq.model.tables import GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
+from pocketmq.store.queue.topic_retention import ATTRIBUTES as RESERVED
+from pocketmq.store.queue.topic_retention import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +110,8 @@ class TopicActs:
                     f"{name}={value} is not supported: this broker deletes messages by age alone, and would "
                     f"keep each value of a key. Create the topic without {name}"
                 )
+            if name in RESERVED and equals:
+                _check_reserved(name, value, {**attributes, name: value})
             if name == SEND_ONCE and equals and value.lower() not in ("true", "false"):
                 raise _fault(f"value is not in set: [true, false], key: {name}")
             if change[0] == "+" and name and equals:
@@ -188,6 +193,19 @@ class GroupActs:
         self._stats.forget_group(group)
         log.info("group deleted group=%s by=%s", group, peer.address)
         return self._groups.stored()
+
+
+def _check_reserved(name: str, value: str, attributes: dict[str, str]) -> None:
+    """Check what a topic is to keep. Raises: Refused."""
+    try:
+        Reserved.parse({name: value})
+    except IllegalArgument as error:
+        raise _fault(str(error)) from None
+    if (
+        attributes.get("message.type", "").upper() == "LITE"
+        or attributes.get(QUEUE_TYPE) == BATCH_QUEUE
+    ):
+        raise _fault(f"{name} is not supported for lite topics and batch queues")
 
 
 def _fault(text: str) -> Refused:

@@ -6,11 +6,13 @@
    of a key counts. So kill -9 loses none, where RocketMQ writes its table every five seconds.
 2. From time to time, and when the broker stops, the whole table is written, and the file begins anew. Rows
    that the table has already change nothing when they are read again.
-3. An offset behind the end of its lite topic (a power cut) is the caller's to cut.
+3. After a power cut an offset may lie behind the end of its lite topic, or name one that the log has lost: it
+   would pass over what comes there, so `cut` follows.
 16 bytes a row in memory, as many again that are free; no object for any.
 """
 
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
@@ -76,6 +78,21 @@ class LiteOffsets:
             self._table.put(key, value)
         else:
             self._table.remove(key)
+
+    def cut(self, ends: Iterable[tuple[str, int, int]]) -> None:
+        """Keep only these groups' offsets in these lite topics, none beyond its end (invariant 3).
+
+        ends: group, key of the lite topic, offset of its next message. Raises: OSError.
+        """
+        kept = PackedTable()
+        for group, lite, end in ends:
+            key = self._key(group, lite)
+            value = self._table.get(key)
+            if value > 0:
+                kept.put(key, min(value, end + 1))
+        self._table = kept
+        self._written += 1
+        self.save()
 
     def tick(self) -> None:
         """Apply invariant 2. Raises: OSError."""

@@ -79,6 +79,16 @@ class LiteService:
         self.flights.forget(lane)
         self.place(lane, offset)
 
+    def cut_offsets(self) -> None:
+        """The log may have lost its end: let no offset pass over what comes there. Raises: OSError."""
+        index, bound = self.topics.index, self._bound()
+        self.topics.offsets.cut(
+            (group, key, last.offset + 1)
+            for part in range(PARTS)
+            for key, last, parent in index.rows(part)
+            for group in bound.get(parent or "", ())
+        )
+
     # ------------------------------------------------------------ news
 
     def _arrived(self, key: int, parent: str) -> None:
@@ -158,11 +168,7 @@ class LiteService:
             self._sweep(count)
 
     def _sweep(self, count: int) -> None:
-        index, now_ms = self.topics.index, self._clock.now_ms()
-        bound: dict[str, list[str]] = {}
-        for name, group in self._groups.groups.items():
-            if topic := LiteGroup.of(group).topic:
-                bound.setdefault(topic, []).append(name)
+        index, now_ms, bound = self.topics.index, self._clock.now_ms(), self._bound()
         limits: dict[str, int] = {}
         for _ in range(count):
             for key, last, parent in index.rows(self._swept):
@@ -172,6 +178,14 @@ class LiteService:
                 if parent is None or (limit_ms and now_ms - last.store_s * 1_000 > limit_ms):
                     self._remove(key, bound.get(parent or "", []))
             self._swept = (self._swept + 1) % PARTS
+
+    def _bound(self) -> dict[str, list[str]]:
+        """Return the groups of lite topics by their parent."""
+        bound: dict[str, list[str]] = {}
+        for name, group in self._groups.groups.items():
+            if topic := LiteGroup.of(group).topic:
+                bound.setdefault(topic, []).append(name)
+        return bound
 
     def _limit_ms(self, parent: str) -> int:
         """Return how old a lite topic may be; 0: as old as it likes."""

@@ -33,8 +33,10 @@ from pocketmq.model.names import (
 )
 from pocketmq.model.tables import READ_WRITE, TopicConfig
 from pocketmq.remoting.clock import Clock
+from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.store import ConfigFile, MessageStore
+from pocketmq.store.queue.topic_retention import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +120,19 @@ class TopicConfigManager(StoredTable[TopicConfig]):
     def lite(self) -> Iterator[TopicConfig]:
         """Yield the topics that lite topics are in."""
         return (each for each in list(self.topics.values()) if each.is_lite)
+
+    def reserved(self) -> dict[str, Reserved]:
+        """Return what topics keep that keep less than the log; a bad value in the file is logged."""
+        found = {}
+        for name, each in list(self.topics.items()):
+            try:
+                reserved = Reserved.parse(each.attributes) if each.attributes else None
+            except IllegalArgument as error:
+                log.error("topic %s keeps all of its messages: %s", name, error)
+                continue
+            if reserved is not None and not each.is_lite:
+                found[name] = reserved
+        return found
 
     def queue_now(self, topic: str, queue_id: int) -> int:
         """Return the queue for a message that was in this one before: another if the topic has fewer now.

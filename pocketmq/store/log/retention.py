@@ -10,7 +10,8 @@
    round.
 2. Then queue and index files whose records are all gone, never the last of each.
 3. A file's age counts from its last write (modification time).
-4. PocketMQ only: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above
+4. PocketMQ only: at any hour a file goes in which no queue has a message left (queue/topic_retention.py).
+5. PocketMQ only: with waitForArchive a file's age counts only once an archive has it (layout.ARCHIVED). Above
    85 % it is deleted all the same: a broker that accepts no messages helps no archive.
 Owner: MessageStore. Files leave the lists on the loop; they are unlinked in the pool.
 """
@@ -59,7 +60,9 @@ class Retention:
         clock: Clock,
         pool: Executor,
         refuse: Callable[[StoreNotWriteable | None], None],
+        is_unneeded: Callable[[int], bool] = lambda _: False,
     ) -> None:
+        """is_unneeded: whether no queue has a message before a position of the log."""
         self._config = config
         self._log, self._table, self._index, _ = files
         self._clock = clock
@@ -71,6 +74,7 @@ class Retention:
         # Out of the log, not deleted yet.
         self._leaving: deque[MappedFile] = deque()
         self.disk_use = 0.0
+        self._is_unneeded = is_unneeded
         # Handed in by tests.
         self.measure_disk_use: Callable[[str], float] = disk_use
 
@@ -89,16 +93,16 @@ class Retention:
         self.check_disk()
         use, config = self.disk_use, self._config
         forced = use > config.disk_space_clean_forcibly_ratio and config.clean_file_forcibly_enable
-        if not (
+        is_due = (
             manual or forced or use > config.disk_max_used_space_ratio / 100 or self._is_the_hour()
-        ):
-            return []
+        )
         reserved_ms = config.file_reserved_time * _HOUR_MS
         files = self._log.files.files
         archived = self._archived_to() if config.wait_for_archive else None
         gone: list[MappedFile] = []
         while len(files) > 1 and (manual or len(gone) < config.delete_file_batch_max):
-            if not forced and self._age_ms(files[0].path) < reserved_ms:
+            is_old = forced or (is_due and self._age_ms(files[0].path) >= reserved_ms)
+            if not is_old and not self._is_unneeded(files[0].end):
                 break
             if archived is not None and files[0].end > archived:
                 self._say_unarchived(files[0].path, forced=forced)

@@ -7,7 +7,7 @@ SCHEDULE_TOPIC_XXXX.
 2. An entry is written only after its record is readable in the commit log.
 3. The record's own queue offset decides where its entry goes, even when it is rewritten.
 4. Entries before the first one of a rebuilt queue are (0, 2147483647, 0): no record. So are those of records
-   that a crash has removed from the middle.
+   that a crash has removed from the middle, and those of expired messages, with code 1 (topic_retention.py).
 5. Behind the last entry are zeros (RocketMQ leaves stale entries there; recovery clears them).
 Owner: MessageStore, on the event loop; it writes entries in place through `map`, `put_at`, `put_end`.
 """
@@ -15,7 +15,7 @@ Owner: MessageStore, on the event loop; it writes entries in place through `map`
 import mmap
 from collections.abc import Iterable
 
-from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE
+from pocketmq.files.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, EXPIRED_ENTRY
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.log.folder import sync_folder
 from pocketmq.store.log.mapped_file import MappedFile
@@ -25,6 +25,7 @@ from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 GAP_MAX = 1_000_000
 _OFFSET_MAX = (1 << 63) // ENTRY_SIZE - 1
 _BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
+_EXPIRED = ENTRY.pack(*EXPIRED_ENTRY)
 _BLANKS = 4_096
 _CHUNK = 200 * ENTRY_SIZE
 _ZEROS = bytes(_CHUNK)
@@ -40,11 +41,11 @@ class ConsumeQueue:
     """One queue. Offsets count entries; max_offset is the next one to be assigned."""
 
     __slots__ = (
-        "_min_for",
-        "_min_offset",
+        "_min",
         "_put_file",
         "_stretch",
         "files",
+        "floor",
         "flushed_offset",
         "key_hash",
         "magic",
@@ -86,8 +87,10 @@ class ConsumeQueue:
         self.seen_whole = False
         self._put_file: MappedFile | None = None
         self._stretch = 4096
-        self._min_for = -1
-        self._min_offset = 0
+        # Where the log began, and the min offset of then.
+        self._min = (-1, 0)
+        # Entries below are known to be blanks: their messages have expired (topic_retention.py).
+        self.floor = 0
 
     # ------------------------------------------------------------ opening
 
@@ -344,20 +347,22 @@ class ConsumeQueue:
     def min_offset(self, log_min: int) -> int:
         """Return the first entry whose record is still in a log that begins at `log_min`.
 
-        If no record is left, the queue keeps the first offset of its files, as in RocketMQ 4.9.
+        If no record is left, the queue keeps the first offset of its files, as in RocketMQ 4.9; if they have
+        expired, it begins at its end.
         """
-        if self._min_for != log_min:
+        if self._min[0] != log_min:
+            if self.max_offset and _is_blank(self.entry(self.max_offset - 1)):
+                return self.max_offset
             found = self.first_at_or_behind(log_min)
             first = self.files.min_position // ENTRY_SIZE
             is_left = found < self.max_offset
-            self._min_offset = found if is_left else first
             # Without a record, the next one will be the minimum: do not remember it.
-            self._min_for = log_min if is_left else -1
-        return self._min_offset
+            self._min = (log_min, found) if is_left else (-1, first)
+        return self._min[1]
 
     def first_at_or_behind(self, log_position: int) -> int:
         """Return the first offset whose record is at or behind `log_position`; max_offset without one."""
-        low, high = self.files.min_position // ENTRY_SIZE, self.max_offset
+        low, high = max(self.floor, self.files.min_position // ENTRY_SIZE), self.max_offset
         found = high
         while low < high:
             middle = (low + high) // 2
@@ -385,11 +390,39 @@ class ConsumeQueue:
             last = ENTRY.unpack(files[0].read(files[0].size - ENTRY_SIZE, ENTRY_SIZE))
             if last[1] != BLANK_SIZE and last[0] >= log_min:
                 break
-            self._min_for = -1
+            self._min = (-1, 0)
             files[0].delete()
             files.pop(0)
             deleted += 1
         return deleted
+
+    def expire_before(self, offset: int, log_min: int) -> int:
+        """Put blanks in the place of entries below `offset`; whole files of them go, never the last.
+
+        Returns: how many had a record. Raises: OSError, DiskFull.
+        """
+        begin = self.min_offset(log_min)
+        if offset <= begin:
+            return 0
+        self._min = (-1, 0)
+        files = self.files.files
+        while len(files) > 1 and files[0].end <= offset * ENTRY_SIZE:
+            files[0].delete()
+            files.pop(0)
+        at = max(begin, self.files.min_position // ENTRY_SIZE)
+        self.flushed_offset = min(self.flushed_offset, at)
+        while at < offset:
+            file = self.files.file_at(at * ENTRY_SIZE)
+            if file is None:
+                break
+            start = at * ENTRY_SIZE - file.start
+            end = min(offset * ENTRY_SIZE - file.start, file.size // ENTRY_SIZE * ENTRY_SIZE)
+            file.reserved = 0 if end > file.reserved else file.reserved
+            file.reserve(end)
+            file.map[start:end] = _EXPIRED * ((end - start) // ENTRY_SIZE)
+            at = (file.start + end) // ENTRY_SIZE
+        self.floor = offset
+        return offset - begin
 
     def dirty_files(self) -> list[MappedFile]:
         """Return the files with entries that may not be on disk yet."""

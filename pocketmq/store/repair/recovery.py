@@ -31,6 +31,7 @@ from pocketmq.files.layout import (
     BLANK_SIZE,
     ENTRY,
     ENTRY_SIZE,
+    EXPIRED_ENTRY,
     EXT_ADDRESS_MAX,
     surely_indexed_ms,
 )
@@ -315,7 +316,7 @@ class Recovery:
         offset, report = record.queue_offset, self._report
         if 0 <= offset < queue.max_offset:
             known = _peek(queue, offset)
-            if known == (record.position, record.size, code):
+            if known in ((record.position, record.size, code), EXPIRED_ENTRY):
                 return None
             if known is not None and known[:2] == (record.position, record.size):
                 if self._means_the_same(queue, record, known[2], code):
