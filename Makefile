@@ -96,6 +96,7 @@ bench-instructions: $(VENV)/.dev
 
 bench-peers: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench_peers $(ARGS)
+	$(BIN)/python -m benchmarks.bench_celery
 
 bench-lake: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench_lake $(ARGS)

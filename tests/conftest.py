@@ -44,6 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--celery-suite",
+        action="store_true",
+        help="run all integration cases of Celery, which need a Redis beside (15 min)",
+    )
+
+    parser.addoption(
         "--every-python",
         action="store_true",
         help="install the wheel under each Python of the machine and run it (1 min each)",

@@ -3,17 +3,13 @@
     app = Celery("tasks", broker="pocketmq://127.0.0.1:9876", backend="pocketmq://127.0.0.1:9876")
 
 1. Results are values of kombu/results.py: get() waits for the broker to bring them, any process may ask.
-2. A chord counts its finished parts in a topic of its own, of one queue, where each part is noted. A part's
-   place is that of its first note: one that runs again, or is noted again, does not end the chord early. How
-   many parts there are is noted there, too, before the last of them is sent. A process reads each note once.
+2. What ends a chord is in celery_chords.py.
 """
 
-import asyncio
 import logging
-import sys
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -26,28 +22,24 @@ try:
     from celery.app.backends import BACKEND_ALIASES
     from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
     from celery.backends.base import BaseKeyValueStoreBackend
+    from celery.result import result_from_tuple
+    from celery.utils.functional import _regen
     from kombu.utils.encoding import bytes_to_str, ensure_bytes
 except ModuleNotFoundError as missing:
     raise without_extra("pocketmq.integrations.celery", missing, "celery") from None
 
 import pocketmq.integrations.kombu  # noqa: F401 - makes `pocketmq://` known
-from pocketmq.client import Message, MessageQueue, NoRoute
 from pocketmq.client.errors import OutcomeUnknown, TransientError
+from pocketmq.integrations.celery_chords import Chord, Chords
 from pocketmq.integrations.kombu import link as links
 from pocketmq.integrations.kombu.link import Link
 from pocketmq.integrations.kombu.results import Results
 from pocketmq.integrations.kombu.transport import where
-from pocketmq.integrations.queue_names import topic_of
 
 log = logging.getLogger(__name__)
 
 _RETRIED = (TransientError, OutcomeUnknown)
-_VISIBLE_S = 5.0
-_LOOK_S = 0.02
-_WAIT_MS = 1_000
-_CHORDS_MAX = 100
 _SCHEDULER = "pocketmq.integrations.celery_beat:Scheduler"
-_SIZE, _PART = "size", "part"
 
 
 class ResultConsumer(BaseResultConsumer):
@@ -117,18 +109,9 @@ class ResultConsumer(BaseResultConsumer):
 
 
 class _Counting(threading.local):
-    """The request whose part of a chord this thread is about to count."""
+    """The chord that this thread ends."""
 
-    request: Any = None
-
-
-class _Chord:
-    """What a process has read of a chord's notes. places: of the parts; size: 0 until it is noted."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-        self.size = 0
-        self.offset = 0
+    chord: Chord | None = None
 
 
 class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
@@ -143,16 +126,15 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app=app, url=url, **options)
-        self._opened: tuple[Link, Results] | None = None
+        self._opened: tuple[Link, Results, Chords] | None = None
         self._counting = _Counting()
-        self._chords: OrderedDict[str, _Chord] = OrderedDict()
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
 
     # ------------------------------------------------------------ the link
 
-    def _running(self) -> tuple[Link, Results]:
+    def _running(self) -> tuple[Link, Results, Chords]:
         """Return this process's link; a forked child opens its own."""
         if self._opened is None or self._opened[0].is_inherited:
             options = self.app.conf.get("result_backend_transport_options") or {}
@@ -160,12 +142,13 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             target = where(connection)
             link = links.acquire(target)
             weakref.finalize(self, links.release, link)
-            self._opened = link, Results(link, target.prefix, self.result_consumer.take)
+            results = Results(link, target.prefix, self.result_consumer.take)
+            self._opened = link, results, Chords(link, results)
         return self._opened
 
     def post(self, act: Any) -> None:
         """Have something done with the results, later."""
-        link, results = self._running()
+        link, results, _ = self._running()
         link.post(partial(act, results))
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
@@ -177,25 +160,21 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return int(self.expires * 1000) if self.expires else None
 
     def get(self, key: str) -> bytes | None:
-        link, results = self._running()
+        link, results, _ = self._running()
         return link.call(results.get(key, self._age_ms_max()))
 
     def mget(self, keys: Iterable[str]) -> list[bytes | None]:
-        link, results = self._running()
+        link, results, _ = self._running()
         return link.call(results.get_all(keys, self._age_ms_max()))
 
     def set(self, key: str, value: Any) -> None:
-        link, results = self._running()
+        link, results, _ = self._running()
         link.call(results.set(key, ensure_bytes(value)))
 
     def delete(self, key: str) -> None:
-        link, results = self._running()
-        if key.startswith(self.chord_keyprefix):
-            topic = topic_of(key)
-            self._chords.pop(topic, None)
-            link.call(link.admin.topics.delete(topic, cluster=link.where.cluster))
-        else:
-            link.call(results.set(key, b""))
+        # Of a chord, Celery deletes its group.
+        if not key.startswith(self.chord_keyprefix):
+            self.set(key, b"")
 
     def on_task_call(self, producer: Any, task_id: str) -> Any:
         self.result_consumer.consume_from(task_id)
@@ -204,77 +183,63 @@ class ResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     # ------------------------------------------------------------ chords
 
     def _apply_chord_incr(self, header_result_args: Any, body: Any, **options: Any) -> None:
-        super()._apply_chord_incr(header_result_args, body, **options)
-        group = self.app.GroupResult(*header_result_args).id
-        link, _ = self._running()
-        link.call(_create_counter(link, topic_of(self.get_key_for_chord(group))))
+        group, results = header_result_args
+        if isinstance(results, _regen):
+            # A generator: its parts are sent while it is read. Which they were is noted.
+            results = []
+        super()._apply_chord_incr((group, results), body, **options)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Note how many parts return; Celery sends the last of them after that."""
-        link, _ = self._running()
-        try:
-            link.call(
-                _note(link, topic_of(self.get_key_for_chord(group_id)), str(chord_size), _SIZE)
-            )
-        except NoRoute:
-            # A group in a part of a chord: its tasks are counted with those of the chord.
-            return
+        link, _, chords = self._running()
+        link.call(chords.note_size(self.get_key_for_group(group_id), chord_size))
 
-    def incr(self, key: str) -> int:
-        """Note the part that has returned; return its place. Raises: NoRoute if the chord is over."""
-        link, _ = self._running()
-        request, topic = self._counting.request, topic_of(key)
-        chord = self._chords.setdefault(topic, _Chord())
-        while len(self._chords) > _CHORDS_MAX:
-            self._chords.popitem(last=False)
-        link.call(_count(link, topic, request.id, chord))
-        # Celery looks there next; while it is not noted, a part has yet to be sent.
-        request.chord["chord_size"] = chord.size or sys.maxsize
-        return chord.places[request.id]
+    def add_to_chord(self, chord_id: str, result: Any) -> None:
+        """Note one part more, before it is sent."""
+        link, _, chords = self._running()
+        link.call(chords.note_more(self.get_key_for_group(chord_id), result.as_tuple()))
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
-        if request.group:
-            link, results = self._running()
-            link.call(_until_visible(results, self.get_key_for_group(request.group)))
-            # Celery does not give it to incr().
-            self._counting.request = request
-        super().on_chord_part_return(request, state, result, **options)
+        if not request.group:
+            return
+        link, _, chords = self._running()
+        key = self.get_key_for_group(request.group)
+        chord = link.call(chords.count(key, request.id, request.group_index))
+        if chord is not None and (chord.is_over or chord.places[request.id] != chord.size):
+            # This part has run again, or others are still to return.
+            return
+        if chord is not None:
+            request.chord["chord_size"] = chord.size
+        self._counting.chord = chord
+        try:
+            super().on_chord_part_return(request, state, result, **options)
+            link.call(chords.note_end(key))
+        finally:
+            self._counting.chord = None
 
+    def incr(self, key: str) -> int | None:
+        """Return the place of the last part, which on_chord_part_return has counted."""
+        chord = self._counting.chord
+        return None if chord is None else chord.size
 
-async def _create_counter(link: Link, topic: str) -> None:
-    [master, *_] = await link.admin.site.masters(link.where.cluster)
-    await link.admin.topics.create(topic, queues=1, broker=master.name)
+    def _restore_group(self, group_id: str) -> Any:
+        meta, chord = super()._restore_group(group_id), self._counting.chord
+        if meta and chord is not None:
+            found = meta["result"].results or [
+                self.app.AsyncResult(part)
+                for part in sorted(chord.indexes, key=chord.indexes.__getitem__)
+            ]
+            added = [result_from_tuple(each, self.app) for each in chord.added]
+            known = {each.id for each in found}
+            # Made anew: a group waits for what it was made of.
+            meta["result"] = self.app.GroupResult(
+                group_id, [*found, *(each for each in added if each.id not in known)]
+            )
+        return meta
 
-
-async def _note(link: Link, topic: str, text: str, kind: str) -> MessageQueue:
-    route = await link.admin.topics.route(topic)
-    queue = MessageQueue(topic, route.brokers[0].broker_name, 0)
-    await link.send(Message(topic, text.encode(), tags=kind), queue=queue)
-    return queue
-
-
-async def _count(link: Link, topic: str, part: str, chord: _Chord) -> None:
-    """Note a part, and read what has been noted up to its first note."""
-    queue = await _note(link, topic, part, _PART)
-    while part not in chord.places:
-        result = await link.pull(queue, chord.offset, "*", _WAIT_MS)
-        for message in result.messages:
-            text = message.body.decode()
-            if message.tags == _SIZE:
-                chord.size = chord.size or int(text)
-            else:
-                chord.places.setdefault(text, len(chord.places) + 1)
-        chord.offset = max(chord.offset, result.next_begin_offset)
-
-
-async def _until_visible(results: Results, key: str) -> None:
-    """Wait until a value that was stored a moment ago is in the index; not for ever."""
-    try:
-        async with asyncio.timeout(_VISIBLE_S):
-            while await results.get(key, None) is None:
-                await asyncio.sleep(_LOOK_S)
-    except TimeoutError:
-        log.warning("a chord's group is not stored key=%s", key)
+    def is_cached(self, task_id: str) -> bool:
+        """Whether a look finds the result; Celery asks it to name the part of a chord that failed."""
+        return True
 
 
 def _worker_ready(sender: Any, **options: Any) -> None:

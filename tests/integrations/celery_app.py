@@ -31,6 +31,14 @@ def total(numbers: list[int]) -> int:
     return sum(numbers)
 
 
+@app.task(bind=True)
+def adds(self: Any, numbers: list[int]) -> int:
+    """Add a part to its chord for each number, whose result is 10 more than that is."""
+    for number in numbers:
+        self.add_to_chord(add.s(number, 10))
+    return 0
+
+
 @app.task
 def fails() -> None:
     raise ValueError("no luck")

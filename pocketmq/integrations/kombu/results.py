@@ -38,12 +38,19 @@ def bucket_of(key: str) -> str:
     return f"b{zlib.crc32(key.encode()) % BUCKETS}"
 
 
+class Stored(NamedTuple):
+    """The newest value of a key, None if it was deleted, and where it is stored."""
+
+    queue: MessageQueue
+    offset: int
+    value: bytes | None
+
+
 class _Own(NamedTuple):
     """A value that this process stored, which the index may not know yet."""
 
     since_ms: int
-    offset: int
-    value: bytes | None
+    stored: Stored
 
 
 class Results:
@@ -72,24 +79,31 @@ class Results:
         message = Message(self._topic, value or b"-", tags=bucket_of(key), keys=key)
         message.properties["deleted"] = str(not value).lower()
         sent = await self._link.send(message, sharding_key=key)
-        self._own[key] = _Own(self._link.clock.monotonic_ms(), sent.queue_offset, value or None)
+        stored = Stored(sent.message_queue, sent.queue_offset, value or None)
+        self._own[key] = _Own(self._link.clock.monotonic_ms(), stored)
         self._own.move_to_end(key)
         while len(self._own) > _OWN_MAX:
             self._own.popitem(last=False)
 
     async def get(self, key: str, age_ms_max: int | None) -> bytes | None:
         """Return the newest value, None if it is absent or older."""
+        found = await self.find(key, age_ms_max)
+        return None if found is None else found.value
+
+    async def find(self, key: str, age_ms_max: int | None) -> Stored | None:
+        """Return the newest value, or that it was deleted; None if it is absent or older."""
         await self._ready()
         begin_ms = 0 if age_ms_max is None else max(0, self._link.clock.now_ms() - age_ms_max)
         found = await self._link.admin.messages.by_key(self._topic, key, begin_ms=begin_ms)
         newest = max(found, key=lambda each: each.queue_offset, default=None)
         own = self._own.get(key)
-        if own is not None and (newest is None or newest.queue_offset < own.offset):
+        if own is not None and (newest is None or newest.queue_offset < own.stored.offset):
             age_ms = self._link.clock.monotonic_ms() - own.since_ms
-            return own.value if age_ms_max is None or age_ms < age_ms_max else None
-        if newest is None:
+            return own.stored if age_ms_max is None or age_ms < age_ms_max else None
+        if newest is None or newest.store_timestamp < begin_ms:
             return None
-        return _value(newest) if newest.store_timestamp >= begin_ms else None
+        queue = MessageQueue(self._topic, newest.broker_name, newest.queue_id)
+        return Stored(queue, newest.queue_offset, _value(newest))
 
     async def get_all(self, keys: Iterable[str], age_ms_max: int | None) -> list[bytes | None]:
         """Return the values of keys, in their order."""
