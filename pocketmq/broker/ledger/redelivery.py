@@ -188,6 +188,10 @@ class GroupRedelivery:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{group}] does not exist",
             )
+        online = self._members.consumers.get(group)
+        if online is not None:
+            # A mode that was set a moment ago: until it holds, pulls that wait would take what others want.
+            self._tables.isolated.apply_mode(online)
         findings = self._members.guard.findings(group)
         if findings:
             raise Refused(

@@ -230,11 +230,8 @@ class IsolatedGroups(ConfigManager):
 
     def tick(self, online: Mapping[str, ConsumerGroup]) -> None:
         """Apply mode changes and departures (2, 3, 4); called once a second."""
-        for name, group in online.items():
-            if self._is_isolated(name) != (name in self.groups):
-                self.members_changed(group)
-                # The group enters or leaves this mode: its members must rebalance.
-                self._events.must_rebalance(name, list(group.channels))
+        for group in online.values():
+            self.apply_mode(group)
         for name in [name for name in self.groups if not self._is_isolated(name)]:
             self._end(name)
         now = self._clock.now_ms()
@@ -248,6 +245,14 @@ class IsolatedGroups(ConfigManager):
                     self._depart(isolated, sub_group, now)
             if isolated.forget_departed(now, self._config.isolate_remember_time):
                 self.persist_soon()
+
+    def apply_mode(self, group: ConsumerGroup) -> None:
+        """Let a changed mode hold from now on."""
+        name = group.name
+        if self._is_isolated(name) != (name in self.groups):
+            self.members_changed(group)
+            # The group enters or leaves this mode: its members must rebalance.
+            self._events.must_rebalance(name, list(group.channels))
 
     def _depart(self, isolated: IsolatedGroup, leaving: SubGroup, now: int) -> None:
         isolated.depart(leaving, now, self._first_match)

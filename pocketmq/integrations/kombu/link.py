@@ -137,6 +137,10 @@ class Link:
 
     # ------------------------------------------------------------ life
 
+    def check(self) -> None:
+        """Ask for the brokers. Raises: PocketMQError if no name server or no broker can be reached."""
+        self.call(self.admin.site.masters(self.where.cluster))
+
     async def _open(self) -> None:
         await self._stack.enter_async_context(self.admin)
         await self.admin.site.masters(self.where.cluster)
@@ -364,15 +368,25 @@ forks.always(_begin_process)
 
 
 def acquire(where: Where) -> Link:
-    """Return this process's link to a cluster; hand it back with `release`. Raises: PocketMQError."""
+    """Return this process's link to a cluster; hand it back with `release`.
+
+    Raises: PocketMQError if the cluster does not answer now: kombu waits between its tries then.
+    """
     with _lock:
         link = _links.get(where)
+        is_known = link is not None
         if link is None:
             link = Link(where)
             link.open()
             _links[where] = link
         link.users += 1
-        return link
+    if is_known:
+        try:
+            link.check()
+        except BaseException:
+            release(link)
+            raise
+    return link
 
 
 def release(link: Link) -> None:
