@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from pocketmq.books.given_back import GivenBack, GivenRuns, parse_kinds
+from pocketmq.books.given_back import GivenBack, GivenRuns, parse_given, parse_kinds
 from pocketmq.books.rows import (
     DELETED,
     EVENT,
@@ -24,7 +24,6 @@ from pocketmq.books.rows import (
     Texts,
     Way,
     began_ms,
-    parse_given,
     parse_origin,
 )
 from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling

@@ -163,3 +163,16 @@ def parse_offsets(text: str) -> "array[int]":
         at = first + int(more or 0) + 1
         found.extend(range(first, at))
     return found
+
+
+def given_text(topic: str, queue_id: int, run: GivenBack) -> str:
+    """Format what a run of copies is of."""
+    return f"{topic} {queue_id} {kinds_text(run.kinds)} {offsets_text(run.origins)}"
+
+
+def parse_given(retry: str, queue_id: int, begin: int, text: str) -> tuple[str, int, GivenBack]:
+    """Return topic and queue id of the messages, and the run; retry, queue_id, begin: where copies begin."""
+    topic, first_queue, kinds, texts = text.split(" ")
+    offsets = parse_offsets(texts)
+    run = GivenBack(retry, queue_id, begin, offsets, parse_kinds(kinds, len(offsets)))
+    return topic, int(first_queue), run

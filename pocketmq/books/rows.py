@@ -4,14 +4,6 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from pocketmq.books.given_back import (
-    GivenBack,
-    kinds_text,
-    offsets_text,
-    parse_kinds,
-    parse_offsets,
-)
-
 # The kind of a row: its first element.
 TEXT, SPAN, EVENT, DELETED, GIVEN, FORGOTTEN, FOLDED = range(7)
 Texts = dict[int, str]
@@ -39,7 +31,7 @@ class EventKind(StrEnum):
     DEAD = "dead"
     # The message at `begin` of a retry topic is a copy: the text is what `origin_text` makes.
     COPY = "copy"
-    # The messages [begin, end) of a retry topic were given back: the text is what `given_text` makes.
+    # The messages [begin, end) of a retry topic were given back: the text: given_back.given_text.
     REDELIVERED = "redelivered"
     # A member that broadcasts, which keeps its offsets itself, says that it is at `end`; the text is its
     # client id.
@@ -104,16 +96,3 @@ def parse_origin(text: str) -> tuple[str, int, int, str]:
     """Parse what `origin_text` made; older versions added the class of what was redelivered."""
     topic, queue_id, offset, taken_from = text.split(" ")
     return topic, int(queue_id), int(offset), taken_from
-
-
-def given_text(topic: str, queue_id: int, run: GivenBack) -> str:
-    """Format what a run of copies is of."""
-    return f"{topic} {queue_id} {kinds_text(run.kinds)} {offsets_text(run.origins)}"
-
-
-def parse_given(retry: str, queue_id: int, begin: int, text: str) -> tuple[str, int, GivenBack]:
-    """Return topic and queue id of the messages, and the run; retry, queue_id, begin: where copies begin."""
-    topic, first_queue, kinds, texts = text.split(" ")
-    offsets = parse_offsets(texts)
-    run = GivenBack(retry, queue_id, begin, offsets, parse_kinds(kinds, len(offsets)))
-    return topic, int(first_queue), run

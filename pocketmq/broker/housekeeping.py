@@ -79,14 +79,12 @@ class Housekeeping:
 
     def _expire(self) -> None:
         """Expire messages beyond what their topics keep, as of the last change of the table."""
-        retention = self._parts.messages.store.topic_retention
-        topics = self._parts.tables.topics
-        if retention is None:
-            return
+        store, topics = self._parts.messages.store, self._parts.tables.topics
         if self._reserved_at != topics.data_version:
             self._reserved_at = topics.data_version
-            retention.keep(topics.reserved())
-        retention.tick()
+            store.reserve(topics.reserved())
+        if store.topic_retention is not None:
+            store.topic_retention.tick()
 
     async def _fold(self) -> None:
         """Add up what a dropped file of the delivery record says."""

@@ -3,7 +3,7 @@
 1. A message to a lite topic is stored once, in its parent's queue, with the name of its light queue and its
    offset there in properties, as RocketMQ 5.5.0 has it (lite.md 3). `mark` adds them, `stored` notes where
    the record is; nothing else is between the two.
-2. A broker without a topic of the type LITE has no folder for them, and imports this module and names only.
+2. A broker without a topic of the type LITE has no folder for them, and imports nothing but this module.
 3. A follower notes nothing; what it received is read when it leads (`load`).
 Owner: the broker.
 """
@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketmq.broker.lite.names import DISPATCH, LITE_TOPIC, OFFSETS, fault_of, light_queue
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message_codec import add_property, get_property, remove_property
 from pocketmq.model.tables import TopicConfig
@@ -99,6 +98,8 @@ class LiteTopics:
         """
         if not topic.is_lite:
             return properties
+        from pocketmq.broker.lite.names import DISPATCH, LITE_TOPIC, OFFSETS
+
         if get_property(properties, LITE_TOPIC):
             for name in _NOT_OF_LITE:
                 if get_property(properties, name) is not None:
@@ -125,6 +126,14 @@ class LiteTopics:
         """
         if not topic.is_lite:
             return None
+        from pocketmq.broker.lite.names import (
+            DISPATCH,
+            LITE_TOPIC,
+            OFFSETS,
+            fault_of,
+            light_queue,
+        )
+
         name = (get_property(properties, LITE_TOPIC) or b"").decode("utf-8", "replace")
         if not name:
             return None

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from pocketmq.model.agreement import GroupFinding
-from pocketmq.model.balance import State
 from pocketmq.model.message import MessageQueue
 from pocketmq.model.names import retry_topic
 from pocketmq.model.track import Severity
@@ -423,6 +422,9 @@ def _shares(
 
 
 def _failures(facts: GroupFacts, limits: Thresholds) -> Iterator[Symptom]:
+    # What commands show without a diagnosis starts without it.
+    from pocketmq.model.balance import State
+
     group, retries = facts.group, facts.retries_per_minute
     is_now = retries is not None and retries > limits.retries_max
     if is_now or facts.retries_in_hour > limits.retries_max * _HOUR_TIMES:

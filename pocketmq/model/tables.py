@@ -113,6 +113,9 @@ SENDS_ONCE = 1 << 16
 look at no bit of it, its name servers at the lowest two). No table of topics holds it.
 """
 
+# How attributes begin that let a topic keep less than the log (store/queue/topic_retention.py).
+RESERVE = "reserve."
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:

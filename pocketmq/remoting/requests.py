@@ -329,7 +329,7 @@ def _served_by(server: AnsweringServer, *rows: RequestRow) -> Iterator[RequestRo
     return (replace(row, server=server) for row in rows)
 
 
-def _nobody(why: str, *codes: RequestCode) -> Iterator[RequestRow]:
+def _unserved(why: str, *codes: RequestCode) -> Iterator[RequestRow]:
     return (RequestRow(code, server=AnsweringServer.NOBODY, why=why) for code in codes)
 
 
@@ -671,7 +671,7 @@ _ROWS: tuple[RequestRow, ...] = (
         server=AnsweringServer.NOBODY,
         why="5.x bans of a group from one topic; consumeEnable=false bans it from all",
     ),
-    *_nobody(
+    *_unserved(
         _UNUSED,
         C.QUERY_BROKER_OFFSET,
         C.GET_TOPIC_CONFIG_LIST,
@@ -687,26 +687,26 @@ _ROWS: tuple[RequestRow, ...] = (
         C.REGISTER_FILTER_SERVER,
         C.REGISTER_MESSAGE_FILTER_CLASS,
     ),
-    *_nobody(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
-    *_nobody(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
-    *_nobody(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
-    *_nobody(
+    *_unserved(_ROCKSDB, C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
+    *_unserved(_STATIC, C.UPDATE_AND_CREATE_STATIC_TOPIC),
+    *_unserved(_CONTAINER, C.ADD_BROKER, C.REMOVE_BROKER),
+    *_unserved(
         _HA, C.NOTIFY_MIN_BROKER_ID_CHANGE, C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET
     ),
-    *_nobody(
+    *_unserved(
         _COLD,
         C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         C.GET_COLD_DATA_FLOW_CTR_INFO,
         C.SET_COMMITLOG_READ_MODE,
     ),
-    *_nobody(_TIMER, C.SWITCH_TIMER_ENGINE),
-    *_nobody(_POP, C.POP_ROLLBACK),
-    *_nobody(
+    *_unserved(_TIMER, C.SWITCH_TIMER_ENGINE),
+    *_unserved(_POP, C.POP_ROLLBACK),
+    *_unserved(
         _LITE,
         C.ACK_LITE_MESSAGE,
     ),
-    *_nobody(
+    *_unserved(
         "a broker tells RocketMQ's proxy that another client took a lite topic; SDKs are told over gRPC",
         C.NOTIFY_UNSUBSCRIBE_LITE,
     ),

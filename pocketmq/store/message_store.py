@@ -47,7 +47,6 @@ from pocketmq.store.message_reader import EntryFilter, ReadResult
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, ConsumeQueueTable
 from pocketmq.store.queue.deleted_queues import DeletedQueues
-from pocketmq.store.queue.topic_retention import TopicRetention
 from pocketmq.store.reads import Backlog, QueryResult, Reads
 from pocketmq.store.repair.recovery import Recovery, RecoveryReport
 from pocketmq.store.repair.unsupported import refuse_foreign
@@ -58,6 +57,7 @@ from pocketmq.store.store_lock import AbortFile, LastStop, StoreLock
 if TYPE_CHECKING:
     from pocketmq.store.following import EntryListener, Following
     from pocketmq.store.queue.offset_by_time import Boundary
+    from pocketmq.store.queue.topic_retention import Reserved, TopicRetention
 
 log = logging.getLogger(__name__)
 
@@ -247,16 +247,13 @@ class MessageStore:
             min(checkpoint.flushed_position, report.end) if checkpoint.ours else report.checked_from
         )
         checkpoint.boundary = report.checked_from
-        self.topic_retention = TopicRetention(
-            self.table, self.reads, lambda: self.commit_log.min_position, self._clock
-        )
         self.retention = Retention(
             self.config,
             files,
             self._clock,
             self._pool,
             self.refuse,
-            self.topic_retention.is_unneeded,
+            self._is_unneeded,
         )
         self.index.recover(
             checked_from=report.checked_from,
@@ -623,6 +620,21 @@ class MessageStore:
                     self.table.remove([queue])
                     count += 1
         return count
+
+    def reserve(self, reserved: "dict[str, Reserved]") -> None:
+        """Set the topics that keep less than the log; `topic_retention` expires what is beyond."""
+        if self.topic_retention is None:
+            if not reserved:
+                return
+            from pocketmq.store.queue.topic_retention import TopicRetention
+
+            self.topic_retention = TopicRetention(
+                self.table, self.reads, lambda: self.commit_log.min_position, self._clock
+            )
+        self.topic_retention.keep(reserved)
+
+    def _is_unneeded(self, log_position: int) -> bool:
+        return self.topic_retention is not None and self.topic_retention.is_unneeded(log_position)
 
     def delete_expired_files(self, *, manual: bool = True) -> int:
         """Delete what is older than fileReservedTime now, at any hour. Blocks while files are unlinked.

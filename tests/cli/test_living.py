@@ -350,7 +350,7 @@ def test_no_command_imports_what_it_does_not_use(server: InProcess, tmp_path: Pa
         assert ("asyncio" in imported) == (words == asking or words[0] in HELP), words
         # A table takes rich, a question to a cluster the client, a server its event loop.
         most = {"context list": 240, "topic list": 310}.get(" ".join(words[:2]))
-        most = most or (220 if words[0] in HELP else 182)
+        most = most or (220 if words[0] in HELP else 180)
         assert len(imported) <= most, words
         groups = {name for name in imported if name.endswith("_commands")}
         # Dead letters and delays are shown as messages are.

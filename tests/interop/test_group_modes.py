@@ -243,10 +243,12 @@ def test_a_rolling_change_under_load_loses_nothing(
         wanted = {body for body, _ in flood.acks} | set(eight("C"))
         assert len(wanted) == count + 8
 
-        def missing() -> set[str]:
-            return wanted - {text for each in everybody for text in texts(each)}
+        def all_are_there() -> bool:
+            missing = sorted(wanted - {text for each in everybody for text in texts(each)})
+            assert not missing, f"{len(missing)} are missing: {missing[:20]}"
+            return True
 
-        until(lambda: not missing(), f"all {len(wanted)} messages", within_s=300)
+        until(all_are_there, f"all {len(wanted)} messages", within_s=300)
         for each in old:
             assert {got.tags for got in each.received} <= {"tagA"}
 

@@ -25,12 +25,11 @@ def clock() -> ManualClock:
 
 
 def retention_of(store: MessageStore, **reserved: str) -> TopicRetention:
-    found = store.topic_retention
-    assert found is not None
     parsed = Reserved.parse({f"reserve.{name}": value for name, value in reserved.items()})
     assert parsed is not None
-    found.keep({"Topic": parsed})
-    return found
+    store.reserve({"Topic": parsed})
+    assert store.topic_retention is not None
+    return store.topic_retention
 
 
 def put(store: MessageStore, count: int, topic: str = "Topic", size: int = 100) -> None:

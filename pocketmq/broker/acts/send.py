@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.acts.plain_topic import PlainTopic
 from pocketmq.broker.acts.send_properties import (
+    AddedProperties,
     check_delay,
     flags_of,
     human_time,
@@ -67,7 +68,6 @@ Buffer = bytes | bytearray | memoryview
 _TRANSACTION_MASK = 0xC
 _UNIT, _UNIT_SUB = 1, 2
 _INT_MIN = -0x8000_0000
-_BATCH_PROPERTIES_MAX = 256
 
 
 class SentMessage(NamedTuple):
@@ -94,7 +94,7 @@ class SentBatch(NamedTuple):
 
 
 class SendActs:
-    """Check, send, send a batch."""
+    """Check, send, send a batch. added: what the broker adds to properties."""
 
     def __init__(
         self,
@@ -116,10 +116,9 @@ class SendActs:
         self._durability = messages.durability
         self._once = messages.once
         self._lite = messages.lite
-        self._cluster = node.config.broker_cluster_name.encode()
+        self.added = AddedProperties(node.config)
+        self._cluster = self.added.cluster
         self._plain_end = b"CLUSTER\x01" + self._cluster
-        # Properties of a batch as they came -> as they are stored, and whether a send waits.
-        self._batch_properties: dict[str, tuple[bytes, bool]] = {}
 
     # ------------------------------------------------------------ before it
 
@@ -307,7 +306,7 @@ class SendActs:
             self._cluster,
         )
         if as_five:
-            properties = self._with_trace(properties)
+            properties = self.added.with_trace(properties)
         if (get_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
             if as_five:
                 properties, transaction = with_transaction_id(properties)
@@ -343,16 +342,6 @@ class SendActs:
         handle = self._recall_handle(name, put.position) if stored.topic == TIMER_TOPIC else None
         end = put.position + put.size if wait and self._durability.waits else None
         return SentMessage(put.position, queue_id, put.queue_offset, end, handle, transaction)
-
-    def traced(self) -> bytes:
-        """Return the properties that 5.x brokers add: they tell consumers whether and where to trace."""
-        trace_on = str(self._config.trace_on).lower()
-        return f"\x02MSG_REGION\x01{self._config.region_id}\x02TRACE_ON\x01{trace_on}".encode()
-
-    def _with_trace(self, properties: bytes) -> bytes:
-        for name in (b"MSG_REGION", b"TRACE_ON"):
-            properties = remove_property(properties, name)
-        return properties.removesuffix(b"\x02") + self.traced()[0 if properties else 1 :]
 
     def _recall_handle(self, topic: str, position: int) -> str | None:
         """Return the handle for cancelling the message (5.x); None if it is not timed."""
@@ -442,7 +431,7 @@ class SendActs:
     ) -> SentBatch:
         """Store a batch that needs no check. Raises: Refused."""
         topic, queue_id, sys_flag, born_ms, text, as_five = place
-        properties, wait = self.batch_properties(text, as_five)
+        properties, wait = self.added.of_batch(text, as_five)
         store = self._store
         end_before = store.commit_log_max_position
         try:
@@ -457,27 +446,6 @@ class SendActs:
         counter.sizes[((end - end_before) // batch.count - 1).bit_length()] += batch.count
         waits = end if wait and self._durability.waits else None
         return _new_tuple(SentBatch, (batch.positions, queue_id, batch.queue_offset, waits))
-
-    def batch_properties(self, text: str, as_five: bool) -> tuple[bytes, bool]:
-        """Return what all messages of a batch get, and whether the send waits; text: as sent."""
-        if as_five:
-            # Each batch of such a client has an id of its own among them: no use to keep those.
-            return self._outer_properties(text.encode(), as_five)
-        outer = self._batch_properties.get(text)
-        if outer is None:
-            if len(self._batch_properties) >= _BATCH_PROPERTIES_MAX:
-                self._batch_properties.clear()
-            outer = self._batch_properties[text] = self._outer_properties(text.encode(), as_five)
-        return outer
-
-    def _outer_properties(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
-        """Add CLUSTER; return the properties and whether the send waits."""
-        wait = get_property(properties, b"WAIT") in (None, b"true")
-        if as_five:
-            # Clients of 5.x give the batch an id of its own, and their brokers keep those of its messages.
-            properties = self._with_trace(remove_property(properties, b"UNIQ_KEY"))
-        cleared = remove_property(remove_property(properties, b"POP_CK"), b"CLUSTER")
-        return add_property(cleared, b"CLUSTER", self._cluster), wait
 
 
 class BatchPlace(NamedTuple):

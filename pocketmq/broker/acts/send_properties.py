@@ -1,7 +1,8 @@
-"""What the properties and flags of a send ask for."""
+"""What the properties and flags of a send ask for, and what the broker adds to them."""
 
 from datetime import datetime
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.internal_append import BROKERS_FLAGS
 from pocketmq.broker.refused import Refused
 from pocketmq.model.message_codec import add_property, get_property, remove_property
@@ -12,6 +13,48 @@ from pocketmq.remoting.java_number import integer
 
 # No number of queues has more.
 _DIGITS_MAX = 10
+_BATCHES_MAX = 256
+
+
+class AddedProperties:
+    """CLUSTER, and for clients of 5.x region and trace, which tell consumers whether and where to trace."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.cluster = config.broker_cluster_name.encode()
+        # Properties of a batch as they came -> as they are stored, and whether a send waits.
+        self._of_batches: dict[str, tuple[bytes, bool]] = {}
+
+    def trace(self) -> bytes:
+        """Return what brokers of 5.x add."""
+        trace_on = str(self._config.trace_on).lower()
+        return f"\x02MSG_REGION\x01{self._config.region_id}\x02TRACE_ON\x01{trace_on}".encode()
+
+    def with_trace(self, properties: bytes) -> bytes:
+        """Add it to the properties of a message."""
+        for name in (b"MSG_REGION", b"TRACE_ON"):
+            properties = remove_property(properties, name)
+        return properties.removesuffix(b"\x02") + self.trace()[0 if properties else 1 :]
+
+    def of_batch(self, text: str, as_five: bool) -> tuple[bytes, bool]:
+        """Return what all messages of a batch get, and whether the send waits; text: as sent."""
+        if as_five:
+            # Each batch of such a client has an id of its own among them: no use to keep those.
+            return self._outer(text.encode(), as_five)
+        outer = self._of_batches.get(text)
+        if outer is None:
+            if len(self._of_batches) >= _BATCHES_MAX:
+                self._of_batches.clear()
+            outer = self._of_batches[text] = self._outer(text.encode(), as_five)
+        return outer
+
+    def _outer(self, properties: bytes, as_five: bool) -> tuple[bytes, bool]:
+        wait = waits_by(properties)
+        if as_five:
+            # Clients of 5.x give the batch an id of its own, and their brokers keep those of its messages.
+            properties = self.with_trace(remove_property(properties, b"UNIQ_KEY"))
+        cleared = remove_property(remove_property(properties, b"POP_CK"), b"CLUSTER")
+        return add_property(cleared, b"CLUSTER", self.cluster), wait
 
 
 def waits_by(properties: bytes) -> bool:

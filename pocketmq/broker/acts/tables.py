@@ -18,13 +18,11 @@ from pocketmq.broker.parts import Messages, Tables
 from pocketmq.broker.refused import Refused
 from pocketmq.model.names import RETRY_PREFIX, group_is_legal, topic_fault
 from pocketmq.model.pop_receipt import pop_retry_topic
-from pocketmq.model.tables import GroupConfig, TopicConfig
+from pocketmq.model.tables import RESERVE, GroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.transport.peer import Peer
 from pocketmq.store.queue.consume_queue_table import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE
-from pocketmq.store.queue.topic_retention import ATTRIBUTES as RESERVED
-from pocketmq.store.queue.topic_retention import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +108,7 @@ class TopicActs:
                     f"{name}={value} is not supported: this broker deletes messages by age alone, and would "
                     f"keep each value of a key. Create the topic without {name}"
                 )
-            if name in RESERVED and equals:
+            if name.startswith(RESERVE) and equals:
                 _check_reserved(name, value, {**attributes, name: value})
             if name == SEND_ONCE and equals and value.lower() not in ("true", "false"):
                 raise _fault(f"value is not in set: [true, false], key: {name}")
@@ -197,6 +195,10 @@ class GroupActs:
 
 def _check_reserved(name: str, value: str, attributes: dict[str, str]) -> None:
     """Check what a topic is to keep. Raises: Refused."""
+    from pocketmq.store.queue.topic_retention import ATTRIBUTES, Reserved
+
+    if name not in ATTRIBUTES:
+        return
     try:
         Reserved.parse({name: value})
     except IllegalArgument as error:

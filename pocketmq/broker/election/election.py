@@ -194,7 +194,10 @@ class Election:
         if not lapse.may_lack:
             return
         rows = await self.controllers.replicas()
-        rows.pop(own_id, None)
+        if rows.pop(own_id, None) is None:
+            raise ControllerSaysNo(
+                "the controller does not tell this broker among those of its name"
+            )
         if lapse.has_led(verdict):
             rows = {n: row for n, row in rows.items() if n in verdict.in_sync}
         logs: dict[int, LogOfReplica] = {}

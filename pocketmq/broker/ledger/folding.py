@@ -20,7 +20,7 @@ from dataclasses import replace
 import msgpack
 
 from pocketmq.books.book import Back, Book, Books, Copy
-from pocketmq.books.given_back import GivenBack
+from pocketmq.books.given_back import GivenBack, given_text
 from pocketmq.books.lanes import broadcast_offset
 from pocketmq.books.reckoning import Now, Reckoning
 from pocketmq.books.record_file import DROPPED, SUMS, RecordFiles, block
@@ -34,7 +34,6 @@ from pocketmq.books.rows import (
     Row,
     Texts,
     Way,
-    given_text,
     origin_text,
 )
 from pocketmq.books.runs import UNSURE, Piece, Runs, folded_pulling

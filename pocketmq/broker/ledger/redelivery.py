@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pocketmq.books.given_back import GivenBack
+from pocketmq.books.given_back import GivenBack, given_text
 from pocketmq.books.origins import REDELIVERED, given_back_as
-from pocketmq.books.rows import EventKind, given_text
+from pocketmq.books.rows import EventKind
 from pocketmq.books.sorting import DISCARDED, KEPT, MISSED, UNWANTED, Pulling, Sorter, wanted_by
 from pocketmq.broker.delivery.record import DeliveryRecord
 from pocketmq.broker.ledger.ledger import GroupLedger, page_after

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.events import Events
@@ -31,12 +32,14 @@ from pocketmq.model.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     is_system_topic,
 )
-from pocketmq.model.tables import READ_WRITE, TopicConfig
+from pocketmq.model.tables import READ_WRITE, RESERVE, TopicConfig
 from pocketmq.remoting.clock import Clock
 from pocketmq.remoting.errors import IllegalArgument
 from pocketmq.remoting.flags import Perm
 from pocketmq.store import ConfigFile, MessageStore
-from pocketmq.store.queue.topic_retention import Reserved
+
+if TYPE_CHECKING:
+    from pocketmq.store.queue.topic_retention import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -121,16 +124,20 @@ class TopicConfigManager(StoredTable[TopicConfig]):
         """Yield the topics that lite topics are in."""
         return (each for each in list(self.topics.values()) if each.is_lite)
 
-    def reserved(self) -> dict[str, Reserved]:
+    def reserved(self) -> "dict[str, Reserved]":
         """Return what topics keep that keep less than the log; a bad value in the file is logged."""
         found = {}
         for name, each in list(self.topics.items()):
+            if each.is_lite or not any(key.startswith(RESERVE) for key in each.attributes or ()):
+                continue
+            from pocketmq.store.queue.topic_retention import Reserved
+
             try:
-                reserved = Reserved.parse(each.attributes) if each.attributes else None
+                reserved = Reserved.parse(each.attributes)
             except IllegalArgument as error:
                 log.error("topic %s keeps all of its messages: %s", name, error)
                 continue
-            if reserved is not None and not each.is_lite:
+            if reserved is not None:
                 found[name] = reserved
         return found
 

@@ -26,7 +26,7 @@ class SendParts:
         self.durability = messages.durability
         self.latencies = messages.stats.latencies
         self.kept = KeptAnswers(node, messages)
-        self.runs = SendRuns(node, messages, self.kept, acts.batch_properties)
+        self.runs = SendRuns(node, messages, self.kept, acts.added.of_batch)
         self.topics: PlainTopics = {}
         # The same of topics where a message may be a repetition: `PlainTopic.once` is asked.
         self.once: PlainTopics = {}
@@ -39,7 +39,7 @@ class SendParts:
         trace = str(self._config.trace_on).lower()
         self.answer_ext = {"MSG_REGION": self._config.region_id, "TRACE_ON": trace}
         self.answers = send_answers(self._host, self.answer_ext)
-        self.more = self._cluster, self._cluster + self.acts.traced()
+        self.more = self._cluster, self._cluster + self.acts.added.trace()
 
     def forget_topics(self, changed: object = None) -> None:
         """Let the act look at the next message to each topic: topics have changed."""

@@ -33,7 +33,7 @@ class SendRuns:
         kept: KeptAnswers,
         outer: Callable[[str, bool], tuple[bytes, bool]],
     ) -> None:
-        """outer: see SendActs.batch_properties."""
+        """outer: see AddedProperties.of_batch."""
         self._store = messages.store
         self._stats = messages.stats
         self._latencies = messages.stats.latencies
